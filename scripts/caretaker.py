@@ -26,26 +26,48 @@ are never written to it.
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import json
-import math
-import os
-import re
-import stat
 import sys
-import time
-from collections import deque, namedtuple
+from importlib.machinery import ModuleSpec
 
-TYPE_CHECKING = False  # importing `typing` costs more than a status reply
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import tarfile
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-    from typing import IO, Any, NoReturn
+    from types import ModuleType
+
+PARTS = {}  # type: dict[str, str]
+
+
+class Loader:
+    """Makes modules of the texts in PARTS. A call needs a few of these, and to compile all takes longer than most calls."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name not in PARTS:
+            return None
+        return ModuleSpec(name, self, is_package=not PARTS[name])  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None  # an ordinary module
+
+    def exec_module(self, module: ModuleType) -> None:
+        name = module.__name__
+        module.__file__ = __file__
+        place = "%s: %s" % (__file__, name.rpartition(".")[2])
+        text = PARTS[name][1:]  # it begins below its quotes
+        exec(compile(text, place, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+
+
+sys.meta_path.insert(0, Loader())
+
+
+# An empty text is a package.
+PARTS["box_scripts"] = ""
+PARTS["box_scripts.caretaker"] = ""
 
 
 # --- refusal -------------------------------------------------------------------------------------
-# The answer to a request that was not carried out.
+PARTS["box_scripts.caretaker.refusal"] = r'''
+"""The answer to a request that was not carried out."""
+
+from __future__ import annotations
 
 
 class Refusal(Exception):
@@ -54,10 +76,17 @@ class Refusal(Exception):
     def __init__(self, code: str, message: str, **more: object) -> None:
         super().__init__(message)
         self.reply = dict(more, ok=False, code=code, message=message)
+'''
 
 
 # --- progress ------------------------------------------------------------------------------------
-# Long work tells the tenant how much of it is done so far.
+PARTS["box_scripts.caretaker.progress"] = r'''
+"""Long work tells the tenant how much of it is done so far."""
+
+from __future__ import annotations
+
+import sys
+import time
 
 
 class Telling:
@@ -82,11 +111,18 @@ class Telling:
 
 
 TELLING = Telling()
+'''
 
 
 # --- paths ---------------------------------------------------------------------------------------
-# File names as printable text, and which path lies below which directory.
+PARTS["box_scripts.caretaker.paths"] = r'''
+"""File names as printable text, and which path lies below which directory."""
 
+from __future__ import annotations
+
+import re
+
+from box_scripts.caretaker.refusal import Refusal
 
 _UNPRINTABLE = re.compile(
     "[%\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
@@ -134,11 +170,20 @@ def inner_path(raw: bytes) -> bytes:
     if raw.startswith(b"/") or b".." in parts or b"\0" in raw:
         raise Refusal("UNSAFE_PATH", "not a path below the work directory: " + escape_path(raw))
     return b"/".join(parts)
+'''
 
 
 # --- patterns ------------------------------------------------------------------------------------
-# Globs as in .gitignore, over escaped paths.
+PARTS["box_scripts.caretaker.patterns"] = r'''
+"""Globs as in .gitignore, over escaped paths."""
 
+from __future__ import annotations
+
+import os
+import re
+
+from box_scripts.caretaker.paths import escape_path, unescape_path, utf8_bytes
+from box_scripts.caretaker.refusal import Refusal
 
 _ONE = "(?:%[0-9A-F]{2}|[^/%])"  # one character of an escaped name; an escape counts as one
 _TOKEN = re.compile(
@@ -231,10 +276,20 @@ class Pattern:
             self.prefix = os.path.realpath(os.path.join(root, *names))
         real = [(re.escape(escape_path(p)), p) for p in self.prefix.split(b"/") if p]
         return [*real, *segments[len(names) :]]
+'''
 
 
 # --- pattern_bounds ------------------------------------------------------------------------------
-# How much a pattern may give up; the verb `patterns`.
+PARTS["box_scripts.caretaker.pattern_bounds"] = r'''
+"""How much a pattern may give up; the verb `patterns`."""
+
+from __future__ import annotations
+
+import os
+
+from box_scripts.caretaker.paths import escape_path, is_below, utf8_bytes
+from box_scripts.caretaker.patterns import Pattern
+from box_scripts.caretaker.refusal import Refusal
 
 
 def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
@@ -364,11 +419,26 @@ def patterns(home: str, request: dict) -> dict:
     good_patterns(request.get("artifacts", []), None, problems)
     good_patterns(request.get("discard", []), Bounds(home, request["work"], tops), problems)
     return {"problems": problems}
+'''
 
 
 # --- records -------------------------------------------------------------------------------------
-# The small JSON records in the caretaker's home: their fields, whole writes, strict reads, and locks.
+PARTS["box_scripts.caretaker.records"] = r'''
+"""The small JSON records in the caretaker's home: their fields, whole writes, strict reads, and locks."""
 
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import math
+import os
+
+from box_scripts.caretaker.refusal import Refusal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 SPARE_BYTES = 2048
 NUMBER = (int, float)
@@ -553,11 +623,20 @@ class Locked:
     def __exit__(self, *_: object) -> None:
         assert self._fd is not None
         os.close(self._fd)
+'''
 
 
 # --- processes -----------------------------------------------------------------------------------
-# The processes of this machine, as /proc or ps shows them.
+PARTS["box_scripts.caretaker.processes"] = r'''
+"""The processes of this machine, as /proc or ps shows them."""
 
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections import namedtuple
 
 Process = namedtuple("Process", "pid parent session ticks")
 
@@ -643,11 +722,26 @@ def restarted_since(started: dict) -> str | None:
     if started["init_ticks"] and ticks_of(1) not in (0, started["init_ticks"]):
         return "process 1 has been started again since: the container was restarted"
     return None
+'''
 
 
 # --- jobs ----------------------------------------------------------------------------------------
-# A job of this home: its records and its processes.
+PARTS["box_scripts.caretaker.jobs"] = r'''
+"""A job of this home: its records and its processes."""
 
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+
+from box_scripts.caretaker.processes import living_processes, restarted_since
+from box_scripts.caretaker.records import ENDING, SPEC, STARTED, lock_file, read_record
+from box_scripts.caretaker.refusal import Refusal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from box_scripts.caretaker.processes import Process
 
 LIVE = ("starting", "running", "lingering")
 JOB_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,64}").fullmatch
@@ -734,10 +828,23 @@ def all_jobs(home: str) -> list[Job]:
         ]
     except FileNotFoundError:
         return []
+'''
 
 
 # --- cgroups -------------------------------------------------------------------------------------
-# What the kernel counts in our cgroups: kills for memory, and limits that were reached.
+PARTS["box_scripts.caretaker.cgroups"] = r'''
+"""What the kernel counts in our cgroups: kills for memory, and limits that were reached."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from box_scripts.caretaker.processes import text_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
@@ -801,11 +908,16 @@ def risen_counts(before: dict, names: dict) -> dict:
     now = _counts_in(before, names)
     risen = [(path, count) for path, count in now.items() if count > before[path]]
     return dict(risen[:6])  # the record has to fit into the room that was reserved for it
+'''
 
 
 # --- disk_room -----------------------------------------------------------------------------------
-# How much room a file system has.
+PARTS["box_scripts.caretaker.disk_room"] = r'''
+"""How much room a file system has."""
 
+from __future__ import annotations
+
+import os
 
 FULL_BELOW_BYTES = 1 << 20
 
@@ -828,10 +940,21 @@ def what_is_full(room: dict) -> str | None:
     if free is not None and free < FULL_BELOW_BYTES:
         return "disk_full"
     return "inodes_full" if inodes is not None and inodes < 1 else None
+'''
 
 
 # --- failure_cause -------------------------------------------------------------------------------
-# Why a job has ended, by what the box shows.
+PARTS["box_scripts.caretaker.failure_cause"] = r'''
+"""Why a job has ended, by what the box shows."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from box_scripts.caretaker.cgroups import LIMIT_HIT_FIELDS, OOM_KILL_FIELDS, risen_counts
+from box_scripts.caretaker.disk_room import FULL_BELOW_BYTES, free_share, room_at, what_is_full
+from box_scripts.caretaker.paths import escape_path, unescape_path
 
 
 def end_facts(spec: dict, log_directory: str) -> dict:
@@ -957,11 +1080,25 @@ def seek_reason(
     names = ("disk_share", "inode_share", "shm_bytes", "shm_free_bytes")
     shares = {name: facts[name] for name in names if facts.get(name) is not None}
     return {"code": code, "evidence": evidence, "signs": signs, "shares": shares}
+'''
 
 
 # --- job_state -----------------------------------------------------------------------------------
-# How a job stands.
+PARTS["box_scripts.caretaker.job_state"] = r'''
+"""How a job stands."""
 
+from __future__ import annotations
+
+from collections import namedtuple
+
+from box_scripts.caretaker.failure_cause import end_facts, kernel_messages, seek_reason
+from box_scripts.caretaker.jobs import LIVE
+from box_scripts.caretaker.processes import restarted_since, text_of
+from box_scripts.caretaker.records import EXIT, read_record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from box_scripts.caretaker.jobs import Job
 
 Observed = namedtuple("Observed", "state started end held")
 
@@ -1034,11 +1171,21 @@ def end_reason(job: Job, seen: Observed) -> dict | None:
     return seek_reason(
         spec, end_facts(spec, job.directory), restarted_since(started), kernel, otherwise
     )
+'''
 
 
 # --- notice --------------------------------------------------------------------------------------
-# Notice that the platform takes this box back: what is on record of it.
+PARTS["box_scripts.caretaker.notice"] = r'''
+"""Notice that the platform takes this box back: what is on record of it."""
 
+from __future__ import annotations
+
+import os
+import time
+
+from box_scripts.caretaker.processes import boot_id
+from box_scripts.caretaker.records import NUMBER, read_record, write_record_if_possible
+from box_scripts.caretaker.refusal import Refusal
 
 NOTICE = {"at": NUMBER, "source": str, "boot_id": str, "jobs": list}
 
@@ -1057,10 +1204,31 @@ def record_notice(home: str, source: str, **more: object) -> None:
     known = heard_notice(home)
     record = known or {"at": time.time(), "source": source, "boot_id": boot_id(), "jobs": []}
     write_record_if_possible(os.path.join(home, "notice.json"), dict(record, **more))
+'''
 
 
 # --- status --------------------------------------------------------------------------------------
-# The verbs `status` and `tail`.
+PARTS["box_scripts.caretaker.status"] = r'''
+"""The verbs `status` and `tail`."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+
+from box_scripts.caretaker.cgroups import cgroup_files
+from box_scripts.caretaker.disk_room import room_at
+from box_scripts.caretaker.job_state import end_reason, observe
+from box_scripts.caretaker.jobs import LIVE, Job, all_jobs
+from box_scripts.caretaker.notice import heard_notice
+from box_scripts.caretaker.paths import unescape_path
+from box_scripts.caretaker.processes import boot_id, output_of, text_of
+from box_scripts.caretaker.refusal import Refusal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from box_scripts.caretaker.job_state import Observed
 
 
 def _log_part(job: Job, request: dict) -> dict:
@@ -1166,10 +1334,23 @@ def tail(home: str, request: dict) -> dict:
     if not os.path.isdir(job.directory):
         raise Refusal("NO_SUCH_JOB", "no job of that name was started here")
     return dict(_log_part(job, request), job=job.name)
+'''
 
 
 # --- since ---------------------------------------------------------------------------------------
-# The moment from which written bytes count.
+PARTS["box_scripts.caretaker.since"] = r'''
+"""The moment from which written bytes count."""
+
+from __future__ import annotations
+
+import os
+
+from box_scripts.caretaker.records import SINCE, Locked, read_record, write_record
+from box_scripts.caretaker.refusal import Refusal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from box_scripts.caretaker.jobs import Job
 
 
 def set_since(home: str, name: str, directory: bytes) -> int:
@@ -1203,10 +1384,20 @@ def accounted_since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int |
     push = read_record(os.path.join(home, "since-push.json"), SINCE)
     moments = [one["since_ns"] for one in (since or push,) if one]
     return min([*moments, *([told_ns] if told_ns is not None else [])], default=None)
+'''
 
 
 # --- detached ------------------------------------------------------------------------------------
-# A process that outlives its caller.
+PARTS["box_scripts.caretaker.detached"] = r'''
+"""A process that outlives its caller."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def spawn_detached(body: Callable[[], object], keep: set[int]) -> None:
@@ -1237,11 +1428,24 @@ def spawn_detached(body: Callable[[], object], keep: set[int]) -> None:
             body()
     finally:
         os._exit(0)
+'''
 
 
 # --- stop ----------------------------------------------------------------------------------------
-# The verb `stop`, and how every process of a job is ended.
+PARTS["box_scripts.caretaker.stop"] = r'''
+"""The verb `stop`, and how every process of a job is ended."""
 
+from __future__ import annotations
+
+import os
+import time
+
+from box_scripts.caretaker.job_state import observe
+from box_scripts.caretaker.jobs import LIVE, Job
+from box_scripts.caretaker.processes import boot_id, ticks_of
+from box_scripts.caretaker.records import write_record_if_possible
+from box_scripts.caretaker.refusal import Refusal
+from box_scripts.caretaker.status import full_status
 
 START_LIMIT_S = 15.0
 KILL_LIMIT_S = 10.0
@@ -1321,10 +1525,34 @@ def stop(home: str, request: dict) -> dict:
                 "STILL_ALIVE", "the job does not end; processes left: %s" % left, pids=left
             )
     return dict(full_status(job, seen), already=already)
+'''
 
 
 # --- launch --------------------------------------------------------------------------------------
-# The verb `start`: a job under a supervisor of its own.
+PARTS["box_scripts.caretaker.launch"] = r'''
+"""The verb `start`: a job under a supervisor of its own."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+
+from box_scripts.caretaker.cgroups import limit_hit_counts, oom_kill_counts
+from box_scripts.caretaker.detached import spawn_detached
+from box_scripts.caretaker.failure_cause import end_facts
+from box_scripts.caretaker.jobs import Job
+from box_scripts.caretaker.paths import escape_path, unescape_path, utf8_bytes
+from box_scripts.caretaker.patterns import Pattern
+from box_scripts.caretaker.processes import boot_id, ticks_of
+from box_scripts.caretaker.records import EXIT, lock_file, read_record, reserve_record, write_record
+from box_scripts.caretaker.refusal import Refusal
+from box_scripts.caretaker.since import set_since
+from box_scripts.caretaker.stop import START_LIMIT_S, end_jobs, record_ending
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def start(home: str, request: dict) -> dict:
@@ -1517,11 +1745,26 @@ def _become_job(
         _insist(job.path("exit.json"), dict(end, ended_at=time.time()))
     finally:
         os._exit(127)
+'''
 
 
 # --- hashing -------------------------------------------------------------------------------------
-# SHA-256 of files, and the memory of hashes.
+PARTS["box_scripts.caretaker.hashing"] = r'''
+"""SHA-256 of files, and the memory of hashes."""
 
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from box_scripts.caretaker.progress import TELLING
+from box_scripts.caretaker.records import read_record, write_record_if_possible
+from box_scripts.caretaker.refusal import Refusal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 RACY_NS = 2_000_000_000
 CHUNK_BYTES = 1 << 20
@@ -1611,10 +1854,19 @@ def file_identity(seen: os.stat_result) -> str:
         seen.st_mtime_ns,
         seen.st_ctime_ns,
     )
+'''
 
 
 # --- open_files ----------------------------------------------------------------------------------
-# Which files processes have open.
+PARTS["box_scripts.caretaker.open_files"] = r'''
+"""Which files processes have open."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from box_scripts.caretaker.processes import text_of
 
 
 def open_files(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int], int]:
@@ -1637,11 +1889,28 @@ def open_files(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int],
         except OSError:
             continue
     return found
+'''
 
 
 # --- survey --------------------------------------------------------------------------------------
-# One walk over all that jobs may have written.
+PARTS["box_scripts.caretaker.survey"] = r'''
+"""One walk over all that jobs may have written."""
 
+from __future__ import annotations
+
+import os
+import re
+import stat
+
+from box_scripts.caretaker.paths import escape_path, is_below
+from box_scripts.caretaker.progress import TELLING
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from box_scripts.caretaker.pattern_bounds import Narrowing
+    from box_scripts.caretaker.patterns import Pattern
 
 RESTART_NS = 300 * 10**9  # within this time of a start, its services are up
 QUIET_BYTES = 1 << 20  # whatever a service of the image writes is smaller
@@ -1804,10 +2073,19 @@ def _ours_of(paths: Iterable[bytes]) -> Iterator[bytes]:
                 yield path
         except FileNotFoundError:
             continue
+'''
 
 
 # --- mounts --------------------------------------------------------------------------------------
-# Mounts of another machine's disks, and of what is no disk.
+PARTS["box_scripts.caretaker.mounts"] = r'''
+"""Mounts of another machine's disks, and of what is no disk."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from box_scripts.caretaker.paths import is_below
 
 
 def far_mounts(mountinfo: str) -> set[bytes]:
@@ -1863,11 +2141,17 @@ def far_devices(mountinfo: str) -> set[int]:
             major, minor = mount.split()[2].split(":")
             found.add(os.makedev(int(major), int(minor)))
     return found
+'''
 
 
 # --- caches --------------------------------------------------------------------------------------
-# How a cache is known by its form.
+PARTS["box_scripts.caretaker.caches"] = r'''
+"""How a cache is known by its form."""
 
+from __future__ import annotations
+
+import os
+import re
 
 DOWNLOADS = (  # what tools keep below .cache/ and can download or make again
     rb"(?:pip|uv|torch|torch_extensions|triton|matplotlib|conda|mamba|numba|nvidia|fontconfig|pre-commit|pypoetry"
@@ -1904,11 +2188,21 @@ def is_cache(path: bytes) -> bool:
             os.path.join(modules.group(1), package, b"package.json")
         )
     return False
+'''
 
 
 # --- pushed_files --------------------------------------------------------------------------------
-# What a push has put on this box.
+PARTS["box_scripts.caretaker.pushed_files"] = r'''
+"""What a push has put on this box."""
 
+from __future__ import annotations
+
+import os
+import re
+
+from box_scripts.caretaker.paths import escape_path, unescape_path
+from box_scripts.caretaker.records import PUSHED_FILE, is_whole, read_record
+from box_scripts.caretaker.refusal import Refusal
 
 INCOMING = b".gpu-tenant-incoming"
 INCOMING_NAME = re.compile(r"[0-9a-f]{64}").fullmatch
@@ -1960,11 +2254,22 @@ def pushed_record(home: str) -> dict[str, dict]:
     if not all(is_whole(file, PUSHED_FILE) for file in record.values()):
         raise Refusal("RECORD_CORRUPT", path + " is not a whole record; it was left as it is")
     return record
+'''
 
 
 # --- own_files -----------------------------------------------------------------------------------
-# What the tenant itself has put on this box.
+PARTS["box_scripts.caretaker.own_files"] = r'''
+"""What the tenant itself has put on this box."""
 
+from __future__ import annotations
+
+import os
+import re
+import stat
+
+from box_scripts.caretaker.paths import is_below
+from box_scripts.caretaker.pushed_files import INCOMING, INCOMING_NAME, Sent
+from box_scripts.caretaker.records import SPARE_BYTES, json_value
 
 TENANT_SCRIPT = re.compile(
     rb"(?:activity|caretaker|keep|leave|runner)-([0-9a-f]{16})\.py"
@@ -2099,11 +2404,26 @@ def _content_of(path: bytes) -> bytes | None:
             return file.read(SCRIPT_BYTES + 1)
     except OSError:
         return None
+'''
 
 
 # --- unclaimed -----------------------------------------------------------------------------------
-# What was written and is no artifact: discarded, pushed, empty, or claimed by nobody.
+PARTS["box_scripts.caretaker.unclaimed"] = r'''
+"""What was written and is no artifact: discarded, pushed, empty, or claimed by nobody."""
 
+from __future__ import annotations
+
+import os
+
+from box_scripts.caretaker.caches import is_cache
+from box_scripts.caretaker.hashing import Changing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from box_scripts.caretaker.hashing import Hashes
+    from box_scripts.caretaker.patterns import Pattern
+    from box_scripts.caretaker.pushed_files import Sent
+    from box_scripts.caretaker.survey import Survey
 
 DEFAULT_DISCARD = [
     "__pycache__/",
@@ -2241,11 +2561,27 @@ def discarded_by(
         if pattern.matches(text):
             return pattern.text
     return None
+'''
 
 
 # --- at_work -------------------------------------------------------------------------------------
-# Processes that belong to no job, but work in what is to be sealed.
+PARTS["box_scripts.caretaker.at_work"] = r'''
+"""Processes that belong to no job, but work in what is to be sealed."""
 
+from __future__ import annotations
+
+import os
+import re
+import time
+
+from box_scripts.caretaker.own_files import TENANT_SCRIPT, Own
+from box_scripts.caretaker.paths import escape_path, is_below, utf8_bytes
+from box_scripts.caretaker.processes import living_processes, text_of
+from box_scripts.caretaker.refusal import Refusal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "tcsh", "csh"}
 BESIDE = re.compile(  # these only carry or show the work of other processes, which are checked themselves
@@ -2442,11 +2778,24 @@ def _is_runnable(pid: int) -> bool:
         return False
     stats = (text_of("%s/%s/stat" % (tasks, thread)) for thread in threads)
     return any(stat.rpartition(")")[2].split()[:1] == ["R"] for stat in stats)
+'''
 
 
 # --- elsewhere -----------------------------------------------------------------------------------
-# What was written on this box outside of all that is accounted for.
+PARTS["box_scripts.caretaker.elsewhere"] = r'''
+"""What was written on this box outside of all that is accounted for."""
 
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections import deque
+
+from box_scripts.caretaker.caches import is_cache
+from box_scripts.caretaker.mounts import far_mounts
+from box_scripts.caretaker.paths import escape_path
+from box_scripts.caretaker.processes import text_of
 
 SYSTEM = {
     b"/bin",
@@ -2502,11 +2851,16 @@ def written_elsewhere(tops: list[bytes], since_ns: int | None) -> dict | None:
         "largest": [{"at": at, "size": size} for size, at in sorted(found, reverse=True)[:5]],
         "whole": not pending,
     }
+'''
 
 
 # --- logins --------------------------------------------------------------------------------------
-# Traces of a person who worked on this box by hand.
+PARTS["box_scripts.caretaker.logins"] = r'''
+"""Traces of a person who worked on this box by hand."""
 
+from __future__ import annotations
+
+import os
 
 LOGIN_RECORDS = ("var/log/wtmp", "var/log/lastlog", "run/utmp")
 """Where a system notes who logged in, and out again. An image may lack all of them."""
@@ -2527,10 +2881,22 @@ def somebody_may_have_worked(since_ns: int, root: str = "/") -> bool:
         return any(name.isdigit() for name in os.listdir(os.path.join(root, "dev/pts")))
     except OSError:
         return False
+'''
 
 
 # --- links ---------------------------------------------------------------------------------------
-# Symbolic links among the artifacts.
+PARTS["box_scripts.caretaker.links"] = r'''
+"""Symbolic links among the artifacts."""
+
+from __future__ import annotations
+
+import os
+
+from box_scripts.caretaker.paths import escape_path, is_below
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from box_scripts.caretaker.survey import Survey
 
 
 def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
@@ -2597,10 +2963,38 @@ def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
     if tail in (b"", b".", b"..") or not is_below(place, work):
         place = os.path.realpath(path)
     return os.path.relpath(place, parent)
+'''
 
 
 # --- seal ----------------------------------------------------------------------------------------
-# The verb `manifest`: every byte written since launch is accounted for.
+PARTS["box_scripts.caretaker.seal"] = r'''
+"""The verb `manifest`: every byte written since launch is accounted for."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from box_scripts.caretaker.at_work import AtWork
+from box_scripts.caretaker.elsewhere import written_elsewhere
+from box_scripts.caretaker.hashing import Changing, Hashes
+from box_scripts.caretaker.job_state import observe
+from box_scripts.caretaker.jobs import LIVE, Job, all_jobs
+from box_scripts.caretaker.links import link_entries
+from box_scripts.caretaker.logins import somebody_may_have_worked
+from box_scripts.caretaker.mounts import Outliving
+from box_scripts.caretaker.open_files import open_files
+from box_scripts.caretaker.own_files import Own
+from box_scripts.caretaker.paths import escape_path, unescape_path
+from box_scripts.caretaker.pattern_bounds import Bounds, Narrowing, good_patterns
+from box_scripts.caretaker.patterns import Pattern
+from box_scripts.caretaker.processes import boot_id, started_ns, text_of
+from box_scripts.caretaker.pushed_files import Sent
+from box_scripts.caretaker.records import GUARD, NO_GUARD, journal_line, read_record
+from box_scripts.caretaker.refusal import Refusal
+from box_scripts.caretaker.since import accounted_since_ns
+from box_scripts.caretaker.survey import Survey
+from box_scripts.caretaker.unclaimed import DEFAULT_DISCARD, Heaps, discarded_by
 
 
 def _refuse_running(home: str, but: str | None = None) -> list[Job]:
@@ -2840,11 +3234,21 @@ def _digest(entries: list[dict]) -> str:
     form = "%(sha256)s %(size)d %(kind)s %(target)s %(name)s\n"
     lines = sorted(form % dict(entry, target=entry.get("target", "-")) for entry in entries)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
+'''
 
 
 # --- pace ----------------------------------------------------------------------------------------
-# How the caretaker keeps out of the way of jobs: by its share of the time, and its priority.
+PARTS["box_scripts.caretaker.pace"] = r'''
+"""How the caretaker keeps out of the way of jobs: by its share of the time, and its priority."""
 
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+
+from box_scripts.caretaker.processes import text_of
 
 SHARE = 0.25
 
@@ -2897,11 +3301,23 @@ def step_back() -> str:
     except (ImportError, OSError, AttributeError):
         pass
     return words
+'''
 
 
 # --- checkpoints ---------------------------------------------------------------------------------
-# Whether a checkpoint is whole, by names and times alone.
+PARTS["box_scripts.caretaker.checkpoints"] = r'''
+"""Whether a checkpoint is whole, by names and times alone."""
 
+from __future__ import annotations
+
+import os
+import re
+
+from box_scripts.caretaker.paths import escape_path, is_below
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
 
 PATIENCE_NS = 600 * 10**9
 UNDER_WAY = re.compile(  # names that Orbax, transformers and curl use until a file is whole
@@ -3082,10 +3498,34 @@ def _has_all_shards(names: Iterable[bytes], one: bytes | None) -> bool:
         shard = SHARD(one)
         there = {shard.group(1, 3, 4): there.get(shard.group(1, 3, 4), set())} if shard else {}
     return all(len(found) >= int(of[1]) for of, found in there.items())
+'''
 
 
 # --- complete ------------------------------------------------------------------------------------
-# The verb `complete`: what is whole while jobs run.
+PARTS["box_scripts.caretaker.complete"] = r'''
+"""The verb `complete`: what is whole while jobs run."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+
+from box_scripts.caretaker.checkpoints import checkpoint_listing, find_unfinished
+from box_scripts.caretaker.hashing import Changing, Hashes, file_identity
+from box_scripts.caretaker.job_state import observe
+from box_scripts.caretaker.jobs import LIVE, all_jobs
+from box_scripts.caretaker.links import link_entries
+from box_scripts.caretaker.mounts import far_devices
+from box_scripts.caretaker.open_files import open_files
+from box_scripts.caretaker.pace import SHARE, Pace, step_back
+from box_scripts.caretaker.paths import escape_path, unescape_path
+from box_scripts.caretaker.pattern_bounds import Narrowing, good_patterns
+from box_scripts.caretaker.patterns import Pattern, segment_regex
+from box_scripts.caretaker.processes import text_of
+from box_scripts.caretaker.pushed_files import INCOMING
+from box_scripts.caretaker.survey import Survey
 
 
 def complete(home: str, request: dict) -> dict:
@@ -3210,10 +3650,32 @@ def _stats_of(files: list[tuple[str, bytes]]) -> dict[bytes, os.stat_result]:
         if stat.S_ISREG(seen.st_mode):
             found[path] = seen
     return found
+'''
 
 
 # --- prune ---------------------------------------------------------------------------------------
-# The verb `prune`, the only verb that removes anything.
+PARTS["box_scripts.caretaker.prune"] = r'''
+"""The verb `prune`, the only verb that removes anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from box_scripts.caretaker.checkpoints import STEP, name_group
+from box_scripts.caretaker.complete import artifacts_now
+from box_scripts.caretaker.hashing import Changing, Hashes
+from box_scripts.caretaker.open_files import open_files
+from box_scripts.caretaker.pace import SHARE, Pace, step_back
+from box_scripts.caretaker.paths import escape_path, is_below, unescape_path
+from box_scripts.caretaker.records import Locked, put_bytes
+from box_scripts.caretaker.refusal import Refusal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from box_scripts.caretaker.patterns import Pattern
+    from box_scripts.caretaker.survey import Survey
 
 
 def prune(home: str, request: dict) -> dict:
@@ -3366,11 +3828,33 @@ def _unlink_all(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> st
         except OSError:
             continue
     return why
+'''
 
 
 # --- push ----------------------------------------------------------------------------------------
-# The verbs `index`, `receive` and `place`: files pushed to the box.
+PARTS["box_scripts.caretaker.push"] = r'''
+"""The verbs `index`, `receive` and `place`: files pushed to the box."""
 
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+
+from box_scripts.caretaker.disk_room import room_at
+from box_scripts.caretaker.hashing import CHUNK_BYTES, Changing, Hashes
+from box_scripts.caretaker.paths import escape_path, inner_path, is_below, unescape_path, utf8_bytes
+from box_scripts.caretaker.progress import TELLING
+from box_scripts.caretaker.pushed_files import INCOMING, INCOMING_NAME, pushed_record
+from box_scripts.caretaker.records import NUMBER, Locked, write_record
+from box_scripts.caretaker.refusal import Refusal
+from box_scripts.caretaker.since import set_since
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import tarfile
+    from typing import IO
 
 PLACED: dict = {
     "name": str,
@@ -3691,11 +4175,20 @@ def _holds_what_was_said(path: bytes, said: dict) -> bool:
         os.fchmod(fd, said["mode"] & 0o777 | 0o600)
         os.utime(fd, ns=(int(said["mtime"] * 1e9),) * 2)
     return True
+'''
 
 
 # --- requests ------------------------------------------------------------------------------------
-# What each verb takes, and its arguments in their own types.
+PARTS["box_scripts.caretaker.requests"] = r'''
+"""What each verb takes, and its arguments in their own types."""
 
+from __future__ import annotations
+
+import os
+
+from box_scripts.caretaker.paths import unescape_path
+from box_scripts.caretaker.records import NUMBER
+from box_scripts.caretaker.refusal import Refusal
 
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
@@ -3863,11 +4356,121 @@ def parse_value(kind: str, value: object) -> object:
     if kind == "number" and type(value) in NUMBER and 0 <= value < 1e12:  # type: ignore[operator]
         return value
     raise ValueError("it is %s" % ascii(value)[:80])
+'''
+
+
+# --- verbs ---------------------------------------------------------------------------------------
+PARTS["box_scripts.caretaker.verbs"] = r'''
+"""The verbs, each a function of one part."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PART_OF = {  # what each verb does stands in that part, under the verb's name
+    "start": "launch",
+    "status": "status",
+    "tail": "status",
+    "stop": "stop",
+    "manifest": "seal",
+    "patterns": "pattern_bounds",
+    "complete": "complete",
+    "prune": "prune",
+    "index": "push",
+    "receive": "push",
+    "place": "push",
+    "guard": "guard",
+}
+
+
+def function_of(verb: str) -> Callable[[str, dict], dict]:
+    """The function that carries out that verb. Only now its part is compiled, with what that part imports."""
+    part = __import__("box_scripts.caretaker." + PART_OF[verb], fromlist=[verb])
+    function: Callable[[str, dict], dict] = getattr(part, verb)
+    return function
+'''
+
+
+# --- by_hand -------------------------------------------------------------------------------------
+PARTS["box_scripts.caretaker.by_hand"] = r'''
+"""The call by hand: a verb with flags in place of one JSON object."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from box_scripts.caretaker.paths import escape_path
+from box_scripts.caretaker.refusal import Refusal
+from box_scripts.caretaker.requests import FIELDS, TAKES
+from box_scripts.caretaker.verbs import PART_OF, function_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+
+def by_hand(argv: list[str], about: str | None) -> tuple[str, str, object]:
+    """The home, the verb and the arguments, from flags or from stdin."""
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            raise Refusal("BAD_REQUEST", "%s; see %s --help" % (message, self.prog))
+
+    parser = Parser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--home", required=True, help="where records and logs are kept")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for verb in PART_OF:
+        summary = (function_of(verb).__doc__ or "").splitlines()[0]
+        flags = verbs.add_parser(verb, help=summary, description=summary)
+        flags.add_argument(
+            "--request", choices=["-"], help="read all arguments from stdin, as one JSON object"
+        )
+        for name in (TAKES[verb] + " tenant back_in_s tells_s").replace("!", "").split():
+            kind, text = FIELDS[name]
+            flag = "--" + (name[:-1] if name in ("artifacts", "roots", "paths") else name).replace(
+                "_", "-"
+            )
+            if name == "argv":
+                flags.add_argument(
+                    "argv", nargs="*", help="-- and then the command", metavar="COMMAND"
+                )
+            elif name == "default_discard":
+                flags.add_argument(
+                    "--no-default-discard", dest=name, action="store_false", default=None
+                )
+            elif kind == "flag":
+                flags.add_argument(flag, dest=name, action="store_true", default=None, help=text)
+            elif kind not in ("env", "object", "objects", "secret"):
+                typed = {"number": float, "whole": int}.get(kind, str)
+                action = "append" if kind in ("texts", "paths") else "store"
+                flags.add_argument(flag, dest=name, action=action, type=typed, help=text)
+    given = vars(parser.parse_args(argv))
+    home, verb, source = given.pop("home"), given.pop("verb"), given.pop("request")
+    if source:
+        return home, verb, None
+    for name, value in given.items():
+        literal = FIELDS[name][0] in ("path", "paths") or name == "paths"
+        plain = escape_path if literal else lambda raw: raw.decode("utf-8", "surrogateescape")
+        if isinstance(value, str):
+            given[name] = plain(os.fsencode(value))
+        elif isinstance(value, list):
+            given[name] = [plain(os.fsencode(item)) for item in value]
+    return home, verb, given
+'''
 
 
 # --- listening -----------------------------------------------------------------------------------
-# Where a platform gives notice before it takes the box: its metadata server, and the first process's SIGTERM.
+PARTS["box_scripts.caretaker.listening"] = r'''
+"""Where a platform gives notice before it takes the box: its metadata server, and the first process's SIGTERM."""
 
+from __future__ import annotations
+
+import json
+import os
+import time
 
 MARKER = ".rehearsal.json"
 METADATA = ("169.254.169.254", 80, "metadata.google.internal", "")
@@ -4008,11 +4611,24 @@ class Listener:
         # the next round. Otherwise that round could come just too early, and only the one after it would ask.
         self._ask_at = time.monotonic() + (FAILED_POLL_S if said is None else POLL_S) - 0.2
         return said is True
+'''
 
 
 # --- guard_clock ---------------------------------------------------------------------------------
-# The time that passes on this box. On a rehearsal's box it may be the rehearsal's, which leaps.
+PARTS["box_scripts.caretaker.guard_clock"] = r'''
+"""The time that passes on this box. On a rehearsal's box it may be the rehearsal's, which leaps."""
 
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from box_scripts.caretaker.listening import rehearsal_marker
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LEAP_LOOK_S = 0.05
 
@@ -4103,10 +4719,17 @@ def _told_at(home: str) -> tuple[str, str]:
         return "", ""
     known = isinstance(leaps, str) and isinstance(dues, str)
     return (leaps, dues) if known and os.path.isabs(leaps) and os.path.isabs(dues) else ("", "")
+'''
 
 
 # --- next_look -----------------------------------------------------------------------------------
-# When whoever looks after the lease is back, as they say themselves. The guard leaves the end of the lease to them.
+PARTS["box_scripts.caretaker.next_look"] = r'''
+"""When whoever looks after the lease is back, as they say themselves. The guard leaves the end of the lease to them."""
+
+from __future__ import annotations
+
+import os
+import time
 
 
 def note_next_look(home: str, back_in_s: float) -> None:
@@ -4142,11 +4765,19 @@ class NextLook:
         self._noted_ns = noted_ns
         if 0 <= back_in_s < 1e6:
             self.until = now + back_in_s
+'''
 
 
 # --- presence ------------------------------------------------------------------------------------
-# Whether somebody who logged in is here: at a terminal, or over a connection on which something moves.
+PARTS["box_scripts.caretaker.presence"] = r'''
+"""Whether somebody who logged in is here: at a terminal, or over a connection on which something moves."""
 
+from __future__ import annotations
+
+import os
+import time
+
+from box_scripts.caretaker.processes import living_processes
 
 TERMINAL_S = 1800.0
 """How long a terminal counts as in use after its last input or output.
@@ -4226,73 +4857,51 @@ class Presence:
                 at = known[number][1] if known[number][0] == stamp else now
             self._terminals[number] = (stamp, at)
         return any(now - at < TERMINAL_S for _, at in self._terminals.values())
+'''
 
 
-# --- guard ---------------------------------------------------------------------------------------
-# The verb `guard`: the deadline is held on the box, by a process there.
+# --- guarding ------------------------------------------------------------------------------------
+PARTS["box_scripts.caretaker.guarding"] = r'''
+"""The process that holds the deadline on the box."""
 
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from box_scripts.caretaker.detached import spawn_detached
+from box_scripts.caretaker.guard_clock import GuardClock, elapsed_s
+from box_scripts.caretaker.job_state import observe
+from box_scripts.caretaker.jobs import LIVE, all_jobs
+from box_scripts.caretaker.listening import Listener
+from box_scripts.caretaker.next_look import NextLook
+from box_scripts.caretaker.notice import record_notice
+from box_scripts.caretaker.presence import Presence
+from box_scripts.caretaker.processes import boot_id, output_of, ticks_of
+from box_scripts.caretaker.records import (
+    GUARD,
+    Locked,
+    read_record,
+    write_record_if_possible,
+)
+from box_scripts.caretaker.refusal import Refusal
+from box_scripts.caretaker.requests import checked_arguments
+from box_scripts.caretaker.stop import KILL_LIMIT_S, end_jobs, record_ending, signal_jobs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from box_scripts.caretaker.jobs import Job
 
 LOOK_S, LEAPING_LOOK_S = 60.0, 600.0
 """How often the box is looked at; more seldom where time leaps, and each look is a process of this computer."""
-ASKED_OF_A_GUARD = (
-    "deadline",
-    "grace_s",
-    "signal",
-    "idle_s",
-    "when_done",
-    "end",
-    "scripts",
-    "notice",
-    "rehearsed",
-)
 GUARD_GRACE_S, COPY_S = 60.0, 1800.0
 NOTICE_S, LATE_S, DELIVERY_S = 30.0, 120.0, 2.0
 COPY_AGAIN_S, QUIET_S = 5.0, 1.0
 
 
-def guard(home: str, request: dict) -> dict:
-    """Start a process that holds the deadline on the box. Without a deadline, only tell how the guard stands.
-
-    A new request replaces the earlier one. At the end the jobs are asked to stop, each by its own signal. If
-    a `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
-    If `when_done` says when, the box does so before the deadline, too: after the last job has ended, when
-    nobody looks any more, and only if all that is to be kept was copied to the store and read back.
-    If `end` says how to `look`, a stop empties some of the box's disks. The stop is asked for only while
-    nothing that counts lies there, or, if its owner has signed for that, `waived_after_s` later.
-    `store` is kept in the memory of that process, and nowhere else. If `notice` was given, the process also
-    listens for the platform's notice that it takes the box back: `metadata` says whether to ask a metadata
-    server, and `within_s` how long before the end a notice comes.
-    """
-    path, already = os.path.join(home, "guard.json"), False
-    with Locked(home, "guard.lock"):
-        try:
-            record = read_record(path, GUARD) or dict(NO_GUARD)
-        except Refusal:
-            if "deadline" not in request and not request.get("disarm"):
-                raise
-            record = dict(NO_GUARD)
-        if record["state"] == "armed" and not _holds_still(record):
-            record["state"] = "not_armed"
-        if request.get("disarm"):
-            record = dict(NO_GUARD, state="disarmed")
-            write_record(path, record)
-        elif "deadline" in request:
-            wanted = {name: request.get(name) for name in ASKED_OF_A_GUARD}
-            already = record["state"] == "armed" and "store" not in request
-            already = already and all(record.get(n) == v for n, v in wanted.items())
-            if not already:
-                reserve_record(path)
-                record = _start_holder(home, request, wanted)
-                write_record(path, record)
-    return dict(record, already=already, now=time.time())
-
-
-def _holds_still(record: dict) -> bool:
-    ticks: int = record["start_ticks"]
-    return record["boot_id"] == boot_id() and ticks_of(record["pid"]) == ticks > 0
-
-
-def _start_holder(home: str, request: dict, wanted: dict) -> dict:
+def start_holder(home: str, request: dict, wanted: dict) -> dict:
     """The record of a new, detached process that holds the deadline."""
     left_s = request.get("left_s", request["deadline"] - time.time())
     clock = GuardClock(home, request.get("rehearsed") is True)
@@ -4656,10 +5265,14 @@ class Guarding:
         return dict(told, at=time.time(), message=str(why)[:300])
 
     def _sealed_entries(self) -> list[dict]:
+        from box_scripts.caretaker.seal import manifest  # most guards never seal
+
         entries: list[dict] = manifest(self._home, dict(self._request["seal"]))["entries"]
         return entries
 
     def _complete_entries(self) -> list[dict]:
+        from box_scripts.caretaker.complete import complete
+
         seal = self._request["seal"]
         asked = {name: seal[name] for name in ("work", "artifacts", "key") if name in seal}
         files: list[dict] = complete(self._home, dict(asked, quiet_s=QUIET_S, share=1.0))["files"]
@@ -4741,6 +5354,8 @@ class Guarding:
         look = self._request.get("look")
         if not look:
             return ""
+        from box_scripts.caretaker.seal import manifest
+
         try:
             seen = manifest(self._home, dict(look, hash="recalled", running="listed"))
         except (Refusal, OSError) as error:
@@ -4790,91 +5405,178 @@ def _end_group(leader: int) -> None:
         os.waitpid(leader, 0)
     except ChildProcessError:
         pass
+'''
+
+
+# --- guard ---------------------------------------------------------------------------------------
+PARTS["box_scripts.caretaker.guard"] = r'''
+"""The verb `guard`: the deadline is held on the box, by a process there."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from box_scripts.caretaker.processes import boot_id, ticks_of
+from box_scripts.caretaker.records import (
+    GUARD,
+    NO_GUARD,
+    Locked,
+    read_record,
+    reserve_record,
+    write_record,
+)
+from box_scripts.caretaker.refusal import Refusal
+
+ASKED_OF_A_GUARD = (
+    "deadline",
+    "grace_s",
+    "signal",
+    "idle_s",
+    "when_done",
+    "end",
+    "scripts",
+    "notice",
+    "rehearsed",
+)
+
+
+def guard(home: str, request: dict) -> dict:
+    """Start a process that holds the deadline on the box. Without a deadline, only tell how the guard stands.
+
+    A new request replaces the earlier one. At the end the jobs are asked to stop, each by its own signal. If
+    a `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
+    If `when_done` says when, the box does so before the deadline, too: after the last job has ended, when
+    nobody looks any more, and only if all that is to be kept was copied to the store and read back.
+    If `end` says how to `look`, a stop empties some of the box's disks. The stop is asked for only while
+    nothing that counts lies there, or, if its owner has signed for that, `waived_after_s` later.
+    `store` is kept in the memory of that process, and nowhere else. If `notice` was given, the process also
+    listens for the platform's notice that it takes the box back: `metadata` says whether to ask a metadata
+    server, and `within_s` how long before the end a notice comes.
+    """
+    path, already = os.path.join(home, "guard.json"), False
+    with Locked(home, "guard.lock"):
+        try:
+            record = read_record(path, GUARD) or dict(NO_GUARD)
+        except Refusal:
+            if "deadline" not in request and not request.get("disarm"):
+                raise
+            record = dict(NO_GUARD)
+        if record["state"] == "armed" and not _holds_still(record):
+            record["state"] = "not_armed"
+        if request.get("disarm"):
+            record = dict(NO_GUARD, state="disarmed")
+            write_record(path, record)
+        elif "deadline" in request:
+            wanted = {name: request.get(name) for name in ASKED_OF_A_GUARD}
+            already = record["state"] == "armed" and "store" not in request
+            already = already and all(record.get(n) == v for n, v in wanted.items())
+            if not already:
+                from box_scripts.caretaker.guarding import (
+                    start_holder,  # which stands on most parts
+                )
+
+                reserve_record(path)
+                record = start_holder(home, request, wanted)
+                write_record(path, record)
+    return dict(record, already=already, now=time.time())
+
+
+def _holds_still(record: dict) -> bool:
+    ticks: int = record["start_ticks"]
+    return record["boot_id"] == boot_id() and ticks_of(record["pid"]) == ticks > 0
+'''
+
+
+# --- for_runner ----------------------------------------------------------------------------------
+PARTS["box_scripts.caretaker.for_runner"] = r'''
+"""What runner.py, which loads this file as a module, uses of it."""
+
+from __future__ import annotations
+
+from box_scripts.caretaker.detached import spawn_detached
+from box_scripts.caretaker.disk_room import room_at, what_is_full
+from box_scripts.caretaker.job_state import end_reason, observe
+from box_scripts.caretaker.jobs import JOB_NAME, LIVE, Job
+from box_scripts.caretaker.launch import start
+from box_scripts.caretaker.notice import record_notice
+from box_scripts.caretaker.paths import escape_path, unescape_path
+from box_scripts.caretaker.patterns import Pattern
+from box_scripts.caretaker.processes import boot_id, restarted_since, ticks_of
+from box_scripts.caretaker.records import (
+    GUARD,
+    Locked,
+    journal_line,
+    lock_file,
+    read_record,
+    reserve_record,
+    write_record,
+    write_record_if_possible,
+)
+from box_scripts.caretaker.refusal import Refusal
+from box_scripts.caretaker.requests import checked_arguments, parse_value
+from box_scripts.caretaker.stop import KILL_LIMIT_S, end_jobs, record_ending
+
+__all__ = [
+    "GUARD",
+    "JOB_NAME",
+    "KILL_LIMIT_S",
+    "LIVE",
+    "Job",
+    "Locked",
+    "Pattern",
+    "Refusal",
+    "boot_id",
+    "checked_arguments",
+    "end_jobs",
+    "end_reason",
+    "escape_path",
+    "journal_line",
+    "lock_file",
+    "observe",
+    "parse_value",
+    "read_record",
+    "record_ending",
+    "record_notice",
+    "reserve_record",
+    "restarted_since",
+    "room_at",
+    "spawn_detached",
+    "start",
+    "ticks_of",
+    "unescape_path",
+    "what_is_full",
+    "write_record",
+    "write_record_if_possible",
+]
+'''
 
 
 # --- __main__ ------------------------------------------------------------------------------------
+import errno
+import json
+import os
+import sys
 
-
-VERBS = {
-    "start": start,
-    "status": status,
-    "tail": tail,
-    "stop": stop,
-    "manifest": manifest,
-    "patterns": patterns,
-    "complete": complete,
-    "prune": prune,
-    "index": index,
-    "receive": receive,
-    "place": place,
-    "guard": guard,
-}
-
-
-def _by_hand(argv: list[str]) -> tuple[str, str, object]:
-    """The home, the verb and the arguments, from flags or from stdin."""
-    import argparse
-
-    class Parser(argparse.ArgumentParser):
-        def error(self, message: str) -> NoReturn:
-            raise Refusal("BAD_REQUEST", "%s; see %s --help" % (message, self.prog))
-
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--home", required=True, help="where records and logs are kept")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for verb, body in VERBS.items():
-        summary = (body.__doc__ or "").splitlines()[0]
-        flags = verbs.add_parser(verb, help=summary, description=summary)
-        flags.add_argument(
-            "--request", choices=["-"], help="read all arguments from stdin, as one JSON object"
-        )
-        for name in (TAKES[verb] + " tenant back_in_s tells_s").replace("!", "").split():
-            kind, text = FIELDS[name]
-            flag = "--" + (name[:-1] if name in ("artifacts", "roots", "paths") else name).replace(
-                "_", "-"
-            )
-            if name == "argv":
-                flags.add_argument(
-                    "argv", nargs="*", help="-- and then the command", metavar="COMMAND"
-                )
-            elif name == "default_discard":
-                flags.add_argument(
-                    "--no-default-discard", dest=name, action="store_false", default=None
-                )
-            elif kind == "flag":
-                flags.add_argument(flag, dest=name, action="store_true", default=None, help=text)
-            elif kind not in ("env", "object", "objects", "secret"):
-                typed = {"number": float, "whole": int}.get(kind, str)
-                action = "append" if kind in ("texts", "paths") else "store"
-                flags.add_argument(flag, dest=name, action=action, type=typed, help=text)
-    given = vars(parser.parse_args(argv))
-    home, verb, source = given.pop("home"), given.pop("verb"), given.pop("request")
-    if source:
-        return home, verb, None
-    for name, value in given.items():
-        literal = FIELDS[name][0] in ("path", "paths") or name == "paths"
-        plain = escape_path if literal else lambda raw: raw.decode("utf-8", "surrogateescape")
-        if isinstance(value, str):
-            given[name] = plain(os.fsencode(value))
-        elif isinstance(value, list):
-            given[name] = [plain(os.fsencode(item)) for item in value]
-    return home, verb, given
+from box_scripts.caretaker.progress import TELLING
+from box_scripts.caretaker.refusal import Refusal
+from box_scripts.caretaker.requests import checked_arguments
+from box_scripts.caretaker.verbs import PART_OF, function_of
 
 
 def _answer(argv: list[str]) -> dict:
+    arguments: object
     if (
         len(argv) == 5
         and argv[0] == "--home"
-        and argv[2] in VERBS
+        and argv[2] in PART_OF
         and argv[3:] == ["--request", "-"]
     ):
-        home, verb, arguments = (
-            argv[1],
-            argv[2],
-            None,
-        )  # without argparse, which takes longer than a status reply
+        home, verb, arguments = argv[1], argv[2], None
     else:
-        home, verb, arguments = _by_hand(argv)
+        from box_scripts.caretaker.by_hand import by_hand  # it takes longer than a status reply
+
+        home, verb, arguments = by_hand(argv, __doc__)
     if arguments is None:
         content = sys.stdin.buffer.readline() if verb == "receive" else sys.stdin.buffer.read()
         try:
@@ -4893,8 +5595,10 @@ def _answer(argv: list[str]) -> dict:
             pass
     back_in_s = request.pop("back_in_s", None)
     if back_in_s is not None:
+        from box_scripts.caretaker.next_look import note_next_look
+
         note_next_look(home, back_in_s)
-    return dict(VERBS[verb](home, request), ok=True)
+    return dict(function_of(verb)(home, request), ok=True)
 
 
 def main(argv: list[str]) -> int:

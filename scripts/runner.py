@@ -28,6 +28,7 @@ Python 3.7 or newer, standard library only, with caretaker.py beside it. One JSO
 """
 
 import argparse
+import errno
 import fcntl
 import importlib.util
 import json
@@ -903,14 +904,14 @@ def answer(given):
 
 
 def loaded(path):
-    """The caretaker as a module; None if there is no such file. No bytecode is left beside it."""
+    """The caretaker's part for this script; None if there is no such file. No bytecode is left beside it."""
     if not os.path.isfile(path):
         return None
     sys.dont_write_bytecode = True
     spec = importlib.util.spec_from_file_location("caretaker", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("box_scripts.caretaker.for_runner")
 
 
 def main(argv):
@@ -933,7 +934,7 @@ def main(argv):
         except caretaker.Refusal as refusal:
             reply = refusal.reply
         except OSError as error:
-            full = error.errno in (caretaker.errno.ENOSPC, caretaker.errno.EDQUOT)
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             code = "DISK_FULL" if full else "OS_ERROR"
             reply = {"ok": False, "code": code, "message": ascii(str(error))[1:-1]}
         except Exception as error:  # noqa: BLE001  a bug too is told as JSON

@@ -12,26 +12,25 @@ from gpu_tenant.domain.model import (
     Box,
     BoxId,
     BoxState,
-    Discarded,
-    Heap,
     Job,
     JobId,
     Lease,
     LeaseId,
     LeaseState,
     LocalAddress,
-    Manifest,
     Profile,
-    Receipt,
-    Unclaimed,
 )
 from gpu_tenant.domain.offers import Offer, Price, Quote, Wish
-from gpu_tenant.domain.permit import TeardownPermit
+from gpu_tenant.domain.permit import TeardownPermit, VolumePermit
 from gpu_tenant.domain.ports import Connector, Setting, Transport
+from gpu_tenant.domain.receipt import Receipt
+from gpu_tenant.domain.seal import Discarded, Heap, Manifest, Unclaimed
+from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.terms import Rate, Terms
+from gpu_tenant.domain.volumes import Volume
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.verify import Assessment, prove
+from gpu_tenant.leases.verify import Assessment, prove, sign_volume
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.transports.local import LocalTransport
 
@@ -284,6 +283,42 @@ def job(
 def never_used(standing: Lease) -> TeardownPermit:
     """A genuine permit, minted by verification over a box that nobody ever touched."""
     return prove(standing, Assessment(untouched=True, seal=None, evidence=(), losses=()))
+
+
+def a_volume(provider: str, region: str, *, volume_id: str | None = None) -> Volume:
+    """A volume that is wanted, or that exists at its provider under that id."""
+    return Volume.model_validate(
+        {
+            "key": "vol-abcd",
+            "provider": provider,
+            "name": "data",
+            "mark": "gpu-tenant-0a1b2c-vol-abcd",
+            "region": region,
+            "size_gb": 50,
+            "state": "intended" if volume_id is None else "active",
+            "volume_id": volume_id,
+            "usd_month": None,
+            "created_at": NOON,
+            "ended_at": None,
+            "asked_at_place": None,
+            "asked_with_key": None,
+            "account": None,
+        }
+    )
+
+
+def leave_to_end(volume: Volume) -> VolumePermit:
+    """A genuine permit, minted by verification over a person's signature for that volume."""
+    signed = Signature(
+        code="K7M3QP",
+        kind="volume",
+        subject=volume.key,
+        digest="d1",
+        by="a person",
+        form="terminal",
+        at=NOON,
+    )
+    return sign_volume(volume, signed, digest="d1")
 
 
 def seal(digest: str = "d1") -> Manifest:

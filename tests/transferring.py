@@ -13,8 +13,8 @@ from typing import Literal
 
 from arranged import PATIENCE_S, eventually
 
-from gpu_tenant.domain.model import SealedFile
 from gpu_tenant.domain.ports import Channel
+from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.files.paths import escape
 from gpu_tenant.transfer.chunks import Coming
 from gpu_tenant.transfer.download import carry_files

@@ -20,6 +20,7 @@ from gpu_tenant.leases.cards import Card as Card
 from gpu_tenant.leases.cards import Leases as Leases
 from gpu_tenant.leases.cards import TornDown as TornDown
 from gpu_tenant.leases.offers import Found as Found
+from gpu_tenant.leases.quick_look import QuickLook as QuickLook
 
 
 def signature_of(verb: Callable[..., object]) -> inspect.Signature:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Leases,
         Prepared,
         Pushed,
+        QuickLook,
         RunTold,
         SmokeReceipt,
         TornDown,
@@ -747,6 +748,22 @@ class Tenancy:
         from gpu_tenant.jobs.failure_cause import BoxSeen
 
         return BoxSeen(BoxState.UNKNOWN, fate=gone)
+
+    async def exec(
+        self,
+        lease: LeaseName,
+        command: Annotated[str, Field(description="run by sh in the work directory")],
+    ) -> QuickLook:
+        """A quick look on the box (nvidia-smi, ls, tail): 10 s and 8 KB. What it writes counts as work."""
+        from gpu_tenant.leases.quick_look import fence_output
+
+        return fence_output(await self.look_quickly(lease, command))
+
+    async def look_quickly(self, lease: str, command: str) -> QuickLook:
+        """Do as `exec`, for a person: without a fence around the output."""
+        from gpu_tenant.leases.quick_look import look_quickly
+
+        return await look_quickly(self.context, lease, command)
 
     async def stop_job(
         self,

@@ -3,9 +3,11 @@
 import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 
 import pytest
 import pytest_asyncio
+from browser.pictures import picture
 from browser.served import Dashboard
 from browser.states import Renter, Work, dashboard_of, renter_at
 from browser.tab import Tab
@@ -77,6 +79,25 @@ async def test_a_failed_job_on_a_box_that_bills_needs_attention(tab: Tab, scene:
     await expect(row).to_have_class(re.compile("is-bad"))
     await expect(row).to_contain_text("The box bills on until it is torn down.")
     await expect(tab.page).to_have_title(re.compile(r"▲ 1 ·"))
+    await expect(row.locator(".since")).to_have_text(
+        re.compile(r"For .+\. It has cost\s+[\d.]+\s+USD\s+since\.")
+    )
+    first = tab.page.locator("main .group").first
+    await expect(first.locator("h2")).to_contain_text("Do this")
+    await expect(row.locator(".doing button").first).to_have_text("Collect, then end it")
+    await expect(row.locator(".doing button").first).to_have_class(re.compile("is-primary"))
+
+
+async def test_what_nobody_bills_is_folded_while_anything_else_is_there(
+    tab: Tab, scene: Scene
+) -> None:
+    free = tab.page.locator("details.is-free")
+    await expect(free.locator("summary")).to_contain_text("Nobody bills", timeout=PATIENCE_MS)
+
+    await expect(tab.row(scene.ours)).to_be_hidden()
+    await free.locator("summary").click()
+    await expect(tab.row(scene.ours)).to_be_visible()
+    await picture(tab, "do-this")
 
 
 async def test_a_moment_in_a_sentence_of_the_server_is_by_the_clock_of_the_page(
@@ -153,3 +174,26 @@ async def test_the_job_of_an_outbid_box_is_grey_with_its_age_and_has_one_next_st
         await expect(tab.page.locator(".job-head")).to_contain_text("was running")
         await expect(tab.page.locator(".job-head")).to_contain_text("as it was last seen")
     assert (await read.value).ok
+
+
+async def test_one_button_collects_what_a_finished_job_made_and_ends_the_bill(
+    tab: Tab, scene: Scene, renter: Renter
+) -> None:
+    async with renter.tenancy() as tenancy:
+        card = await tenancy.provision(
+            "local", smoke="none", price_usd_h=Decimal(2), max_price_usd_h=Decimal(3)
+        )
+        await scene.work.goes_on(
+            tenancy, card.lease, command="mkdir -p out && echo '[1]' >out/model.json", name="made"
+        )
+        assert (await over(tenancy, card.lease)).state == "finished"
+    row = tab.row(card.lease)
+    await expect(row).to_contain_text("Its job has ended.", timeout=PATIENCE_MS)
+
+    await row.get_by_role("button", name="Collect, then end it").click()
+    await tab.dialog.get_by_role("button", name="Collect, then end it").click()
+
+    await expect(tab.dialog).to_contain_text("Done", timeout=PATIENCE_MS)
+    receipt = scene.dashboard.shows(f"/api/leases/{card.lease}")["receipt"]
+    assert receipt["ground"] == "verified"
+    assert receipt["kept_files"] >= 1

@@ -9,7 +9,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from arranged import never_used
+from arranged import a_volume, leave_to_end, never_used
 from azure.core.exceptions import HttpResponseError
 from contract.openapi import validate, validate_request
 from contract.staged import Staged, on_stage
@@ -25,7 +25,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import BoxState, Lease, LeaseState, SshAddress
 from gpu_tenant.domain.offers import Wish
 from gpu_tenant.domain.permit import TeardownPermit
-from gpu_tenant.domain.ports import Market, Residue
+from gpu_tenant.domain.ports import Growing, Market, Residue, Storing
 from gpu_tenant.emulators.world import KEY
 
 SPEC = "digitalocean-v2.trimmed.openapi.json"
@@ -461,6 +461,10 @@ async def test_what_the_rehearsal_answers_is_what_the_document_says(staged: Stag
         ("POST", "/v2/account/keys", {"name": "k", "public_key": "ssh-ed25519 AAAA"}, 201),
         ("POST", "/v2/account/keys", {"name": "k", "public_key": "ssh-ed25519 AAAA"}, 422),
         ("GET", "/v2/volumes", None, 200),
+        ("POST", "/v2/volumes", {"name": "d", "size_gigabytes": 10, "region": "nyc2"}, 201),
+        ("POST", "/v2/volumes", {"name": "d", "size_gigabytes": 10, "region": "nyc2"}, 409),
+        ("POST", "/v2/volumes", {"name": "e", "size_gigabytes": 0, "region": "nyc2"}, 422),
+        ("DELETE", "/v2/volumes/none", None, 404),
         ("GET", "/v2/snapshots", None, 200),
         ("GET", "/v2/customers/my/balance", None, 200),
         ("POST", f"{box}/actions", {"type": "power_on"}, 422),
@@ -477,3 +481,71 @@ async def test_what_the_rehearsal_answers_is_what_the_document_says(staged: Stag
     status, said = api(staged, "GET", "/v2/droplets", key="another")
     assert status == 401
     validate(SPEC, "GET", "/v2/droplets", status, said)
+
+
+# Volumes of ours
+
+
+async def test_a_volume_is_made_once_and_attached_as_the_document_allows(staged: Staged) -> None:
+    storing = staged.connector
+    assert isinstance(storing, Storing)
+    assert isinstance(storing, Market)
+    wanted = a_volume("digitalocean", "nyc2")
+    made = await storing.create_volume(wanted)
+    again = await storing.create_volume(wanted)
+    mount = a_volume("digitalocean", "nyc2", volume_id=made.id).attachable("/data")
+    box = await staged.connector.create(await staged.intent(volumes=(mount,)))
+
+    posted = {r["path"]: r["body"] for r in staged.ask("requests") if r["method"] == "POST"}
+    validate_request(SPEC, "POST", "/v2/volumes", posted["/v2/volumes"])
+    validate_request(SPEC, "POST", "/v2/droplets", posted["/v2/droplets"])
+    assert posted["/v2/droplets"]["volumes"] == [made.id]
+    script = str(staged.stage.world.things()[0].facts["user_data"])
+    assert f"mount_volume /dev/disk/by-id/scsi-0DO_Volume_{wanted.mark} /data" in script
+    assert "mkfs" not in script, "a file system is DigitalOcean's to make"
+    assert len(script) < 64 * 1024
+    assert made == again
+    assert (made.size_gb, made.usd_month, made.boxes) == (50, None, ())
+    assert (await storing.list_volumes())[0].boxes == (box.id,)
+    offers = await storing.offers(Wish(volumes=(mount,)))
+    assert {offer.region for offer in offers} == {"nyc2"}
+
+
+async def test_a_volume_that_a_droplet_has_is_not_deleted_whoever_permits_it(
+    staged: Staged,
+) -> None:
+    storing = staged.connector
+    assert isinstance(storing, Storing)
+    made = await storing.create_volume(a_volume("digitalocean", "nyc2"))
+    permit = leave_to_end(a_volume("digitalocean", "nyc2", volume_id=made.id))
+    box = staged.stage.rent_by_hand(made.id)
+
+    with pytest.raises(ProviderTrouble, match="attached to a Droplet"):
+        await storing.destroy_volume(permit)
+    staged.stage.end_by_hand(box)
+    staged.wait(60)
+    await storing.destroy_volume(permit)
+    await storing.destroy_volume(permit)
+
+    assert await storing.list_volumes() == []
+
+
+async def test_a_volume_grows_as_the_document_allows_and_never_shrinks(staged: Staged) -> None:
+    storing = staged.connector
+    assert isinstance(storing, Storing)
+    assert isinstance(storing, Growing)
+    made = await storing.create_volume(a_volume("digitalocean", "nyc2"))
+    volume = a_volume("digitalocean", "nyc2", volume_id=made.id)
+
+    await storing.grow_volume(volume, 80)
+    with pytest.raises(ProviderTrouble):
+        await storing.grow_volume(volume, 60)
+
+    path = f"/v2/volumes/{made.id}/actions"
+    asked = [r for r in staged.ask("requests") if r["path"] == path]
+    for request in asked:
+        validate_request(SPEC, "POST", path, request["body"])
+    status, said = api(staged, "POST", path, {**asked[0]["body"], "size_gigabytes": 90})
+    validate(SPEC, "POST", path, status, said)
+    (listed,) = await storing.list_volumes()
+    assert listed.size_gb == 90

@@ -9,7 +9,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from arranged import never_used
+from arranged import a_volume, leave_to_end, never_used
 from contract.openapi import validate, validate_request
 from contract.staged import Staged, on_stage
 
@@ -17,7 +17,7 @@ from gpu_tenant.domain.errors import NoFunds, ProviderSilent, ProviderTrouble
 from gpu_tenant.domain.model import BoxState, Lease, LeaseState, SshAddress
 from gpu_tenant.domain.offers import Wish
 from gpu_tenant.domain.permit import TeardownPermit
-from gpu_tenant.domain.ports import Market, Residue
+from gpu_tenant.domain.ports import Market, Residue, Storing
 from gpu_tenant.emulators.world import KEY, Thing
 
 SPEC = "lambda-cloud-v1.10.0.openapi.json"
@@ -399,3 +399,98 @@ async def test_what_the_rehearsal_answers_is_what_the_document_says(staged: Stag
     status, said = api(staged, "POST", LAUNCH, order)
     assert status == 403
     validate(SPEC, "POST", LAUNCH, status, said)
+
+
+# Filesystems that are volumes of ours
+
+
+async def test_a_filesystem_is_made_once_and_mounted_as_the_document_allows(staged: Staged) -> None:
+    storing, market = staged.connector, staged.connector
+    assert isinstance(storing, Storing)
+    assert isinstance(market, Market)
+    wanted = a_volume("lambda_cloud", "us-east-1")
+    made = await storing.create_volume(wanted)
+    again = await storing.create_volume(wanted)
+    mount = a_volume("lambda_cloud", "us-east-1", volume_id=made.id).attachable("/data")
+    intent = await staged.intent(gpu="A10", volumes=(mount,))
+    box = await staged.connector.create(intent)
+
+    (asked,) = sent(staged, "/api/v1/filesystems")
+    validate_request(SPEC, "POST", "/api/v1/filesystems", asked["body"])
+    (launch,) = sent(staged, LAUNCH)
+    validate_request(SPEC, "POST", LAUNCH, launch["body"])
+    assert made.id == again.id
+    assert (made.region, made.usd_month, made.boxes) == ("us-east-1", None, ())
+    assert (await storing.list_volumes())[0].boxes == (box.id,)
+    offers = await market.offers(Wish(gpu="A10", volumes=(mount,)))
+    assert {offer.region for offer in offers} == {"us-east-1"}
+
+
+async def test_a_filesystem_is_mounted_only_where_the_document_allows(staged: Staged) -> None:
+    storing = staged.connector
+    assert isinstance(storing, Storing)
+    here = a_volume("lambda_cloud", "us-east-1", volume_id="f1")
+    other = a_volume("lambda_cloud", "us-west-1", volume_id="f2")
+
+    assert storing.refused_volumes([here.attachable("/data/cache")]) is None
+    assert "/workspace" in str(storing.refused_volumes([here.attachable("/workspace")]))
+    assert "several regions" in str(
+        storing.refused_volumes([here.attachable("/data/a"), other.attachable("/data/b")])
+    )
+
+
+async def test_a_filesystem_that_an_instance_mounts_is_not_deleted_whoever_permits_it(
+    staged: Staged,
+) -> None:
+    storing = staged.connector
+    assert isinstance(storing, Storing)
+    made = await storing.create_volume(a_volume("lambda_cloud", "us-east-1"))
+    permit = leave_to_end(a_volume("lambda_cloud", "us-east-1", volume_id=made.id))
+    box = staged.stage.rent_by_hand(made.id)
+
+    with pytest.raises(ProviderTrouble, match="in use"):
+        await storing.destroy_volume(permit)
+    staged.stage.end_by_hand(box)
+    staged.wait(60)
+    await storing.destroy_volume(permit)
+    await storing.destroy_volume(permit)
+
+    assert await storing.list_volumes() == []
+
+
+async def test_a_filesystem_in_use_by_an_instance_that_is_not_shown_is_in_use(
+    staged: Staged,
+) -> None:
+    storing = staged.connector
+    assert isinstance(storing, Storing)
+    made = await storing.create_volume(a_volume("lambda_cloud", "us-east-1"))
+    staged.stage.rent_by_hand(made.id)
+    staged.fault("status", "GET", "/instances$", status=200, body={"data": []})
+
+    (listed,) = await storing.list_volumes()
+
+    assert listed.boxes
+
+
+async def test_the_emulator_answers_for_filesystems_as_the_document_says(staged: Staged) -> None:
+    wanted = {"name": "by-hand", "region": "us-east-1"}
+    status, made = api(staged, "POST", "/api/v1/filesystems", wanted)
+    validate(SPEC, "POST", "/api/v1/filesystems", status, made)
+    assert status == 200
+    assert isinstance(made, dict)
+    path = f"/api/v1/filesystems/{made['data']['id']}"
+    box = staged.stage.rent_by_hand(made["data"]["id"])
+    validate(SPEC, "GET", "/api/v1/instances", *api(staged, "GET", "/api/v1/instances"))
+    for method, at, body, wants in (
+        ("POST", "/api/v1/filesystems", wanted, 400),
+        ("DELETE", path, None, 400),
+        ("DELETE", "/api/v1/filesystems/none", None, 404),
+    ):
+        status, said = api(staged, method, at, body)
+        validate(SPEC, method, at, status, said)
+        assert status == wants
+    staged.stage.end_by_hand(box)
+    staged.wait(60)
+    status, said = api(staged, "DELETE", path)
+    validate(SPEC, "DELETE", path, status, said)
+    assert status == 200

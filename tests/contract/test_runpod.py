@@ -5,14 +5,13 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from arranged import never_used
+from arranged import a_volume, never_used
 from contract.openapi import validate, validate_request
 from contract.staged import Staged, on_stage
 from mcp import Client, StdioServerParameters
@@ -28,7 +27,6 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState, SshAddress
 from gpu_tenant.domain.offers import Wish
-from gpu_tenant.domain.volumes import Volume
 from gpu_tenant.emulators.boxes import MARKER
 from gpu_tenant.emulators.runpod.responses import pod_key
 from gpu_tenant.emulators.world import KEY
@@ -738,34 +736,12 @@ async def test_a_volume_is_priced_by_its_size_and_not_at_all_where_no_price_is_k
     assert left.usd_month == usd_month
 
 
-def a_volume(**more: object) -> Volume:
-    return Volume.model_validate(
-        {
-            "key": "vol-abcd",
-            "provider": "runpod",
-            "name": "data",
-            "mark": "gpu-tenant-0a1b2c-vol-abcd",
-            "region": "EU-RO-1",
-            "size_gb": 50,
-            "state": "intended",
-            "volume_id": None,
-            "usd_month": None,
-            "created_at": datetime(2026, 11, 23, tzinfo=UTC),
-            "ended_at": None,
-            "asked_at_place": None,
-            "asked_with_key": None,
-            "account": None,
-            **more,
-        }
-    )
-
-
 async def test_a_network_volume_is_made_once_and_mounted_as_the_document_allows(
     staged: Staged, runpod: RunpodConnector
 ) -> None:
-    made = await runpod.create_volume(a_volume())
-    again = await runpod.create_volume(a_volume())
-    mount = a_volume(state="active", volume_id=made.id).attachable("/data")
+    made = await runpod.create_volume(a_volume("runpod", "EU-RO-1"))
+    again = await runpod.create_volume(a_volume("runpod", "EU-RO-1"))
+    mount = a_volume("runpod", "EU-RO-1", volume_id=made.id).attachable("/data")
     wish = {"gpu": "RTX 4090", "volumes": (mount,)}
     box = await runpod.create(await staged.intent(**wish))
 
@@ -786,6 +762,23 @@ async def test_a_network_volume_is_made_once_and_mounted_as_the_document_allows(
     assert listed.boxes == (box.id,)
     assert await runpod.offers(Wish.model_validate({**wish, "gpu": "L40S"})) == []
     assert runpod.refused_volumes([mount, mount]) is not None
+
+
+async def test_a_network_volume_grows_as_the_document_allows_and_never_shrinks(
+    staged: Staged, runpod: RunpodConnector
+) -> None:
+    made = await runpod.create_volume(a_volume("runpod", "EU-RO-1"))
+    volume = a_volume("runpod", "EU-RO-1", volume_id=made.id)
+
+    await runpod.grow_volume(volume, 80)
+    with pytest.raises(ProviderTrouble, match="400"):
+        await runpod.grow_volume(volume, 60)
+
+    path = f"/v2/network-volumes/{made.id}"
+    for request in [r for r in staged.ask("requests") if r["method"] == "PATCH"]:
+        validate_request(SPEC, "PATCH", path, request["body"])
+    (listed,) = await runpod.list_volumes()
+    assert (listed.size_gb, listed.usd_month) == (80, Decimal("5.6000"))
 
 
 async def test_a_pod_s_environment_is_in_no_error_and_in_no_log(

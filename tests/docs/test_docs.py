@@ -11,6 +11,7 @@ from docs.decisions import FOLDER, ORDER, contents, decisions
 
 from gpu_tenant.domain import errors
 from gpu_tenant.domain.errors import TenantError
+from gpu_tenant.faces.cli.runbook import comparison
 from gpu_tenant.faces.mcp.server import TOOLS
 from gpu_tenant.providers.profiles import load_profiles
 from gpu_tenant.service import Tenancy
@@ -98,6 +99,16 @@ def tool_page() -> str:
     )
 
 
+def survival_page() -> str:
+    return (
+        "# What survives what, and what bills then\n\n"
+        "Read this to compare platforms before you rent, stop or end a box (`gpu-tenant profiles --compare`). "
+        "Each fact's source is in its platform's page.\n\n"
+        "`yes`: the bytes are still there afterwards. `?`: nobody has confirmed it; treat it as no. `-`: there is no such event.\n\n"
+        + comparison(list(PROFILES.values()))
+    )
+
+
 def with_block(page: Path, name: str, content: str) -> str:
     text = page.read_text(encoding="utf-8")
     pattern = re.compile(rf"(<!-- generated: {name} [^\n]*-->\n).*?(<!-- end -->)", re.DOTALL)
@@ -121,6 +132,7 @@ GENERATED = {
         (ROOT / "tests/e2e/pictures/demo.txt").read_text(encoding="utf-8")
     ),
     "references/errors.md": error_page,
+    "references/survival.md": survival_page,
     "references/tools.md": tool_page,
 }
 

@@ -73,7 +73,8 @@ from e2e.leased import (
     escaped,
 )
 
-from gpu_tenant.domain.model import LeaseState, SealedFile
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.files.hash_cache import HashCache
 
 

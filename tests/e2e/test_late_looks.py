@@ -13,7 +13,8 @@ from arranged import eventually
 from contract.staged import RENTED
 from e2e.renting import CENT, Tenant, tenant_at
 
-from gpu_tenant.domain.model import LeaseState, Receipt
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.domain.receipt import Receipt
 
 LATE_S = 5 * 3600
 PRICED = [slug for slug in RENTED if slug != "autodl"]

@@ -18,6 +18,7 @@ from signed import with_signature
 from waited import over
 
 from gpu_tenant.app import open_tenancy
+from gpu_tenant.domain.address import ssh_of
 from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTaken,
@@ -32,7 +33,8 @@ from gpu_tenant.domain.errors import (
     UnknownLease,
     Unverified,
 )
-from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.domain.model import LeaseState, SshAddress
+from gpu_tenant.emulators.server import Stage
 from gpu_tenant.faces.mcp.server import make_server
 from gpu_tenant.leases.adopt import adopt
 from gpu_tenant.leases.lifecycle import reconcile_all
@@ -358,6 +360,33 @@ async def test_another_deployment_s_box_is_named_left_alone_and_adopted_as_used(
     await tenant.tenancy.collect(card.lease, artifacts=["~/results.csv"])
     assert (await tenant.tenancy.verify_and_teardown(card.lease)).receipt.kept_files == 1
     tenant.assert_nothing_bills()
+
+
+async def test_a_box_made_in_the_console_is_found_by_the_ssh_command_shown_there(
+    tmp_path: Path,
+) -> None:
+    with Stage("vastai", tmp_path / "stage", way="local", time="frozen") as stage:
+        first, second = Tenant(stage, tmp_path / "first"), Tenant(stage, tmp_path / "second")
+        theirs = await first.rented()
+        address = first.lease(theirs).address
+        assert isinstance(address, SshAddress)
+        told = ssh_of(address.target)
+        assert told is not None
+        command = f"ssh -p {told.port} {told.user}@{told.host} -L 8080:localhost:8080"
+
+        with pytest.raises(BadRequest, match=f"lists no box .*{theirs.box} at "):
+            await adopt(
+                second.tenancy.context, "vastai", f"ssh -p {(told.port or 22) + 1} root@{told.host}"
+            )
+        with pytest.raises(BoxTaken, match=str(theirs.box)):
+            await adopt(second.tenancy.context, "vastai", command)
+        deployment = first.tenancy.context.ledger.deployment
+        card = await adopt(second.tenancy.context, "vastai", command, over=deployment)
+
+        assert card.box == theirs.box
+        assert second.lease(card).touched_at is not None
+        for tenancy in (*first.opened, *second.opened):
+            await tenancy.aclose()
 
 
 @at_two(6)

@@ -291,6 +291,25 @@ def test_a_job_that_failed_on_a_box_that_bills_and_a_silent_box_are_not_shown_as
     assert "ready  " in row("tiny-c")
 
 
+def test_on_the_smallest_screen_what_needs_a_person_is_above_all_else_with_its_cost() -> None:
+    cards = [rented(f"tiny-{number:02}") for number in range(30)]
+    cards[20] = cards[20].with_job("failed", since_s=3600)
+    seen = LiveState({"tiny": "Tiny"}, leases=told(*cards), at=NOW)
+    seen.blind["tiny-25"] = SilentBox(NOW, "no route")
+
+    top = drawn(seen, after_s=600)
+    scrolled = drawn(seen, after_s=600, from_line=20)
+
+    for screen in (top, scrolled):
+        words = " ".join(" ".join(screen).split())
+        assert "DO THIS tiny-20: job failed 60 min ago, its box bills on" in words
+        assert "3.60 USD since" in words
+        assert "collect tiny-20" in words
+        assert "tiny-25: its box has not answered for 10 min" in words
+        assert len(screen) == 24
+    assert any(line.startswith("tiny-00") for line in top), "the table keeps its place"
+
+
 def test_what_is_unknown_is_never_counted_as_nothing() -> None:
     seen = LiveState({}, leases=told(rented("tiny-a", usd_h=None)), at=NOW)
 
@@ -312,9 +331,10 @@ def test_alarms_and_blindness_are_words_and_stay_on_the_screen_of_many_leases() 
     assert "1 alarm, told below" in " ".join(top)
     assert "lines below" in top[-1]
     assert any("tiny-00" in line and "alarm" in line for line in top)
-    assert any(line.strip() == "tiny-00: [b]wakes[/b] you" for line in end)
-    assert "tiny-07: no answer since" in " ".join(end)
-    assert "no route [/]" in " ".join(" ".join(end).split())
+    pages = [line for at in range(0, 300, 8) for line in drawn(seen, from_line=at)]
+    assert any(line.strip() == "tiny-00: [b]wakes[/b] you" for line in pages)
+    assert "tiny-07: no answer since" in " ".join(pages)
+    assert any("no route [/]" in line for line in pages)
     assert "below" not in end[-1]
 
 

@@ -107,7 +107,7 @@ async def test_every_tool_is_annotated_and_strict() -> None:
         assert not {"anyOf", "oneOf", "allOf"} & set(tool.input_schema)
         assert len(tool.description or "") > 40
     destructive = {t.name for t in tools if t.annotations and t.annotations.destructive_hint}
-    assert destructive == {"run", "smoke_test", "stop_job", "verify_and_teardown"}
+    assert destructive == {"run", "smoke_test", "exec", "stop_job", "verify_and_teardown"}
 
 
 def test_both_faces_offer_the_same_verbs() -> None:

@@ -32,6 +32,10 @@ from fuzz.mutation import mutated, mutated_json
 from fuzz.recorded import PROVIDERS, answers, asking
 from unit.formats.samples import GOOD
 
+from box_scripts.caretaker import for_runner
+from box_scripts.caretaker.refusal import Refusal
+from box_scripts.caretaker.requests import checked_arguments
+from box_scripts.caretaker.verbs import function_of
 from gpu_tenant.artifacts import prune
 from gpu_tenant.artifacts.formats import ReadRequest, prove_all
 from gpu_tenant.artifacts.formats.worker_pool import Readers
@@ -42,9 +46,10 @@ from gpu_tenant.box.audit import audit as judged
 from gpu_tenant.box.idle_check import Activity
 from gpu_tenant.box.script_replies import R, accepted_reply, read
 from gpu_tenant.domain.errors import TenantError
-from gpu_tenant.domain.model import LeaseId, Manifest
+from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.offers import Wish
 from gpu_tenant.domain.ports import Finished, Market
+from gpu_tenant.domain.seal import Manifest
 from gpu_tenant.domain.untrusted_text import bare
 from gpu_tenant.transfer.protocol import Answer, Conversation, LinkBroken
 from gpu_tenant.transfer.upload_worker import _refusal_of
@@ -237,7 +242,6 @@ def _script(name: str) -> ModuleType:
 
 def requested(draw: random.Random) -> Generator[Find | None, None, None]:
     """What the caretaker is asked, of the verbs that only look."""
-    script = _script("caretaker")
     with tempfile.TemporaryDirectory() as scratch:
         home, work = Path(scratch) / "home", Path(scratch) / "work"
         home.mkdir()
@@ -268,10 +272,10 @@ def requested(draw: random.Random) -> Generator[Find | None, None, None]:
             began = time.process_time()
             find = None
             try:
-                checked = script.checked_arguments(verb, json.loads(raw)[1])
+                checked = checked_arguments(verb, json.loads(raw)[1])
                 checked.pop("tenant", None)
-                script.VERBS[verb](str(home), checked)
-            except (script.Refusal, OSError):
+                function_of(verb)(str(home), checked)
+            except (Refusal, OSError):
                 pass
             except Exception as surprise:  # noqa: BLE001  that is what is looked for
                 find = Find(f"{verb}: {type(surprise).__name__}: {surprise}"[:300], raw)
@@ -482,8 +486,8 @@ class _Records:
     """A caretaker's home with good records, and the scripts that read them."""
 
     def __init__(self, scratch: Path) -> None:
-        self._caretaker, self._queue = _script("caretaker"), _script("runner")
-        self._queue.caretaker = self._caretaker
+        self._queue = _script("runner")
+        self._queue.caretaker = for_runner
         self._home, work = scratch / "home", scratch / "work"
         work.mkdir()
         self.good = {name: text.replace("WORK", str(work)) for name, text in _good("state").items()}
@@ -503,13 +507,13 @@ class _Records:
             (self._home / other).write_text(text, encoding="utf-8")
         (self._home / name).write_bytes(content)
         raw = json.dumps([verb, name, content.decode("utf-8", "surrogateescape")]).encode()
-        script, home, began = self._caretaker, str(self._home), time.process_time()
+        home, began = str(self._home), time.process_time()
         try:
             if verb == "roll":
                 self._queue.roll(home, self._queue.checked("roll", self.asked[verb]))
             else:
-                script.VERBS[verb](home, script.checked_arguments(verb, self.asked[verb]))
-        except (script.Refusal, OSError):
+                function_of(verb)(home, checked_arguments(verb, self.asked[verb]))
+        except (Refusal, OSError):
             pass
         except Exception as surprise:  # noqa: BLE001  that is what is looked for
             return Find(f"{verb} {name}: {type(surprise).__name__}: {surprise}"[:300], raw)

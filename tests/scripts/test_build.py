@@ -1,7 +1,8 @@
 """Each script that is made of parts is what its parts give, and what could not be joined is refused."""
 
 import ast
-from collections.abc import Sequence
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,54 +34,62 @@ def test_a_script_is_what_its_parts_give(script: Path) -> None:
     assert is_so, f"{script.name} is not what its parts give: change these, and run `make scripts`"
 
 
-def test_every_definition_of_the_parts_is_in_the_script_once_as_it_stands_there() -> None:
-    built = ast.parse((build.SCRIPTS / "caretaker.py").read_text(encoding="utf-8"))
-    parts = [
-        ast.parse(at.read_text(encoding="utf-8"))
-        for at in (build.HERE / "caretaker").glob("*.py")
-        if at.name != "__init__.py"
-    ]
-
-    assert _definitions([built]) == _definitions(parts)
-
-
-def _definitions(trees: Sequence[ast.Module]) -> list[str]:
-    kinds = (ast.FunctionDef, ast.ClassDef)
-    return sorted(
-        ast.unparse(node) for tree in trees for node in tree.body if isinstance(node, kinds)
-    )
-
-
-def test_imports_are_gathered_at_the_head_and_those_between_parts_are_left_out(
+def test_the_script_carries_each_part_letter_for_letter_and_the_last_as_its_own_text(
     folder: Path,
 ) -> None:
     joined = build.join_parts(folder, ["words", "__main__"])
 
-    head, _, rest = joined.partition("# --- words ")
-    assert head.startswith("#!/usr/bin/env python3\n# `make scripts` joins this file")
-    assert "import os\nimport sys\n" in head
-    assert "import" not in rest
-    assert "return os.sep  # why" in rest
-    assert rest.endswith("print(said(), sys.argv)\n")
+    carried = _assigned(ast.parse(joined))
+    assert carried == {
+        "box_scripts": "",
+        "box_scripts.told": "",
+        "box_scripts.told.words": "\n" + WORDS,
+    }
+    assert joined.startswith("#!/usr/bin/env python3\n# `make scripts` joins this file")
+    assert joined.endswith(ENTRY.removeprefix(HEAD))
+
+
+def _assigned(tree: ast.Module) -> dict[str, str]:
+    """What a script assigns to `PARTS[...]`."""
+    return {
+        ast.literal_eval(node.targets[0].slice): ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript)
+    }
+
+
+def test_a_call_compiles_only_the_parts_that_it_imports(folder: Path) -> None:
+    (folder / "broken.py").write_text(HEAD + "print('compiled')\n")
+    late = ENTRY + "\nif sys.argv[1:]:\n    import box_scripts.told.broken\n"
+    (folder / "__main__.py").write_text(late)
+    script = folder.parent / "told.py"
+    script.write_text(build.join_parts(folder, ["words", "broken", "__main__"]))
+
+    said = [_said(script), _said(script, "more")]
+
+    assert said == [f"/ ['{script}']\n", f"/ ['{script}', 'more']\ncompiled\n"]
+
+
+def _said(*argv: str | Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", *argv], stdout=subprocess.PIPE, check=True, text=True
+    )
+    return done.stdout
 
 
 @pytest.mark.parametrize(
     ("part", "text", "why"),
     [
         ("words", WORDS.replace("import os", "import numpy"), "numpy is not of the standard"),
-        ("words", WORDS.replace("import os", "import json as os"), "under their own names"),
         ("words", WORDS.replace("import os", "from box_scripts.told.__main__ import x"), "after"),
-        ("words", WORDS + "\n\nimport re\n", "at the head"),
         (
             "words",
             WORDS + "\n\ndef x():\n    from box_scripts.told.later import y\n",
-            "at the head",
+            "after",
         ),
         ("words", WORDS.replace("from __future__ import annotations", ""), "__future__"),
         ("words", WORDS.replace('"""What it is about."""', ""), "a docstring"),
-        ("words", WORDS + "\n\nsys = 1\n", "words.py binds `sys`, and so does an import"),
-        ("words", WORDS + "\n\ndef open():\n    pass\n", "binds `open`, and so does Python itself"),
-        ("__main__", ENTRY + "\n\ndef said():\n    pass\n", "binds `said`, and so does words"),
+        ("words", WORDS + "\n\nQUOTED = '''x'''\n", "would end its text"),
         ("stray", HEAD, "look at stray"),
     ],
 )

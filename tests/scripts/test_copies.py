@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
+PARTS = SCRIPTS.parent / "mcp_server" / "box_scripts"
 ALIKE = {
     "Refusal": ("activity", "caretaker", "fetch", "leave", "occupancy", "vram"),
     "Parser": ("activity", "fetch", "keep", "leave", "occupancy", "vram"),
@@ -28,8 +29,12 @@ def test_a_definition_that_scripts_share_is_the_same_in_each(name: str) -> None:
 
 def _form(script: str, name: str) -> str:
     """The definition without its words and its types."""
-    tree = ast.parse((SCRIPTS / f"{script}.py").read_text(encoding="utf-8"))
-    (found,) = (node for node in tree.body if name in _names(node))
+    (found,) = (
+        node
+        for at in sorted(PARTS.glob(f"{script}/*.py")) or [SCRIPTS / f"{script}.py"]
+        for node in ast.parse(at.read_text(encoding="utf-8")).body
+        if name in _names(node)
+    )
     for node in ast.walk(found):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:]

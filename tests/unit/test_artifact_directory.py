@@ -14,7 +14,7 @@ from gpu_tenant.artifacts.local_evidence import Loss, reread
 from gpu_tenant.artifacts.stores.protocol import DirectoryStore
 from gpu_tenant.box.manifest_entries import sound
 from gpu_tenant.domain.errors import CaretakerFailed, LocalTrouble
-from gpu_tenant.domain.model import SealedFile
+from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.files.artifact_directory import (
     PARTIAL,
     SUPERSEDED,

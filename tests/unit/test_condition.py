@@ -1,12 +1,20 @@
 """One projection says how a lease stands: its box, its job, what bills, and whether the box answers decide together."""
 
 from datetime import timedelta
+from itertools import product
 
 import pytest
 from arranged import NOON, job
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.leases.condition import Bills, Condition, condition_of, recorded_jobs
+from gpu_tenant.leases.condition import (
+    TAKEN,
+    Bills,
+    Condition,
+    condition_of,
+    recorded_end,
+    recorded_jobs,
+)
 
 
 def stands(
@@ -33,8 +41,8 @@ def stands(
         (stands("ready", "failed"), "job failed", "bad", "attention", True),
         (stands("ready", "killed"), "job killed", "bad", "attention", True),
         (stands("ready", "stopped"), "job stopped", "warn", "attention", True),
-        (stands("ready", "finished", bills="nobody"), "job finished", "accent", "idle", False),
-        (stands("ready", "failed", bills="nobody"), "job failed", "bad", "idle", False),
+        (stands("ready", "finished", bills="nobody"), "job finished", "accent", "free", False),
+        (stands("ready", "failed", bills="nobody"), "job failed", "bad", "free", False),
         (stands("ready", "finished", bills="unknown"), "job finished", "warn", "attention", True),
         (stands("ready", "finished", others=2), "job finished", "accent", "idle", False),
         (stands("ready", "running", blind="silent"), "ready", "warn", "attention", False),
@@ -84,3 +92,61 @@ def test_what_is_on_record_of_jobs_is_what_was_seen_last() -> None:
     assert recorded_jobs(launched, [*lines[:3], lines[5]]) == ("stopped", 0)
     again = timeline.Line(NOON, timeline.Launched(job="first"))
     assert recorded_jobs(launched, [*lines, again]) == (None, 0)
+
+
+JOBS = (None, "running", "finished", "failed", "killed", "stopped")
+BILLS: tuple[Bills, ...] = ("box", "disk", "nobody", "unknown")
+
+
+@pytest.mark.parametrize("phase", ["booting", "ready", "parked", TAKEN, "terminating"])
+def test_every_combination_is_for_a_person_or_is_fine_or_is_free(phase: str) -> None:
+    for job_state, bills, blind, alarm in product(JOBS, BILLS, (None, "silent"), (None, "dear")):
+        told = stands(phase, job_state, bills=bills, blind=blind, alarm=alarm)
+        case = (phase, job_state, bills, blind, alarm)
+
+        is_over = phase == "ready" and job_state in ("finished", "failed", "killed", "stopped")
+        is_wasted = is_over and bills in ("box", "unknown")
+        is_called_for = bool(blind or alarm or is_wasted or phase == TAKEN)
+        assert (told.to_do is not None) == is_called_for, case
+        assert (told.group == "attention") == is_called_for, case
+        # Only what is seen, runs and has no alarm is green.
+        is_green = phase == "ready" and not (is_over or blind or alarm)
+        assert (told.tone == "good") == is_green, case
+        if is_wasted:
+            assert told.tone in ("warn", "bad"), case
+        if told.group == "free":
+            assert bills == "nobody", case
+
+
+@pytest.mark.parametrize(
+    ("told", "matter"),
+    [
+        (stands("ready", "failed"), "job over"),
+        (stands("ready", "failed", alarm="dear"), "job over"),
+        (stands("ready", "failed", blind="silent"), "silent"),
+        (stands(TAKEN, "running", bills="disk"), "taken"),
+        (stands("ready", "running", alarm="dear", left_s=60), "alarm"),
+        (stands("ready", "running", left_s=60), "ends soon"),
+        (stands("ready", "running"), None),
+    ],
+)
+def test_one_matter_is_named_and_it_is_what_costs_most_to_overlook(
+    told: Condition, matter: str | None
+) -> None:
+    assert (told.to_do.matter if told.to_do else None) == matter
+
+
+def test_a_job_has_ended_when_it_ended_and_not_when_somebody_looked() -> None:
+    lines = [
+        timeline.Line(NOON, timeline.Launched(job="a")),
+        timeline.Line(NOON + timedelta(minutes=9), timeline.Progressed(job="a", state="failed")),
+        timeline.Line(
+            NOON + timedelta(minutes=10), timeline.JobEnded(job="a", state="failed", ago_s=300)
+        ),
+    ]
+
+    assert recorded_end(lines[:1]) is None
+    assert recorded_end(lines[:2]) == NOON + timedelta(minutes=9)
+    assert recorded_end(lines) == NOON + timedelta(minutes=5)
+    again = timeline.Line(NOON + timedelta(minutes=20), timeline.Launched(job="a"))
+    assert recorded_end([*lines, again]) is None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from arranged import lease
 
-from gpu_tenant.domain.model import SealedFile
+from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.files.artifact_directory import is_here, land_all, make_place, partial_of
 from gpu_tenant.files.hash_cache import KNOWN, Brought, HashCache, clone_file, distrust
 from gpu_tenant.files.paths import below

@@ -23,7 +23,8 @@ from arranged import (
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BoxTaken, UnknownLease
-from gpu_tenant.domain.model import Evidence, LeaseId, LeaseState, SshAddress, Verdict
+from gpu_tenant.domain.evidence import Evidence, Verdict
+from gpu_tenant.domain.model import LeaseId, LeaseState, SshAddress
 from gpu_tenant.domain.terms import Terms
 from gpu_tenant.ledger import Ledger
 

@@ -21,7 +21,8 @@ from arranged import (
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
-from gpu_tenant.domain.model import Evidence, LeaseId, LeaseState, Verdict, WorkPlace
+from gpu_tenant.domain.evidence import Evidence, Verdict
+from gpu_tenant.domain.model import LeaseId, LeaseState, WorkPlace
 from gpu_tenant.domain.order import Order, VolumeMount
 from gpu_tenant.domain.ports import Asking
 from gpu_tenant.domain.signature import Signature

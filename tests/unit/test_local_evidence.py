@@ -12,7 +12,9 @@ from arranged import lease
 
 from gpu_tenant.artifacts.formats.worker_pool import SHARED
 from gpu_tenant.artifacts.local_evidence import Loss, reread_all
-from gpu_tenant.domain.model import Evidence, Lease, SealedFile
+from gpu_tenant.domain.evidence import Evidence
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.seal import SealedFile
 
 
 def sealed(name: str, content: bytes) -> SealedFile:

@@ -6,7 +6,7 @@ from arranged import lease, seal
 from gpu_tenant.artifacts.local_evidence import Loss
 from gpu_tenant.artifacts.losses import in_words
 from gpu_tenant.domain.errors import Unverified
-from gpu_tenant.domain.model import Manifest, Unclaimed
+from gpu_tenant.domain.seal import Manifest, Unclaimed
 from gpu_tenant.leases.verify import Assessment, prove, unkept_losses
 
 

@@ -3,7 +3,8 @@
 import pytest
 from arranged import NOON, lease, profile, seal
 
-from gpu_tenant.domain.model import Evidence, Manifest, Verdict
+from gpu_tenant.domain.evidence import Evidence, Verdict
+from gpu_tenant.domain.seal import Manifest
 from gpu_tenant.leases.teardown import not_looked_at, unproved_words
 
 

@@ -17,9 +17,10 @@ from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import NoCapacity, ProviderSilent, Refused
-from gpu_tenant.domain.model import BoxState, Lease, LeaseId, LeaseState, SealedFile
+from gpu_tenant.domain.model import BoxState, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import Wish
 from gpu_tenant.domain.ports import Transport
+from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.domain.terms import Terms
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.files.state_dir import Home, reread

@@ -17,15 +17,8 @@ from gpu_tenant.app import open_tenancy
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import Billed
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble, UnknownLease
-from gpu_tenant.domain.model import (
-    Discarded,
-    Evidence,
-    Heap,
-    Manifest,
-    SealedFile,
-    Unclaimed,
-    Verdict,
-)
+from gpu_tenant.domain.evidence import Evidence, Verdict
+from gpu_tenant.domain.seal import Discarded, Heap, Manifest, SealedFile, Unclaimed
 from gpu_tenant.faces.cli.report import _places, _require_ours, _write
 from gpu_tenant.faces.report import Report, as_html, as_markdown, mark_of, report_of
 from gpu_tenant.faces.report.chart_svg import Curve, Up, amount, chart

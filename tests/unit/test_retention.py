@@ -7,7 +7,7 @@ import pytest
 
 from gpu_tenant.artifacts.retention import Retention, Wishes, checkpoints, surplus, wishes
 from gpu_tenant.domain.errors import LocalTrouble
-from gpu_tenant.domain.model import SealedFile
+from gpu_tenant.domain.seal import SealedFile
 
 LAST_TWO = Retention(keep_last=2)
 

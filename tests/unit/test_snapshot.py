@@ -23,8 +23,9 @@ from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BoxUnreachable
-from gpu_tenant.domain.model import Lease, LocalAddress, SealedFile
+from gpu_tenant.domain.model import Lease, LocalAddress
 from gpu_tenant.domain.ports import Channel
+from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.transports.local import LocalTransport

@@ -14,7 +14,8 @@ from gpu_tenant.artifacts.stores.configuration import open_store
 from gpu_tenant.artifacts.stores.locality import ELSEWHERE, Whereabouts, host_of, store_doubt
 from gpu_tenant.artifacts.stores.rclone_config import leads
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.domain.model import LocalAddress, SealedFile, SshAddress
+from gpu_tenant.domain.model import LocalAddress, SshAddress
+from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.files.mounts import Mount
 from gpu_tenant.ledger import Ledger
 

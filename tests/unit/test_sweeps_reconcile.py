@@ -14,7 +14,7 @@ from gpu_tenant.artifacts.inventory import files_here
 from gpu_tenant.box.job_queue import Roll, RunnerStanding
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.domain.model import SealedFile
+from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.domain.sweep_grid import grid_of
 from gpu_tenant.domain.sweep_placement import Placement, Said, Sweep, Word
 from gpu_tenant.ledger import Ledger

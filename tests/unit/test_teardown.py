@@ -9,7 +9,8 @@ from tiny import TinyProvider, TinyResidue, leftover, no_answer
 
 from gpu_tenant.box.ownership import NeverIn
 from gpu_tenant.domain.errors import CredentialRefused, ProviderSilent, ProviderTrouble, RateLimited
-from gpu_tenant.domain.model import Lease, LeaseId, LeaseState, Profile, Receipt
+from gpu_tenant.domain.model import Lease, LeaseId, LeaseState, Profile
+from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.leases.settle import settle
 from gpu_tenant.leases.teardown import tear_down
 from gpu_tenant.leases.verify import prove_unused

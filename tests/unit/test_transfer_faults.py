@@ -22,8 +22,8 @@ from transferring import (
 )
 
 from gpu_tenant.domain.errors import BoxTrouble, BoxUnreachable, LocalTrouble
-from gpu_tenant.domain.model import SealedFile
 from gpu_tenant.domain.ports import Channel
+from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.transfer.chunks import Bundle, Coming, Comparison, Piece, Stretch
 from gpu_tenant.transfer.download_state import DownloadState
 from gpu_tenant.transfer.partial_file import Partial, Span

@@ -45,10 +45,14 @@ PARTS = (
     "push",
     # the call
     "requests",
+    "verbs",
+    "by_hand",
     "listening",
     "guard_clock",
     "next_look",
     "presence",
+    "guarding",
     "guard",
+    "for_runner",
     "__main__",
 )

@@ -29,105 +29,25 @@ import json
 import os
 import sys
 
-from box_scripts.caretaker.complete import complete
-from box_scripts.caretaker.guard import guard
-from box_scripts.caretaker.launch import start
-from box_scripts.caretaker.next_look import note_next_look
-from box_scripts.caretaker.paths import escape_path
-from box_scripts.caretaker.pattern_bounds import patterns
 from box_scripts.caretaker.progress import TELLING
-from box_scripts.caretaker.prune import prune
-from box_scripts.caretaker.push import index, place, receive
 from box_scripts.caretaker.refusal import Refusal
-from box_scripts.caretaker.requests import FIELDS, TAKES, checked_arguments
-from box_scripts.caretaker.seal import manifest
-from box_scripts.caretaker.status import status, tail
-from box_scripts.caretaker.stop import stop
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NoReturn
-
-VERBS = {
-    "start": start,
-    "status": status,
-    "tail": tail,
-    "stop": stop,
-    "manifest": manifest,
-    "patterns": patterns,
-    "complete": complete,
-    "prune": prune,
-    "index": index,
-    "receive": receive,
-    "place": place,
-    "guard": guard,
-}
-
-
-def _by_hand(argv: list[str]) -> tuple[str, str, object]:
-    """The home, the verb and the arguments, from flags or from stdin."""
-    import argparse
-
-    class Parser(argparse.ArgumentParser):
-        def error(self, message: str) -> NoReturn:
-            raise Refusal("BAD_REQUEST", "%s; see %s --help" % (message, self.prog))
-
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--home", required=True, help="where records and logs are kept")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for verb, body in VERBS.items():
-        summary = (body.__doc__ or "").splitlines()[0]
-        flags = verbs.add_parser(verb, help=summary, description=summary)
-        flags.add_argument(
-            "--request", choices=["-"], help="read all arguments from stdin, as one JSON object"
-        )
-        for name in (TAKES[verb] + " tenant back_in_s tells_s").replace("!", "").split():
-            kind, text = FIELDS[name]
-            flag = "--" + (name[:-1] if name in ("artifacts", "roots", "paths") else name).replace(
-                "_", "-"
-            )
-            if name == "argv":
-                flags.add_argument(
-                    "argv", nargs="*", help="-- and then the command", metavar="COMMAND"
-                )
-            elif name == "default_discard":
-                flags.add_argument(
-                    "--no-default-discard", dest=name, action="store_false", default=None
-                )
-            elif kind == "flag":
-                flags.add_argument(flag, dest=name, action="store_true", default=None, help=text)
-            elif kind not in ("env", "object", "objects", "secret"):
-                typed = {"number": float, "whole": int}.get(kind, str)
-                action = "append" if kind in ("texts", "paths") else "store"
-                flags.add_argument(flag, dest=name, action=action, type=typed, help=text)
-    given = vars(parser.parse_args(argv))
-    home, verb, source = given.pop("home"), given.pop("verb"), given.pop("request")
-    if source:
-        return home, verb, None
-    for name, value in given.items():
-        literal = FIELDS[name][0] in ("path", "paths") or name == "paths"
-        plain = escape_path if literal else lambda raw: raw.decode("utf-8", "surrogateescape")
-        if isinstance(value, str):
-            given[name] = plain(os.fsencode(value))
-        elif isinstance(value, list):
-            given[name] = [plain(os.fsencode(item)) for item in value]
-    return home, verb, given
+from box_scripts.caretaker.requests import checked_arguments
+from box_scripts.caretaker.verbs import PART_OF, function_of
 
 
 def _answer(argv: list[str]) -> dict:
+    arguments: object
     if (
         len(argv) == 5
         and argv[0] == "--home"
-        and argv[2] in VERBS
+        and argv[2] in PART_OF
         and argv[3:] == ["--request", "-"]
     ):
-        home, verb, arguments = (
-            argv[1],
-            argv[2],
-            None,
-        )  # without argparse, which takes longer than a status reply
+        home, verb, arguments = argv[1], argv[2], None
     else:
-        home, verb, arguments = _by_hand(argv)
+        from box_scripts.caretaker.by_hand import by_hand  # it takes longer than a status reply
+
+        home, verb, arguments = by_hand(argv, __doc__)
     if arguments is None:
         content = sys.stdin.buffer.readline() if verb == "receive" else sys.stdin.buffer.read()
         try:
@@ -146,8 +66,10 @@ def _answer(argv: list[str]) -> dict:
             pass
     back_in_s = request.pop("back_in_s", None)
     if back_in_s is not None:
+        from box_scripts.caretaker.next_look import note_next_look
+
         note_next_look(home, back_in_s)
-    return dict(VERBS[verb](home, request), ok=True)
+    return dict(function_of(verb)(home, request), ok=True)
 
 
 def main(argv: list[str]) -> int:

@@ -13,8 +13,9 @@ from gpu_tenant.artifacts.formats import inspect
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LocalTrouble
-from gpu_tenant.domain.model import Lease, SealedFile
+from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.files.artifact_directory import SUPERSEDED, is_here
 from gpu_tenant.files.paths import below
 from gpu_tenant.files.replace_file import replace_file

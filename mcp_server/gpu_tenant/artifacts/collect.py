@@ -19,8 +19,9 @@ from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.domain.model import Lease, Manifest, SealedFile
+from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.seal import Manifest, SealedFile
 from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.files.artifact_directory import SUPERSEDED
 from gpu_tenant.files.patterns import (

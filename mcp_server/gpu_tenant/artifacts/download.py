@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble
-from gpu_tenant.domain.model import Lease, Manifest, SealedFile
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.seal import Manifest, SealedFile
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.files.artifact_directory import PARTIAL, cannot_keep, is_ours, land_all, partial_of
 from gpu_tenant.files.hash_cache import Brought, HashCache, clone_file

@@ -9,7 +9,8 @@ from typing import Literal
 
 from gpu_tenant.artifacts.checkpoints import read_list
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.model import JobId, Lease, LeaseState, SealedFile
+from gpu_tenant.domain.model import JobId, Lease, LeaseState
+from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.files.artifact_directory import is_here
 from gpu_tenant.ledger import Ledger
 

@@ -13,8 +13,10 @@ from pydantic import Field
 from gpu_tenant.artifacts.formats import Proof, ReadRequest, Stopped, prove_all
 from gpu_tenant.artifacts.stores.locality import store_doubt, whereabouts_of
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.model import Evidence, Lease, SealedFile, Verdict
+from gpu_tenant.domain.evidence import Evidence, Verdict
+from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.files.artifact_directory import is_on_the_box
 from gpu_tenant.files.hash_cache import distrust

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from gpu_tenant.artifacts.local_evidence import Loss
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.model import Lease, Manifest
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.seal import Manifest
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import some
 

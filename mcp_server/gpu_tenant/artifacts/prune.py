@@ -20,8 +20,9 @@ from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LeaseHeld, LocalTrouble
-from gpu_tenant.domain.model import Lease, SealedFile
+from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.files.artifact_directory import PARTIAL, SUPERSEDED, is_here, is_ours
 from gpu_tenant.files.paths import below
 from gpu_tenant.ledger import Ledger

@@ -10,8 +10,9 @@ from gpu_tenant.artifacts.overwrite_check import may_replace
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, NotSaved
-from gpu_tenant.domain.model import Lease, SealedFile
+from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.ports import Transport
+from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.files.paths import escape, leads_inside, to_remote
 from gpu_tenant.files.patterns import covers
 from gpu_tenant.ledger import Ledger

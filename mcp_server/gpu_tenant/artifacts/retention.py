@@ -10,8 +10,8 @@ from posixpath import basename, dirname, join, normpath
 from pydantic import Field, ValidationError
 
 from gpu_tenant.domain.errors import LocalTrouble
-from gpu_tenant.domain.model import SealedFile
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.providers.credentials import read_table
 
 _STEP = re.compile(

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.model import Job, JobId, LeaseId, Manifest
+from gpu_tenant.domain.model import Job, JobId, LeaseId
+from gpu_tenant.domain.seal import Manifest
 from gpu_tenant.ledger import Ledger
 
 _MAY_STILL_BEGIN = timedelta(minutes=2)

@@ -7,7 +7,7 @@ from gpu_tenant.box.ownership import home_was_emptied, since_ns
 from gpu_tenant.box.seal_request import seal_facts
 from gpu_tenant.box.session import Session
 from gpu_tenant.box.setup import settle_setup
-from gpu_tenant.domain.model import Manifest
+from gpu_tenant.domain.seal import Manifest
 from gpu_tenant.domain.survival import accounted_paths
 from gpu_tenant.ledger import Ledger
 

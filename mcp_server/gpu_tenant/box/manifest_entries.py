@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from gpu_tenant.domain.errors import CaretakerFailed
-from gpu_tenant.domain.model import Manifest, SealedFile
+from gpu_tenant.domain.seal import Manifest, SealedFile
 from gpu_tenant.files.paths import leads_inside, require_apart, to_bytes
 
 DEEPEST, LONGEST = 520, 4000

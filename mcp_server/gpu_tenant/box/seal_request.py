@@ -8,8 +8,9 @@ from pydantic import JsonValue
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.domain.model import Lease, Problem
+from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.seal import Problem
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.files.patterns import no_pattern, too_wide
 from gpu_tenant.ledger import Ledger

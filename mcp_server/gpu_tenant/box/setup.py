@@ -167,7 +167,7 @@ async def _file_made(session: Session, job: JobId, *, ledger: Ledger) -> tuple[i
 
 
 def _was_logged_in(events: Lines) -> bool:
-    return any(isinstance(event, timeline.LoggedIn) for _, event in events)
+    return any(isinstance(event, timeline.LoggedIn | timeline.Executed) for _, event in events)
 
 
 def _why(status: JobStatus) -> str:

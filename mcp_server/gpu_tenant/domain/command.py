@@ -133,6 +133,7 @@ _TOOLS: Mapping[str, _Tool] = {
         required="lease command",
     ),
     "monitor": _Tool("monitor", "lease", "lease job cursor", required="lease", several=True),
+    "exec": _Tool("exec", "lease", "lease", required="lease command"),
     "stop": _Tool("stop_job", "lease", "lease job", required="lease", several=True),
     "collect": _Tool(
         "collect", "lease", "lease to artifact discard live", required="lease", several=True

@@ -1,11 +1,11 @@
-"""The nouns of a tenancy, as frozen records: lease, box, job, manifest, verdict, evidence, receipt."""
+"""The nouns of a tenancy, as frozen records: box, lease, job, and what a platform is like."""
 
 from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
 from typing import Literal, NewType
 
-from pydantic import AwareDatetime, ConfigDict, Field, field_validator
+from pydantic import AwareDatetime, Field, field_validator
 
 from gpu_tenant.domain.address import Address as Address
 from gpu_tenant.domain.address import LocalAddress as LocalAddress
@@ -14,7 +14,7 @@ from gpu_tenant.domain.address import SlurmAddress as SlurmAddress
 from gpu_tenant.domain.address import SshAddress as SshAddress
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.offers import CENT, Quote, UsdH
-from gpu_tenant.domain.record import MOST_BYTES, Line, Numerous, Record, Usd
+from gpu_tenant.domain.record import Line, Record
 from gpu_tenant.domain.sourced_fact import Fact
 from gpu_tenant.domain.terms import Rate, Terms, cost_usd
 from gpu_tenant.domain.untrusted_text import bare, quote_text
@@ -334,177 +334,3 @@ class Profile(Record):
         if self.console is None:
             return f"see {Command('profiles', self.id)}"
         return f"in {self.console.where}: {getattr(self.console, verb) or 'see its runbook'}"
-
-
-# --- the seal -----------------------------------------------------------------------------------
-
-
-class SealedFile(Numerous):
-    """One thing to be kept, as it was on the box when no job was running.
-
-    `name` is its path under the kept directory. `at` is its path on the box. In both, control characters, `%` and
-    bytes that are not UTF-8 are written as `%XX` (see `files/paths.py`).
-    """
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True
-    )
-
-    name: str
-    at: str
-    kind: Literal["file", "link"]
-    role: Literal["artifact", "log"] = Field(alias="class")
-    size_bytes: int = Field(alias="size", ge=0, le=MOST_BYTES)
-    sha256: str | None
-    mtime_ns: int
-    target: str | None = None
-
-
-class Heap(Record):
-    """How many files there are of one kind, and their size."""
-
-    count: int = Field(ge=0, le=10**12)
-    size_bytes: int = Field(alias="bytes", ge=0, le=MOST_BYTES)
-
-
-class Discarded(Heap):
-    """What may be lost, because the job said so or because it is a well-known cache."""
-
-    class Pattern(Heap):
-        """One pattern in force, and how many files it covers."""
-
-        pattern: str
-
-    patterns: tuple[Pattern, ...] = ()
-
-
-class Unclaimed(Heap):
-    """What was written since launch, and nobody has claimed or discarded."""
-
-    class Path(Record):
-        """One of the largest unclaimed paths."""
-
-        at: str
-        size_bytes: int = Field(alias="size", ge=0, le=MOST_BYTES)
-
-    largest: tuple[Path, ...] = ()
-
-
-class Empty(Record):
-    """Empty files that nobody has claimed. Only their names would be lost."""
-
-    count: int = 0
-    first: tuple[str, ...] = ()
-
-
-class Elsewhere(Unclaimed):
-    """What was written since launch, in places that a seal does not cover."""
-
-    whole: bool
-    """Whether this is all of it. If not, there was no time to look further."""
-
-
-class Problem(Record):
-    """Something that keeps a file from being sealed."""
-
-    at: str
-    why: str
-    detail: str
-
-
-class Manifest(Record):
-    """Everything on the box that matters, sealed there after the last job ended."""
-
-    sealed_at: float = Field(
-        ge=0, lt=253402300800, description="seconds since the epoch, by the box's clock"
-    )
-    boot_id: str
-    since_ns: int | None = Field(description="bytes written from here on are accounted for")
-    digest: str = Field(description="sha256 over the sorted entries")
-    entries: tuple[SealedFile, ...]
-    unclaimed: Unclaimed
-    discarded: Discarded
-    pushed: Heap
-    problems: tuple[Problem, ...]
-    unmatched: tuple[str, ...] = Field(description="declared artifacts that match nothing")
-    empty: Empty = Empty()
-    lost_by_stop: Unclaimed | None = Field(
-        default=None,
-        description="what is accounted for and would not outlive a stop; None: nobody asked",
-    )
-    elsewhere: Elsewhere | None = Field(
-        default=None,
-        description="what lies in places that are not accounted for; None: nobody looked",
-    )
-
-
-# --- verification -------------------------------------------------------------------------------
-
-
-class Verdict(Numerous):
-    """What was proved by reading a file in the format that it claims, and what was not.
-
-    `loads`: the structure of `format` was read to its end and is sound. `broken`: the structure is not sound.
-    `opaque`: the file claims no format that we can read, so only its bytes can be proved, by hash.
-    """
-
-    format: str
-    outcome: Literal["loads", "broken", "opaque"]
-    proved: tuple[str, ...] = ()
-    not_proved: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = Field(
-        default=(), description="facts that do not stop a teardown, such as a NaN"
-    )
-    problem: str | None = Field(default=None, description="why it is broken, for a person")
-
-
-class Evidence(Numerous):
-    """What re-reading one kept file has proved."""
-
-    name: str
-    size_bytes: int
-    sha256: str
-    verdict: Verdict
-    where: str = Field(default="here", description="here, or the durable store it was re-read from")
-
-
-class Receipt(Record):
-    """The proof that the provider no longer has the box: seen twice, with the time, the cost and what was kept."""
-
-    lease_id: LeaseId
-    provider: str
-    box_id: BoxId
-    ground: Literal["verified", "never_used", "waived"]
-    active_at: AwareDatetime
-    destroy_asked_at: AwareDatetime
-    first_absent_at: AwareDatetime
-    second_absent_at: AwareDatetime
-    lived_s: float
-    cost_usd: Usd = Field(description="None: the price was never known")
-    cost_least_usd: Usd = Field(
-        default=None, description="the least that it may have cost; None: cost_usd"
-    )
-    cost_most_usd: Usd = Field(
-        default=None, description="the most that it may have cost; None: cost_usd"
-    )
-    billed_usd: Usd = Field(
-        default=None,
-        description="what its provider's own records say so far; None: they say nothing",
-    )
-    counts: str | None = Field(
-        default=None, description="what the cost includes, and who says so; None: on an old receipt"
-    )
-    kept_files: int
-    kept_bytes: int
-    kept_in: str | None
-    formats: dict[str, int] = Field(
-        description="how many kept files were proved to load, by format"
-    )
-    not_proved: tuple[str, ...] = Field(
-        description="what verification could not prove, in sentences"
-    )
-    warnings: tuple[str, ...]
-    given_up: tuple[str, ...] = Field(
-        description="patterns discarded by name, or losses signed for"
-    )
-    left_behind: str | None = Field(description="what stays on the box or at the provider, or None")

@@ -109,6 +109,10 @@ class Wish(Record):
         """Return the ordered volumes that are at that provider."""
         return tuple(volume for volume in self.volumes if volume.provider == provider)
 
+    def sees_its_volumes(self, provider: str, region: str) -> bool:
+        """Whether a box in that region can have all the ordered volumes that are at that provider."""
+        return all(volume.region == region for volume in self.volumes_at(provider))
+
     def preference(self, gpu: str) -> int | None:
         """Return the rank of the alternative that has this GPU. 0 is the best, also if any GPU would do.
 

@@ -239,6 +239,13 @@ class LoggedIn(Told):
     kind = "logged in"
 
 
+class Executed(Told):
+    """A command is about to run on the box, for a quick look."""
+
+    kind = "executed"
+    command: str
+
+
 class SettingUp(Told):
     """The commands that set the box up are about to run, as that job of the caretaker's."""
 
@@ -318,6 +325,14 @@ class Progressed(Told):
     fraction: float | None = None
     done: float | None = None
     total: float | None = None
+
+
+class Tracked(Told):
+    """A look found links to a tracker's pages in a job's log. With none, its beginning was searched in vain."""
+
+    kind = "tracked"
+    job: str
+    links: tuple[str, ...] = ()
 
 
 class Stopped(Told):
@@ -560,6 +575,7 @@ Event: TypeAlias = (
     | Pushed
     | Overwritten
     | LoggedIn
+    | Executed
     | SettingUp
     | SetUp
     | Preparing
@@ -568,6 +584,7 @@ Event: TypeAlias = (
     | Launched
     | Together
     | Progressed
+    | Tracked
     | Stopped
     | JobEnded
     | Lingers

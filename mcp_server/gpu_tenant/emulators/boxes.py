@@ -47,6 +47,8 @@ class Sites:
     def __init__(self, root: Path, way: Way, url: str, time: BoxTime | None = None) -> None:
         self._root = root
         self._time = time
+        self.mounts_volumes = True
+        """Whether a box that is opened finds its volumes mounted. As on a platform that fails to mount them, if not."""
         self._url = url
         self.way: Way = way if SSHD else "local"
 
@@ -73,6 +75,8 @@ class Sites:
         home = directory / "home"
         for place in (home, *(directory / stand_in(mount) for mount in mounts)):
             place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not self.mounts_volumes:
+            volumes = _NO_VOLUMES
         for mount, volume in volumes.items():
             kept = self._volume(volume)
             kept.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -116,6 +120,13 @@ class Sites:
     def delete_volume(self, volume: str) -> None:
         """Remove the volume and everything on it."""
         shutil.rmtree(self._volume(volume), ignore_errors=True)
+
+    def held_bytes(self, volume: str) -> int | None:
+        """How many bytes lie on the volume. None if no box has mounted it."""
+        kept = self._volume(volume)
+        if not kept.is_dir():
+            return None
+        return sum(file.stat().st_size for file in kept.rglob("*") if file.is_file())
 
     def _volume(self, volume: str) -> Path:
         """The directory that stands for a volume, beside those of the boxes."""

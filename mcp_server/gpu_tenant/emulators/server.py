@@ -5,7 +5,7 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -75,6 +75,19 @@ class HasMetadata(Protocol):
 
     def metadata(self, thing: Thing, path: str, request: Request) -> Response:
         """What the server says to the box at that path."""
+        ...
+
+
+@runtime_checkable
+class KeepsVolumes(Protocol):
+    """An emulator with volumes, which somebody's own boxes can mount."""
+
+    def rent_by_hand(self, volume: Thing) -> Thing:
+        """Somebody rents a box of their own in the console, with that volume."""
+        ...
+
+    def end_by_hand(self, box: Thing) -> None:
+        """Somebody ends that box in the console."""
         ...
 
 
@@ -160,6 +173,27 @@ class Stage:
         self._server.should_exit = True
         self._thread.join(5)
         self._sites.close_all()
+
+    def rent_by_hand(self, volume: str) -> str:
+        """Return the id of a box that somebody has rented in the console, with that volume."""
+        return self._keeping().rent_by_hand(self.world.state.things[volume]).id
+
+    def end_by_hand(self, box: str) -> None:
+        """Somebody has ended that box in the console."""
+        self._keeping().end_by_hand(self.world.state.things[box])
+
+    @contextlib.contextmanager
+    def nothing_mounted(self) -> Iterator[None]:
+        """Let no box that is opened meanwhile find its volumes mounted."""
+        self._sites.mounts_volumes = False
+        try:
+            yield
+        finally:
+            self._sites.mounts_volumes = True
+
+    def _keeping(self) -> KeepsVolumes:
+        assert isinstance(self._emulator, KeepsVolumes), f"{self.provider} keeps no volumes"
+        return self._emulator
 
     def begin_at(self, state: Path) -> None:
         """Write into that state directory that it belongs to this rehearsal."""

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, DiskFull, LocalTrouble
-from gpu_tenant.domain.model import Lease, LocalAddress, SealedFile
+from gpu_tenant.domain.model import Lease, LocalAddress
+from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.files.paths import below, parts_of, to_bytes, to_remote
 from gpu_tenant.files.state_dir import is_reached, link_target, open_placing, reread
 

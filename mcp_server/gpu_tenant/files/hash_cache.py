@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from gpu_tenant.domain.model import SealedFile
+from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.files.direct_io import open_regular
 from gpu_tenant.files.directory_tree import Tree
 from gpu_tenant.files.paths import below, parts_of, to_bytes

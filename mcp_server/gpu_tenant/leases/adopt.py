@@ -1,9 +1,11 @@
 """Puts an existing box under a lease, including a box that a person stopped and started again."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
 
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.address import Ssh, ssh_of
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
@@ -12,7 +14,7 @@ from gpu_tenant.domain.errors import (
     OwnerMustAct,
     TenantError,
 )
-from gpu_tenant.domain.model import Lease, Profile, SshAddress
+from gpu_tenant.domain.model import Box, Lease, Profile, SshAddress
 from gpu_tenant.domain.policy import must_be_doable
 from gpu_tenant.domain.ports import Tended
 from gpu_tenant.domain.terms import USUAL, RentRequest
@@ -114,25 +116,20 @@ def _in_place_of(context: Context, lease: Lease, over: str | None) -> None:
 async def _take_over(
     context: Context,
     profile: Profile,
-    box_id: str,
+    named: str,
     asked: RentRequest,
     over: str | None,
     price_usd_h: Decimal | None,
 ) -> Lease:
     """Put a box under a lease. Its provider lists the box, and no lease has it yet. The box counts as used.
 
+    `named` is the box's id at its provider, or the ssh command or address that its console shows.
     `price_usd_h` is the price that the box's owner states. It is used if the provider states no price.
     """
     hours = DEADLINE_H if asked.hours is None else asked.hours
     must_be_hours(hours)
-    boxes = await context.connectors[profile.id].list_boxes()
-    box = next((box for box in boxes if box.id == box_id), None)
-    if box is None:
-        listed = ", ".join(box.id for box in boxes) or "none"
-        raise BadRequest(
-            f"{profile.title} lists no box {box_id} (it lists: {listed})",
-            remedy=f"{Command('leases')} shows what runs",
-        )
+    box = _listed(await context.connectors[profile.id].list_boxes(), named, profile)
+    box_id = box.id
     if box.price_usd_h is None:
         box = box.model_copy(update={"price_usd_h": price_usd_h})
     theirs = deployment_of(box)
@@ -165,6 +162,36 @@ async def _take_over(
     )
     _in_place_of(context, lease, over)
     return lease
+
+
+def _listed(boxes: Sequence[Box], named: str, profile: Profile) -> Box:
+    """Return the one listed box that has this id or stands at this address.
+
+    Raises:
+        BadRequest: the provider lists no such box, or two of them at one address.
+    """
+    found = [box for box in boxes if box.id == named]
+    if not found and "@" in named:
+        wanted = ssh_of(address_of(named).target)
+        found = [box for box in boxes if _stands_at(box, wanted)]
+    if len(found) == 1:
+        return found[0]
+    listed = ", ".join(
+        f"{box.id} at {box.address.target}" if isinstance(box.address, SshAddress) else box.id
+        for box in boxes
+    )
+    raise BadRequest(
+        f"{profile.title} lists {'two boxes' if found else 'no box'} {named} (it lists: {listed or 'none'})",
+        remedy=f"name one by its id: {Command('adopt', 'ID', on=profile.id)}; {Command('leases')} shows what runs",
+    )
+
+
+def _stands_at(box: Box, wanted: Ssh | None) -> bool:
+    """Say whether a box is reached at that host and port. Which user logs in makes no difference."""
+    if wanted is None or not isinstance(box.address, SshAddress):
+        return False
+    there = ssh_of(box.address.target)
+    return there is not None and (there.host, there.port or 22) == (wanted.host, wanted.port or 22)
 
 
 async def back_at(

@@ -22,13 +22,14 @@ from gpu_tenant.domain.model import (
     LeaseState,
     LocalAddress,
     Profile,
-    Receipt,
 )
 from gpu_tenant.domain.offers import CENT, Leftover
 from gpu_tenant.domain.policy import LookedAfter, rules_of
 from gpu_tenant.domain.protection import Protection
+from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.reconcile import way_on
 from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.domain.terms import cost_usd
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.volumes import Volume, VolumeKey
 from gpu_tenant.domain.wording import some
@@ -40,6 +41,7 @@ from gpu_tenant.leases.condition import (
     Bills,
     Condition,
     condition_of,
+    recorded_end,
     recorded_jobs,
 )
 
@@ -88,11 +90,16 @@ class Card(Record):
     )
 
     def with_job(
-        self, state: str | None, *, others_running: int = 0, blind: str | None = None
+        self,
+        state: str | None,
+        *,
+        others_running: int = 0,
+        blind: str | None = None,
+        since_s: float | None = None,
     ) -> "Card":
         """Return the same card after a newer look at its newest job.
 
-        If that look failed, `blind` says why the box does not answer.
+        If that look failed, `blind` says why the box does not answer. `since_s` is for how long it has been so.
         """
         condition = condition_of(
             self.phase,
@@ -103,7 +110,24 @@ class Card(Record):
             others_running=others_running,
             blind=blind,
         )
-        return self.model_copy(update={"condition": condition})
+        to_do, before = condition.to_do, self.condition.to_do
+        if to_do is not None:
+            on_record = before is not None and before.matter == to_do.matter
+            if before is not None and on_record and before.since_s is not None:
+                to_do = before
+            else:
+                to_do = to_do.model_copy(
+                    update={"since_s": since_s, "since_usd": self._cost_of(since_s)}
+                )
+            condition = condition.model_copy(update={"to_do": to_do})
+        next_step = _ending_words(self.lease) if condition.is_wasted else self.next
+        return self.model_copy(update={"condition": condition, "next": next_step})
+
+    def _cost_of(self, seconds: float | None) -> Decimal | None:
+        """Return what so many seconds cost at the present rate. None if that is unknown."""
+        if seconds is None or self.price_usd_h is None:
+            return None
+        return (self.price_usd_h * Decimal(seconds) / 3600).quantize(CENT)
 
     @property
     def price_words(self) -> str:
@@ -210,6 +234,9 @@ def card(
     ends_at = None if stands else told.job_ends_at
     warned = (told.over_budget, told.past_deadline, billed_more(lease, billed, now))
     told_alarm = "; ".join(filter(None, (alarm, *warned))) or None
+    condition = condition_of(
+        phase, bills, alarm=told_alarm, left_s=left_s, job=job, others_running=others
+    )
     return Card(
         lease=lease.id,
         provider=lease.provider,
@@ -237,9 +264,7 @@ def card(
         terms=rules_of(lease, profile, looked_after=looked_after) if live else (),
         stops_the_meter=protection.words,
         phase=phase,
-        condition=condition_of(
-            phase, bills, alarm=told_alarm, left_s=left_s, job=job, others_running=others
-        ),
+        condition=_with_since(condition, lease, events, now),
         jobs=_job_names(jobs),
         alarm=told_alarm,
         next=_next(
@@ -248,6 +273,7 @@ def card(
             phase,
             recorded_fate(events),
             is_over=job in ENDED and not others,
+            is_near=condition.to_do is not None and condition.to_do.matter == "ends soon",
             events=events,
         ),
         fleet=lease.fleet,
@@ -351,6 +377,23 @@ def _phase(lease: Lease, box: Box | None) -> str:
     return "booting" if lease.ready_at is None else "ready"
 
 
+def _with_since(condition: Condition, lease: Lease, events: Lines, now: datetime) -> Condition:
+    """Return the condition with the moment when a person came to be needed, and what it has cost since."""
+    to_do, since = condition.to_do, None
+    if to_do is None:
+        return condition
+    if to_do.matter == "job over":
+        since = recorded_end(events)
+    elif to_do.matter == "taken":
+        since = next((at for at, x in reversed(events) if isinstance(x, timeline.Taken)), None)
+    if since is None:
+        return condition
+    usd = cost_usd(lease.rates, since=since, until=now)
+    since_s = max(0, round((now - since).total_seconds()))
+    told = {"since_s": since_s, "since_usd": None if usd is None else usd.quantize(CENT)}
+    return condition.model_copy(update={"to_do": to_do.model_copy(update=told)})
+
+
 def _setup_words(lease: Lease, events: Lines) -> str | None:
     """Return what to do about the box's setup. None if none was begun, or it is done."""
     told = [x for _, x in events if isinstance(x, timeline.SettingUp | timeline.SetUp)]
@@ -367,6 +410,10 @@ def _setup_words(lease: Lease, events: Lines) -> str | None:
             return None
 
 
+def _ending_words(lease: str) -> str:
+    return f"{Command('collect', lease)}, then {Command('teardown', lease)}: its work has ended"
+
+
 def _next(
     lease: Lease,
     jobs: Sequence[Job],
@@ -374,6 +421,7 @@ def _next(
     fate: Fate | None,
     *,
     is_over: bool,
+    is_near: bool,
     events: Lines = (),
 ) -> str:
     match lease.state:
@@ -386,10 +434,13 @@ def _next(
         case LeaseState.ACTIVE if lease.ready_at is None:
             return f"{Command('audit', lease.id)}: this waits until the box lets us in"
         case LeaseState.ACTIVE if jobs:
-            home, end = Command("collect", lease.id), Command("teardown", lease.id)
             if is_over:
-                return f"{home}, then {end}: its work has ended"
-            return f"{Command('monitor', lease.id)}; when the job has ended: {home}, then {end}"
+                return _ending_words(lease.id)
+            home, end = Command("collect", lease.id), Command("teardown", lease.id)
+            when_over = f"when the job has ended: {home}, then {end}"
+            if is_near:
+                return f"{Command('extend', lease.id, hours=2)} if it needs longer; {when_over}"
+            return f"{Command('monitor', lease.id)}; {when_over}"
         case LeaseState.ACTIVE if (setup := _setup_words(lease, events)) is not None:
             return setup
         case LeaseState.ACTIVE if lease.touched_at is not None:

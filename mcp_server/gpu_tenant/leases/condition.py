@@ -4,6 +4,7 @@ It follows from its box, its job, what bills, and whether the box answers.
 """
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import Literal
 
 from pydantic import Field
@@ -11,7 +12,7 @@ from pydantic import Field
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Job
-from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.timeline import Lines
 
 TAKEN = "stopped by its provider"
@@ -26,7 +27,14 @@ Bills = Literal["box", "disk", "nobody", "no more", "unknown"]
 `disk`: only the disk of a stopped box. `nobody`: nobody charges for the box. `no more`: the box has ended.
 """
 Tone = Literal["good", "accent", "wait", "still", "soft", "warn", "bad"]
-Group = Literal["attention", "running", "idle", "starting", "ending", "still", "over"]
+Group = Literal["attention", "running", "idle", "starting", "ending", "still", "free", "over"]
+"""`attention` is what a person is to do something about. `free` is what nobody bills."""
+Matter = Literal["job over", "taken", "silent", "alarm", "ends soon"]
+"""Why a person is needed.
+
+`job over`: the box bills on, and no job runs on it. `taken`: its provider has stopped the box. `silent`: the box
+does not answer. `ends soon`: its deadline is near.
+"""
 
 _TONES: dict[str, Tone] = {
     "waiting": "wait",
@@ -58,6 +66,14 @@ _GROUPS: dict[str, Group] = {
 }
 
 
+class ToDo(Record):
+    """Why a lease needs a person, since when, and what it has cost since. The card's next step is what to do."""
+
+    matter: Matter
+    since_s: float | None = Field(default=None, description="None: unknown since when")
+    since_usd: Usd = Field(default=None, description="what it has cost since then")
+
+
 class Condition(Record):
     """The condition of a lease, which every face shows first."""
 
@@ -65,6 +81,7 @@ class Condition(Record):
     tone: Tone
     group: Group
     is_wasted: bool = Field(description="the box bills, and no job runs on it any more")
+    to_do: ToDo | None = Field(default=None, description="None: no person is needed")
 
 
 def condition_of(
@@ -94,9 +111,28 @@ def condition_of(
     elif blind or (wasted and tone != "bad"):
         # If a box does not answer, what was last seen of it may no longer be true.
         tone = "warn"
-    if alarm or blind or wasted or near:
+    matter = _matter(
+        phase, is_alarm=bool(alarm), is_blind=bool(blind), is_wasted=wasted, is_near=near
+    )
+    if matter is not None:
         group = "attention"
-    return Condition(word=word, tone=tone, group=group, is_wasted=wasted)
+    elif bills == "nobody" and group in ("running", "idle", "still"):
+        group = "free"
+    return Condition(word=word, tone=tone, group=group, is_wasted=wasted, to_do=matter)
+
+
+def _matter(
+    phase: str, *, is_alarm: bool, is_blind: bool, is_wasted: bool, is_near: bool
+) -> ToDo | None:
+    """Return why a person is needed. What costs money comes first. None if nobody is needed."""
+    reasons: tuple[tuple[Matter, bool], ...] = (
+        ("silent", is_blind),
+        ("job over", is_wasted),
+        ("taken", phase == TAKEN),
+        ("alarm", is_alarm),
+        ("ends soon", is_near),
+    )
+    return next((ToDo(matter=matter) for matter, holds in reasons if holds), None)
 
 
 def recorded_jobs(jobs: Iterable[Job], events: Lines) -> tuple[str | None, int]:
@@ -116,3 +152,22 @@ def recorded_jobs(jobs: Iterable[Job], events: Lines) -> tuple[str | None, int]:
     return states[newest], sum(
         state not in ENDED for name, state in states.items() if name != newest
     )
+
+
+def recorded_end(events: Lines) -> datetime | None:
+    """Return when the job that was launched last has ended, as far as that is on record."""
+    ended_at: datetime | None = None
+    newest: str | None = None
+    for at, event in events:
+        match event:
+            case timeline.Launched():
+                newest, ended_at = event.job or newest, None
+            case timeline.JobEnded(job=job) if job == newest:
+                ended_at = at - timedelta(seconds=event.ago_s or 0)
+            case timeline.Progressed(job=job, state=state) if job == newest and state in ENDED:
+                ended_at = ended_at or at
+            case timeline.Stopped(job=job) if job == newest:
+                ended_at = ended_at or at
+            case _:
+                pass
+    return ended_at

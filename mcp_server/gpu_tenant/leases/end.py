@@ -13,9 +13,10 @@ from gpu_tenant.domain.errors import (
     Refused,
     TenantError,
 )
-from gpu_tenant.domain.model import Lease, LeaseState, Receipt
+from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.permit import TeardownPermit
 from gpu_tenant.domain.ports import Tended
+from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.signature import Signature, SignatureRequest, digest_of
 from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.leases.cards import LossReport, TornDown

@@ -18,17 +18,10 @@ from gpu_tenant.domain.cost_uncertainty import unseen_start
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, PartlyListed, ProviderTrouble
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.interruption import TURNS, fate, recorded_fate
-from gpu_tenant.domain.model import (
-    MARK_PREFIX,
-    Box,
-    BoxState,
-    Lease,
-    LeaseId,
-    LeaseState,
-    Receipt,
-)
+from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxState, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import Leftover
 from gpu_tenant.domain.ports import Connector, Residue, Tended
+from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.reconcile import (
     BindBox,
     DeclareLost,

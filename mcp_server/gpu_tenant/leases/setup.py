@@ -13,8 +13,9 @@ from gpu_tenant.box.setup import begin_setup, log_end, settle_setup, setup_statu
 from gpu_tenant.box.setup_record import SetupState, setup_of, was_given_work
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, JobRunning, NotSaved, Refused
-from gpu_tenant.domain.model import Lease, Manifest
+from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.seal import Manifest
 from gpu_tenant.leases.context import Context
 from gpu_tenant.providers.credentials import resolve_all
 

@@ -14,9 +14,11 @@ from gpu_tenant.domain.billing import Billed
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.cost_uncertainty import destroy_asked_at, in_all
 from gpu_tenant.domain.errors import OwnerMustAct, ProviderSilent, ProviderTrouble
-from gpu_tenant.domain.model import Evidence, Heap, Lease, Manifest, Profile, Receipt
+from gpu_tenant.domain.evidence import Evidence
+from gpu_tenant.domain.model import Lease, Profile
 from gpu_tenant.domain.permit import TeardownPermit
 from gpu_tenant.domain.ports import Outlived, Residue
+from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.reconcile import (
     Blind,
     FileReceipt,
@@ -27,8 +29,10 @@ from gpu_tenant.domain.reconcile import (
     plan,
     rate_words,
 )
+from gpu_tenant.domain.seal import Heap, Manifest
 from gpu_tenant.domain.survival import kept_by_a_stop, stop_keeps
 from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.domain.trackers import OFFLINE_RUNS
 from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.domain.wording import some
 from gpu_tenant.leases.billing import apart_words, ask_bill, counted_words, disagreement
@@ -334,7 +338,8 @@ def _given_up(lease: Lease, ground: str, ledger: Ledger, seal: Manifest | None) 
     """What was given up: how much by each pattern, or the losses that a person signed for."""
     replaced = overwritten(ledger, lease)
     if ground != "waived" and seal is not None:
-        missing = set(ledger.declarations(lease.id)[1]) & set(seal.unmatched)
+        # Nobody has named the runs of trackers: they are kept if there are any.
+        missing = {*ledger.declarations(lease.id)[1]} & {*seal.unmatched} - {*OFFLINE_RUNS}
         return (
             *replaced,
             *_empty(seal),

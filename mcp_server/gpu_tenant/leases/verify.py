@@ -23,13 +23,8 @@ from gpu_tenant.box.ownership import Seen, unmounted_volumes, use
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, JobRunning, Refused, Unverified
-from gpu_tenant.domain.model import (
-    BoxId,
-    Evidence,
-    Lease,
-    Manifest,
-    SealedFile,
-)
+from gpu_tenant.domain.evidence import Evidence
+from gpu_tenant.domain.model import BoxId, Lease
 from gpu_tenant.domain.permit import (
     _SEAL,
     NeverUsed,
@@ -38,6 +33,7 @@ from gpu_tenant.domain.permit import (
     VolumePermit,
     Waived,
 )
+from gpu_tenant.domain.seal import Manifest, SealedFile
 from gpu_tenant.domain.signature import Signature, digest_of
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.volumes import Volume

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpu_tenant.domain.model import SealedFile
+from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.transfer.partial_file import Partial, Span
 
 SMALL_BYTES = 1 << 20

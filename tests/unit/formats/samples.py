@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from gpu_tenant.artifacts.formats import inspect
-from gpu_tenant.domain.model import Verdict
+from gpu_tenant.domain.evidence import Verdict
 
 FIXTURES = Path(__file__).parent / "fixtures"
 _WRITTEN_BY_LIBRARIES = (

@@ -10,7 +10,7 @@ from unit.formats.samples import GOOD, verdict
 
 from gpu_tenant.artifacts.formats import SUFFIXES
 from gpu_tenant.artifacts.formats.bounded_file import Source
-from gpu_tenant.domain.model import Verdict
+from gpu_tenant.domain.evidence import Verdict
 
 SMALL = {name: content for name, content in GOOD.items() if len(content) < 20_000}
 bounded = settings(

@@ -14,7 +14,7 @@ from gpu_tenant.artifacts.formats.check_file import Proof
 from gpu_tenant.artifacts.formats.registry import FORMATS, SUFFIXES, claimed_format
 from gpu_tenant.artifacts.formats.single_pass import Passage, Stopped
 from gpu_tenant.artifacts.formats.worker_pool import SHARED, Answer, Ended, Readers, ReadRequest
-from gpu_tenant.domain.model import Verdict
+from gpu_tenant.domain.evidence import Verdict
 from gpu_tenant.files.direct_io import Stored
 
 __all__ = [
@@ -88,12 +88,12 @@ def _proof_of(file: ReadRequest, answer: Answer | Ended, stop: Event) -> Proof |
     return Proof(
         size_bytes=int(str(answer["size_bytes"])),
         sha256=str(answer["sha256"]),
-        verdict=_shared(Verdict.model_validate(answer["verdict"])),
+        verdict=_share(Verdict.model_validate(answer["verdict"])),
     )
 
 
 @lru_cache(maxsize=1024)
-def _shared(verdict: Verdict) -> Verdict:
+def _share(verdict: Verdict) -> Verdict:
     """The same verdict, as one record for all files that have it."""
     return verdict
 

@@ -11,7 +11,7 @@ from gpu_tenant.artifacts.formats.bounded_file import Broken, Findings, Source, 
 from gpu_tenant.artifacts.formats.registry import TEXT, claimed_format
 from gpu_tenant.artifacts.formats.resource_limits import NO_MEMORY
 from gpu_tenant.artifacts.formats.single_pass import Passage
-from gpu_tenant.domain.model import Verdict
+from gpu_tenant.domain.evidence import Verdict
 from gpu_tenant.files.direct_io import Stored
 
 _LONGEST_TEXT = 500

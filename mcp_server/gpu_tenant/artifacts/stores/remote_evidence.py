@@ -16,7 +16,9 @@ from gpu_tenant.artifacts.stores.protocol import (
 )
 from gpu_tenant.box.manifest_entries import digest_of
 from gpu_tenant.domain.errors import LocalTrouble, NotStored, StoreTrouble
-from gpu_tenant.domain.model import Evidence, Lease, Manifest, SealedFile, Verdict
+from gpu_tenant.domain.evidence import Evidence, Verdict
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.seal import Manifest, SealedFile
 from gpu_tenant.files.paths import below
 
 _SEAL_BYTES = 1 << 30

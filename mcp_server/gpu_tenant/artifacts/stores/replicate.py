@@ -18,8 +18,9 @@ from gpu_tenant.artifacts.stores.protocol import (
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, DiskFull, LocalTrouble, StoreTrouble
-from gpu_tenant.domain.model import Lease, Manifest, SealedFile
+from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.seal import Manifest, SealedFile
 from gpu_tenant.files.artifact_directory import is_here, is_on_the_box
 from gpu_tenant.files.paths import below
 from gpu_tenant.files.state_dir import Reread, reread

@@ -45,6 +45,8 @@ _VOLUME_USD_GIB_MONTH, _SNAPSHOT_USD_GB_MONTH = Decimal("0.10"), Decimal("0.06")
 _MONTH_H = 720
 _IMAGES = ("gpu-h100x1-base", "gpu-h100x8-base", "gpu-amd-base", "ubuntu-24-04-x64", 166407999)
 """Public images have a slug, and this team's own snapshot a number."""
+_MOST_VOLUME_GIB = 16384
+_ATTACHED = "A volume that's attached to a Droplet cannot be deleted. Please detach it first before deleting."
 _FULL = "Size is not available in this region."
 _TOO_MANY = "creating this/these droplet(s) will exceed your droplet limit"
 
@@ -92,6 +94,9 @@ class DigitalOceanEmulator:
             ("GET", "/account/keys", self._list_keys),
             ("POST", "/account/keys", self._add_key),
             ("GET", "/volumes", self._list_volumes),
+            ("POST", "/volumes", self._create_volume),
+            ("DELETE", "/volumes/{id}", self._delete_volume),
+            ("POST", "/volumes/{id}/actions", self._resize_volume),
             ("GET", "/snapshots", self._list_snapshots),
             ("GET", "/customers/my/balance", self._balance),
         ]
@@ -130,10 +135,7 @@ class DigitalOceanEmulator:
                 box.status, box.phase = "active", "running"
             case "leftover":
                 name = f"training-{self._world.number()}"
-                left = self._world.rent(
-                    uuid_of(name), "volume", name, status="ok", attached_to="", size_gigabytes=100
-                )
-                self._world.bill(left, disk=100 * _VOLUME_USD_GIB_MONTH / _MONTH_H)
+                self._keep(name, "tor1", 100)
             case "snapshot":
                 number = str(6_000_000 + self._world.number())
                 left = self._world.rent(
@@ -149,7 +151,23 @@ class DigitalOceanEmulator:
             thing.facts["ip"] = f"203.0.113.{int(thing.id) % 254 + 1}"
             self._open(thing)
         elif event == "gone":
+            for volume in self._world.things("volume"):
+                if volume.facts["attached_to"] == thing.id:
+                    volume.facts["attached_to"] = ""
             self._world.end(thing, status="archive")
+
+    def rent_by_hand(self, volume: Thing) -> Thing:
+        """As `KeepsVolumes.rent_by_hand`."""
+        region = str(volume.facts["region"])
+        size = next(n for n, size in SIZES.items() if size.count and region in size.regions)
+        body: Json = {"name": "by-hand", "size": size, "region": region, "volumes": [volume.id]}
+        box = self._droplet(body)
+        box.status, box.phase = "active", "running"
+        return box
+
+    def end_by_hand(self, box: Thing) -> None:
+        """As `KeepsVolumes.end_by_hand`."""
+        self._end(box)
 
     # --- what stands before every answer
 
@@ -281,6 +299,12 @@ class DigitalOceanEmulator:
         for tag in cast("list[str]", body.get("tags") or []):
             if not re.fullmatch(r"[a-zA-Z0-9_\-:]{1,255}", tag):
                 return "Tags may contain letters, numbers, colons, dashes and underscores."
+        for named in cast("list[str]", body.get("volumes") or []):
+            volume = self._volume(named)
+            if volume is None or volume.facts["region"] != body.get("region"):
+                return f"volume {named} could not be found in that region"
+            if volume.facts["attached_to"]:
+                return f"volume {named} is already attached to a Droplet"
         return None if body.get("region") in size.regions else _FULL
 
     async def _delete(self, request: Request) -> Response:
@@ -350,6 +374,55 @@ class DigitalOceanEmulator:
             request, "volumes", [shown_volume(v) for v in self._world.things("volume")]
         )
 
+    async def _create_volume(self, request: Request) -> Response:
+        body = cast("Json", await request.json())
+        name, size = str(body.get("name") or ""), body.get("size_gigabytes")
+        if not re.fullmatch(r"[a-z][a-z0-9-]{0,63}", name):
+            return refusal("Volume name must be lowercase letters, digits and -, a letter first.")
+        if not isinstance(size, int) or not 1 <= size <= _MOST_VOLUME_GIB:
+            return refusal("Volume size must be between 1 and 16384.")
+        if not any(body.get("region") in each.regions for each in SIZES.values()):
+            return refusal("Region is not valid for volumes.")
+        if any(each.name == name for each in self._world.things("volume")):
+            return error(409, "conflict", "failed to create volume")
+        volume = self._keep(name, str(body["region"]), size)
+        return JSONResponse({"volume": shown_volume(volume)}, 201)
+
+    async def _resize_volume(self, request: Request) -> Response:
+        body = cast("Json", await request.json())
+        volume, size = self._volume(request.path_params["id"]), body.get("size_gigabytes")
+        if volume is None:
+            return not_found()
+        has = int(str(volume.facts["size_gigabytes"]))
+        if body.get("type") != "resize" or not isinstance(size, int):
+            return refusal("This rehearsal knows the action resize alone.")
+        if not has < size <= _MOST_VOLUME_GIB:
+            return refusal("Volume size must be larger than it is, and 16384 at most.")
+        volume.facts["size_gigabytes"] = size
+        self._world.bill(volume, disk=size * _VOLUME_USD_GIB_MONTH / _MONTH_H)
+        at = instant(self._world.now)
+        action: Json = {
+            "id": self._world.number(),
+            "status": "completed",
+            "type": "resize_volume",
+            "started_at": at,
+            "completed_at": at,
+            "resource_id": None,
+            "resource_type": "volume",
+            "region_slug": volume.facts["region"],
+        }
+        return JSONResponse({"action": action}, 202)
+
+    async def _delete_volume(self, request: Request) -> Response:
+        volume = self._volume(request.path_params["id"])
+        if volume is None:
+            return not_found()
+        if volume.facts["attached_to"]:
+            return error(409, "conflict", _ATTACHED)
+        self._sites.delete_volume(volume.id)
+        self._world.end(volume, status="deleted")
+        return Response(status_code=204, media_type="application/json")
+
     async def _list_snapshots(self, request: Request) -> Response:
         rows = [shown_snapshot(each) for each in self._world.things("snapshot")]
         return self._page(request, "snapshots", rows)
@@ -385,6 +458,35 @@ class DigitalOceanEmulator:
 
     # --- the world
 
+    def _keep(self, name: str, region: str, size_gib: int) -> Thing:
+        """Make a volume of that size, which bills from now on."""
+        volume = self._world.rent(
+            uuid_of(f"volume {self._world.number()}"),
+            "volume",
+            name,
+            status="ok",
+            attached_to="",
+            region=region,
+            size_gigabytes=size_gib,
+        )
+        self._world.bill(volume, disk=size_gib * _VOLUME_USD_GIB_MONTH / _MONTH_H)
+        return volume
+
+    def _volume(self, named: str) -> Thing | None:
+        return next((v for v in self._world.things("volume") if v.id == named), None)
+
+    def _mounted(self, box: Thing) -> dict[str, str]:
+        """What the Droplet's own script mounts of the volumes that are attached to the Droplet."""
+        asked = re.findall(
+            r"^mount_volume /dev/disk/by-id/scsi-0DO_Volume_(\S+) (\S+)$",
+            str(box.facts.get("user_data") or ""),
+            re.MULTILINE,
+        )
+        attached = {
+            v.name: v.id for v in map(self._volume, cast("list[str]", box.facts["volumes"])) if v
+        }
+        return {path: attached[name] for name, path in asked if name in attached}
+
     def _find_box(self, request: Request) -> Thing | None:
         return next((b for b in self._world.things() if b.id == request.path_params["id"]), None)
 
@@ -407,7 +509,11 @@ class DigitalOceanEmulator:
             tags=body.get("tags") or [],
             image=body.get("image") or _IMAGES[0],
             ssh_keys=body.get("ssh_keys") or [],
+            volumes=body.get("volumes") or [],
+            user_data=body.get("user_data"),
         )
+        for named in cast("list[str]", box.facts["volumes"]):
+            self._world.state.things[named].facts["attached_to"] = box.id
         box.phase = "booting"
         self._bill(box)
         return box
@@ -422,7 +528,8 @@ class DigitalOceanEmulator:
         keys = [str(key.facts["public_key"]) for key in named if key is not None]
         size = SIZES[str(box.facts["size"])]
         gpus = rented_gpus(size.gpu, size.count, vram_gib=size.vram / max(1, size.count))
-        self._world.state.routes[box.target] = self._sites.open(box.id, keys, gpus=gpus)
+        at = self._sites.open(box.id, keys, volumes=self._mounted(box), gpus=gpus)
+        self._world.state.routes[box.target] = at
 
     def _end(self, box: Thing) -> None:
         """Destroy the Droplet. A list may still show it for a moment. What the Droplet left behind bills on."""

@@ -132,7 +132,7 @@ def shown_droplet(box: Thing) -> Json:
         "next_backup_window": None,
         "snapshot_ids": [],
         "image": image,
-        "volume_ids": [],
+        "volume_ids": facts.get("volumes") or [],
         "size": shown_size(name, Decimal(str(facts["usd_h"]))),
         "size_slug": name,
         "networks": {"v4": networks, "v6": []},
@@ -158,7 +158,7 @@ def shown_volume(volume: Thing) -> Json:
         "created_at": instant(volume.created_at),
         "description": "",
         "tags": [],
-        "region": _region("tor1"),
+        "region": _region(str(volume.facts["region"])),
         "filesystem_type": "ext4",
     }
 

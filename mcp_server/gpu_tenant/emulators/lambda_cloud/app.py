@@ -86,6 +86,17 @@ _ERRORS: Mapping[str, tuple[int, str, str]] = {
     "global/object-does-not-exist": (404, "Specified instance does not exist.", "Check the id."),
     "global/not-found": (404, "The requested resource was not found.", "Check the address."),
     "global/quota-exceeded": (400, "Quota exceeded.", "Contact Support to increase your quota."),
+    "global/duplicate": (400, "This name is used already.", "Take another name."),
+    "filesystems/filesystem-in-use": (
+        400,
+        "The filesystem is in use.",
+        "Terminate the instances that use it, then try again.",
+    ),
+    "instance-operations/launch/file-system-in-wrong-region": (
+        400,
+        "The filesystem is in another region than the instance.",
+        "Take the filesystem's region.",
+    ),
     "global/internal-error": (
         500,
         "An internal server error occurred.",
@@ -138,6 +149,8 @@ class LambdaCloudEmulator:
             ("GET", "/ssh-keys", self._list_keys),
             ("POST", "/ssh-keys", self._add_key),
             ("GET", "/file-systems", self._list_filesystems),
+            ("POST", "/filesystems", self._create_filesystem),
+            ("DELETE", "/filesystems/{id}", self._delete_filesystem),
         ]
         known = [Route(f"/api/v1{at}", self._admit(do), methods=[how]) for how, at, do in table]
         return [*known, Route("/{path:path}", self._admit(self._nothing), methods=METHODS)]
@@ -169,9 +182,8 @@ class LambdaCloudEmulator:
                 self._foreign_box()
             case "leftover":
                 name = f"training-{self._world.number()}"
-                facts: Json = {"attached_to": "", "bytes": 100 * _GIB}
-                left = self._world.rent(_id(name), "filesystem", name, status="ok", **facts)
-                self._world.bill(left, disk=100 * _FILESYSTEM_USD_GIB_MONTH / _MONTH_H)
+                left = self._keep(name, "us-east-1", held=100 * _GIB)
+                self._bill_filesystem(left)
             case _:
                 pass
 
@@ -185,10 +197,23 @@ class LambdaCloudEmulator:
             keys = self._public_keys(thing.facts["ssh_key_names"])
             kind = _TYPES[str(thing.facts["type"])]
             gpus = rented_gpus(kind.gpu, kind.gpus)
-            self._world.state.routes[thing.target] = self._sites.open(thing.id, keys, gpus=gpus)
+            volumes = {m["mount_point"]: m["file_system_id"] for m in _mounts_of(thing)}
+            at = self._sites.open(thing.id, keys, volumes=volumes, gpus=gpus)
+            self._world.state.routes[thing.target] = at
             self._bill(thing)
         elif event == "gone":
+            for mount in _mounts_of(thing):
+                self._world.state.things[mount["file_system_id"]].facts["attached_to"] = ""
             self._world.end(thing, status="terminated")
+
+    def rent_by_hand(self, volume: Thing) -> Thing:
+        """As `KeepsVolumes.rent_by_hand`."""
+        mount: JsonValue = {"mount_point": "/data", "file_system_id": volume.id}
+        return self._foreign_box([mount], str(volume.facts["region"]))
+
+    def end_by_hand(self, box: Thing) -> None:
+        """As `KeepsVolumes.end_by_hand`."""
+        self._end(box)
 
     # --- the API
 
@@ -250,9 +275,11 @@ class LambdaCloudEmulator:
             ssh_key_names=body["ssh_key_names"],
             tags=body.get("tags") or [],
             image=body.get("image") or {"family": "lambda-stack-24-04"},
+            mounts=body.get("file_system_mounts") or [],
             busy_until=self._world.now + _LAUNCHING_S,
         )
         box.phase = "booting"
+        self._mount(box)
         if not facts.pop("never_ready", False):
             self._world.later(_BOOT_S, "boot", box.id)
         if _fault_of(request) == "created_despite_error":
@@ -276,6 +303,14 @@ class LambdaCloudEmulator:
             return _error("global/object-does-not-exist", "The key, type or region was not found.")
         if body.get("image") is not None and body["image"] not in _IMAGES:
             return _error("global/object-does-not-exist", "The image was not found.")
+        for mount in cast("list[dict[str, str]]", body.get("file_system_mounts") or []):
+            if not re.fullmatch(r"(/home|/lambda/nfs|/data)[/a-zA-Z0-9-]*", mount["mount_point"]):
+                return _invalid(f"file_system_mounts: {mount['mount_point']} is no mount point.")
+            kept = self._filesystem(mount["file_system_id"])
+            if kept is None:
+                return _error("global/object-does-not-exist", "Filesystem was not found.")
+            if kept.facts["region"] != body["region_name"]:
+                return _error("instance-operations/launch/file-system-in-wrong-region")
         if _fault_of(request) == "no_quota":
             return _error("global/quota-exceeded")
         if _fault_of(request) == "no_capacity" or body["region_name"] not in kind.regions:
@@ -320,9 +355,53 @@ class LambdaCloudEmulator:
         return _ok(_shown_key(key))
 
     async def _list_filesystems(self, request: Request) -> Response:
+        for each in self._world.things("filesystem"):
+            held = self._sites.held_bytes(each.id)
+            if held is not None and held != each.facts["bytes"]:
+                each.facts["bytes"] = held
+                self._bill_filesystem(each)
         return _ok([_shown_filesystem(each) for each in self._world.listed_things("filesystem")])
 
+    async def _create_filesystem(self, request: Request) -> Response:
+        body = cast("Json", await request.json())
+        name, region = str(body.get("name") or ""), str(body.get("region") or "")
+        if set(body) - {"name", "region"} or not re.fullmatch(r"[a-zA-Z]+[0-9a-zA-Z-]{0,59}", name):
+            return _invalid("name: must be letters, digits and -, a letter first.")
+        if region not in _REGIONS:
+            return _invalid(f"region: {region} is not a region.")
+        if any(each.name == name for each in self._world.things("filesystem")):
+            return _error("global/duplicate")
+        return _ok(_shown_filesystem(self._keep(name, region, held=0)))
+
+    async def _delete_filesystem(self, request: Request) -> Response:
+        kept = self._filesystem(request.path_params["id"])
+        if kept is None:
+            return _error("global/object-does-not-exist", "Filesystem was not found.")
+        if kept.facts["attached_to"]:
+            return _error("filesystems/filesystem-in-use")
+        self._sites.delete_volume(kept.id)
+        self._world.end(kept, status="deleted")
+        return _ok({"deleted_ids": [kept.id]})
+
     # --- the world
+
+    def _keep(self, name: str, region: str, *, held: int) -> Thing:
+        """Make a filesystem that holds so many bytes."""
+        facts: Json = {"attached_to": "", "bytes": held, "region": region}
+        identity = _id(f"filesystem {self._world.number()}")
+        return self._world.rent(identity, "filesystem", name, status="ok", **facts)
+
+    def _bill_filesystem(self, kept: Thing) -> None:
+        """Bill the filesystem by what it holds."""
+        held_gib = _number(kept.facts["bytes"]) / _GIB
+        self._world.bill(kept, disk=held_gib * _FILESYSTEM_USD_GIB_MONTH / _MONTH_H)
+
+    def _filesystem(self, named: str) -> Thing | None:
+        return next((f for f in self._world.things("filesystem") if f.id == named), None)
+
+    def _mount(self, box: Thing) -> None:
+        for mount in _mounts_of(box):
+            self._world.state.things[mount["file_system_id"]].facts["attached_to"] = box.id
 
     def _public_keys(self, names: JsonValue) -> list[str]:
         keys = {key.name: str(key.facts["public_key"]) for key in self._world.things("key")}
@@ -340,7 +419,7 @@ class LambdaCloudEmulator:
         self._sites.close(box.id)
         self._world.state.routes.pop(box.target or "", None)
 
-    def _foreign_box(self) -> None:
+    def _foreign_box(self, mounts: Sequence[JsonValue] = (), region: str = "us-west-1") -> Thing:
         number = self._world.number()
         box = self._world.rent(
             _id(f"instance {number}"),
@@ -349,12 +428,15 @@ class LambdaCloudEmulator:
             status="active",
             type="gpu_1x_a10",
             cents=self._cents_of("gpu_1x_a10"),
-            region="us-west-1",
+            region=region,
             ssh_key_names=["laptop"],
+            mounts=[*mounts],
             tags=[{"key": "team", "value": "vision"}],
             ip=f"203.0.113.{number % 254 + 1}",
         )
+        self._mount(box)
         self._bill(box)
+        return box
 
     def _unavailable(self, box: Thing) -> str | None:
         """Why the instance cannot be terminated now, as the provider's code. None if it can."""
@@ -390,7 +472,9 @@ class LambdaCloudEmulator:
             "name": box.name,
             "status": "terminated" if box.phase == "ended" else box.status,
             "ssh_key_names": facts["ssh_key_names"],
-            "file_system_names": [],
+            "file_system_names": [
+                self._world.state.things[m["file_system_id"]].name for m in _mounts_of(box)
+            ],
             "region": _region(str(facts["region"])),
             "instance_type": self._shown_type(str(facts["type"]), facts["cents"]),
             "actions": {
@@ -403,6 +487,8 @@ class LambdaCloudEmulator:
             "tags": facts["tags"],
             "is_reserved": False,
         }
+        if facts.get("mounts"):
+            shown["file_system_mounts"] = facts["mounts"]
         if "ip" in facts:
             url = f"https://jupyter-{box.id}.lambdaspaces.com/?token={_id(f'jupyter {box.id}')}"
             shown |= {"ip": facts["ip"], "jupyter_url": url}
@@ -422,6 +508,11 @@ def _number(value: JsonValue) -> Decimal:
     return Decimal(str(value or 0))
 
 
+def _mounts_of(box: Thing) -> list[dict[str, str]]:
+    """The filesystems that the instance mounts, as its launch named them."""
+    return cast("list[dict[str, str]]", box.facts.get("mounts") or [])
+
+
 def _region(name: str) -> Json:
     return {"name": name, "description": _REGIONS[name]}
 
@@ -438,7 +529,7 @@ def _shown_filesystem(each: Thing) -> Json:
         "created": datetime.fromtimestamp(each.created_at, UTC).isoformat(),
         "created_by": {"id": _id("user"), "email": "me@example.com", "status": "active"},
         "is_in_use": bool(each.facts["attached_to"]),
-        "region": _region("us-east-1"),
+        "region": _region(str(each.facts["region"])),
         "bytes_used": each.facts["bytes"],
     }
 

@@ -30,6 +30,7 @@ SUMMARIES = {
     "sweep": "The cells of a sweep: which are verified, and what is wrong with the others.",
     "monitor": "Look at a job: state, progress, new log, GPU, cost.",
     "logs": "The log of a job: its end, what came since, or the lines with a text.",
+    "exec": "One command on a box for a quick look: seconds and kilobytes, on record.",
     "ssh": "Log in to a box, forward ports from it, or have plain `ssh LEASE` work.",
     "stop": "End a job: asked first, killed after the grace.",
     "collect": "Seal the box and fetch every declared artifact.",
@@ -73,7 +74,6 @@ OTHER_NAMES = {
     "create": "provision",
     "start": "resume",
     "pause": "park",
-    "exec": "ssh LEASE --",
     "login": "ssh",
     "cancel": "stop",
     "kill": "stop",
@@ -164,9 +164,13 @@ def main() -> None:
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
         remedy = f"`{context.command_path if context else 'gpu-tenant'} --help`"
-        if isinstance(error, click.NoSuchOption) and {"run", "smoke", "launch", "ssh"} & set(
-            sys.argv
-        ):
+        if isinstance(error, click.NoSuchOption) and {
+            "run",
+            "smoke",
+            "launch",
+            "exec",
+            "ssh",
+        } & set(sys.argv):
             remedy = f"put `--` before the job's own command; {remedy}"
         _tell("BAD_REQUEST", _plainly(error.format_message()), remedy, error.exit_code)
     except Exception as error:

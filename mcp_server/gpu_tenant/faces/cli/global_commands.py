@@ -119,8 +119,11 @@ async def doctor(as_json: bool) -> None:
 
 @verb("profiles")
 @click.argument("slug", required=False)
+@click.option(
+    "--compare", is_flag=True, help="what survives a stop and the end, and what bills then"
+)
 @as_json
-async def profiles(slug: str | None, as_json: bool) -> None:
+async def profiles(slug: str | None, compare: bool, as_json: bool) -> None:
     """With SLUG: that platform's runbook."""
     from gpu_tenant.app import known_platforms
     from gpu_tenant.faces.cli.runbook import platforms
@@ -130,7 +133,9 @@ async def profiles(slug: str | None, as_json: bool) -> None:
     if slug is not None and slug not in known:
         raise BadRequest(f"no profile {slug!r}", remedy=f"{Command('profiles')} lists them")
     chosen = [profile for name, profile in known.items() if slug in (None, name)]
-    platforms(chosen, shown_as="json" if as_json else "lines" if slug is None else "runbook")
+    shown_as: Literal["json", "lines", "runbook", "comparison"]
+    shown_as = "json" if as_json else "comparison" if compare else "runbook" if slug else "lines"
+    platforms(chosen, shown_as=shown_as)
 
 
 @verb("rehearse")

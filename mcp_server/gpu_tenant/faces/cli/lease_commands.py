@@ -409,8 +409,8 @@ async def adopt(
     store: str | None,
     **terms: Any,
 ) -> None:
-    """TARGET is user@host[:port], an ssh alias, or the console's own ssh command in quotes; for a
-    platform with an API, a box's id there. A notebook that lets nobody in: what to paste into it."""
+    """TARGET is user@host[:port], an ssh alias, or the console's own ssh command in quotes. At a platform
+    with an API it is looked for in its list: a box's id there will do, too. A notebook that lets nobody in: what to paste into it."""
     from gpu_tenant.domain.terms import RentRequest
     from gpu_tenant.faces.cli.limits import as_owner
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import click
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from gpu_tenant.leases.cards import Card, Leases
+    from gpu_tenant.leases.condition import ToDo
 
 _SHOWN = 3
 NOBODY = "nobody bills"
@@ -91,12 +92,36 @@ def _table(shown: Leases) -> None:
 
 
 def to_do(cards: Iterable[Card]) -> Iterator[str]:
-    """Say for each lease that needs a person: what the matter is, what it costs, and the next command."""
+    """Say for each lease that needs a person: what, since when, what it has cost since, and the next command."""
     for row in cards:
-        if row.condition.group == "attention":
-            bills = row.condition.is_wasted or row.bills == "disk"
-            costs = f", which bills on, {row.price_words}" if bills else ""
-            yield f"{row.lease}: {row.condition.word}{costs}: {row.next}"
+        if row.condition.to_do is not None:
+            yield f"{row.lease}: {matter_words(row, row.condition.to_do)}: {row.next}"
+
+
+def matter_words(row: Card, to_do: ToDo) -> str:
+    """Say why that lease needs a person, since when, and what it has cost since."""
+    ago = "" if to_do.since_s is None else f" {span(to_do.since_s)} ago"
+    match to_do.matter:
+        case "job over":
+            words = [f"{row.condition.word}{ago}", f"its box bills on, {row.price_words}"]
+        case "taken":
+            words = [f"{row.condition.word}{ago}", f"its disk bills on, {row.price_words}"]
+        case "silent":
+            since = "" if to_do.since_s is None else f" for {span(to_do.since_s)}"
+            words = [f"its box has not answered{since}" if since else "its box does not answer"]
+            words.append("it may be running and billing")
+        case "alarm":
+            words = [row.alarm or "an alarm is open"]
+        case "ends soon":
+            words = [
+                "its deadline is near"
+                + (f", {until(row.deadline_in_s)}" if row.deadline_in_s is not None else "")
+            ]
+        case unreachable:
+            assert_never(unreachable)
+    if to_do.since_usd is not None:
+        words.append(f"{usd_words(to_do.since_usd)} since")
+    return ", ".join(words)
 
 
 def rate_words(row: Card) -> str:

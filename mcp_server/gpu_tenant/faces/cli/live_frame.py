@@ -26,6 +26,8 @@ from gpu_tenant.leases.condition import Tone
 _SOON_S = 1800
 _BAR_WIDTH = 20
 _METRICS = 3
+_DO_FIRST = 3
+"""How many leases that need a person stay in the head of the screen."""
 NOTES = 3
 """How many of the newest notes are shown."""
 
@@ -97,9 +99,21 @@ class Frame:
             if seen.leases.alarms:
                 told = some(len(seen.leases.alarms), "alarm")
                 lines[-1].append(f"; {told}, told below", style="bold red")
+            lines += self._do_this()
         if seen.trouble is not None:
             lines.append(_plain_text(f"the last look failed: {seen.trouble}", "bold red"))
         return Group(*lines, Text(""))
+
+    def _do_this(self) -> Iterator[Text]:
+        """What needs a person stands above all else, and does not scroll away."""
+        if self._seen.leases is None:
+            return
+        words = list(to_do(_as_seen(card, self._seen, self._now) for card in self._cards))
+        if words:
+            yield Text("DO THIS", style="bold red")
+        yield from (_plain_text(f"  {line}", "bold") for line in words[:_DO_FIRST])
+        if len(words) > _DO_FIRST:
+            yield Text(f"  and {len(words) - _DO_FIRST} more below", style="bold")
 
     @property
     def _cards(self) -> tuple[Card, ...]:
@@ -121,8 +135,8 @@ class Frame:
             return
         if not shown.leases:
             yield Text("no lease is live: no box of ours is billing that this ledger knows of")
-        cards = [_as_seen(card, seen) for card in shown.leases]
-        yield from _with_title("DO THIS", [_plain_text(words, "bold") for words in to_do(cards)])
+        more = list(to_do(_as_seen(card, seen, self._now) for card in shown.leases))[_DO_FIRST:]
+        yield from _with_title("DO THIS, TOO", [_plain_text(words, "bold") for words in more])
         yield from _with_title("ALARMS", [_plain_text(words, "red") for words in shown.alarms])
         yield from _with_title("JOBS", list(self._jobs(shown.leases)))
         yield from _with_title("IF THIS COMPUTER DIES", _meters(shown.leases))
@@ -283,12 +297,18 @@ _STYLES: Mapping[Tone, str] = {
 }
 
 
-def _as_seen(card: Card, seen: LiveState) -> Card:
+def _as_seen(card: Card, seen: LiveState, now: datetime | None = None) -> Card:
     """Return the card, updated by the newest look at its job and its box."""
     watched, blind = seen.jobs.get(card.lease), seen.blind.get(card.lease)
     if watched is None and blind is None:
         return card
-    return card.with_job(watched.state if watched else None, blind=blind.words if blind else None)
+    return card.with_job(
+        watched.state if watched else None,
+        blind=blind.words if blind else None,
+        since_s=None
+        if blind is None or now is None
+        else max(0.0, (now - blind.since).total_seconds()),
+    )
 
 
 def _state(card: Card, seen: LiveState) -> Text:

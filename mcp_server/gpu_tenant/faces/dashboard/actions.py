@@ -108,6 +108,12 @@ async def _teardown(opened: Tenancy, lease: str, body: Nothing) -> Record:
     return await opened.verify_and_teardown(lease)
 
 
+async def _end(opened: Tenancy, lease: str, body: Nothing) -> Record:
+    """Collect, then verify and tear down. What was not collected or cannot be proved refuses the teardown."""
+    await opened.collect(lease, None)
+    return await opened.verify_and_teardown(lease)
+
+
 async def _waive(opened: Tenancy, lease: str, body: Nothing) -> Record:
     return await opened.waive(lease)
 
@@ -121,6 +127,7 @@ _VERBS: dict[str, tuple[type[Body], Callable[..., Awaitable[Record]]]] = {
     "collect": (Collect, _collect),
     "snapshot": (Nothing, _snapshot),
     "teardown": (Nothing, _teardown),
+    "end": (Nothing, _end),
     "waive": (Nothing, _waive),
 }
 

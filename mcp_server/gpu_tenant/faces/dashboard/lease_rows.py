@@ -1,6 +1,7 @@
 """Each lease at a glance for the page: its card, and what a person may do about it now."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Literal
 
 from pydantic import AwareDatetime, Field
@@ -19,7 +20,16 @@ from gpu_tenant.leases.park import unsure_of
 from gpu_tenant.service import Tenancy
 
 Verb = Literal[
-    "extend", "park", "resume", "stop", "collect", "snapshot", "teardown", "waive", "recover"
+    "end",
+    "extend",
+    "park",
+    "resume",
+    "stop",
+    "collect",
+    "snapshot",
+    "teardown",
+    "waive",
+    "recover",
 ]
 
 
@@ -123,9 +133,11 @@ def rows_of(
     tenancy: Tenancy,
     *,
     blind: Mapping[str, str],
+    silent_since: Mapping[str, datetime],
     working: Mapping[str, Working],
 ) -> tuple[LeaseRow, ...]:
-    """Make a row for each card. `blind` and `working` are dictionaries by lease."""
+    """Make a row for each card. `blind`, `silent_since` and `working` are dictionaries by lease."""
+    now = tenancy.clock.now()
     return tuple(
         row_of(
             card,
@@ -133,18 +145,32 @@ def rows_of(
             tenancy.profiles[card.provider],
             blind=blind.get(card.lease),
             job=working.get(card.lease),
+            silent_s=_seconds(silent_since.get(card.lease), now),
+            now=now,
         )
         for card in seen.leases
     )
 
 
 def row_of(
-    card: Card, lease: Lease, profile: Profile, *, blind: str | None, job: Working | None
+    card: Card,
+    lease: Lease,
+    profile: Profile,
+    *,
+    blind: str | None,
+    job: Working | None,
+    silent_s: float | None = None,
+    now: datetime | None = None,
 ) -> LeaseRow:
-    """Return that lease as the page shows it."""
+    """Return that lease as the page shows it. `silent_s` is for how long its box has not answered."""
     if job is not None or blind is not None:
-        others = job.others_running if job else 0
-        card = card.with_job(job.state if job else None, others_running=others, blind=blind)
+        over_s = _seconds(job.at, now) if job and job.state in ENDED and now else None
+        card = card.with_job(
+            job.state if job else None,
+            others_running=job.others_running if job else 0,
+            blind=blind,
+            since_s=over_s if blind is None else silent_s,
+        )
     return LeaseRow(
         card=card,
         title=profile.title,
@@ -156,8 +182,12 @@ def row_of(
         job=job,
         is_old=is_old(card, job, blind),
         others_running=job.others_running if job else 0,
-        verbs=_verbs(card, profile, job),
+        verbs=_offered_verbs(card, profile, job),
     )
+
+
+def _seconds(since: datetime | None, now: datetime) -> float | None:
+    return None if since is None else max(0, round((now - since).total_seconds()))
 
 
 def _park(profile: Profile, lease: Lease) -> Literal["keeps", "wipes", "none"]:
@@ -229,7 +259,7 @@ def sums_of(
     )
 
 
-def _verbs(card: Card, profile: Profile, job: Working | None) -> tuple[Verb, ...]:
+def _offered_verbs(card: Card, profile: Profile, job: Working | None) -> tuple[Verb, ...]:
     if card.state is LeaseState.LOST:
         return ("recover",)
     if card.state is LeaseState.TERMINATING:
@@ -248,5 +278,9 @@ def _verbs(card: Card, profile: Profile, job: Working | None) -> tuple[Verb, ...
     if not card.jobs:
         return ("extend", "teardown", *park, "waive")
     if job is not None and job.state in ("starting", "running", "lingering"):
+        if card.condition.to_do is not None and card.condition.to_do.matter == "ends soon":
+            return ("extend", "snapshot", "stop", "collect", "teardown", *park, "waive")
         return ("snapshot", "stop", "extend", "collect", "teardown", *park, "waive")
+    if card.condition.is_wasted:
+        return ("end", "collect", "teardown", "extend", *park, "snapshot", "waive")
     return ("collect", "teardown", "extend", *park, "snapshot", "waive")

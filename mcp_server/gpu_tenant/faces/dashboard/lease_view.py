@@ -7,17 +7,12 @@ from pydantic import AwareDatetime, Field
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
-from gpu_tenant.domain.model import (
-    Declared,
-    Evidence,
-    Lease,
-    Manifest,
-    Problem,
-    Receipt,
-    Unclaimed,
-)
+from gpu_tenant.domain.evidence import Evidence
+from gpu_tenant.domain.model import Declared, Lease
 from gpu_tenant.domain.policy import Policy
+from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.domain.seal import Manifest, Problem, Unclaimed
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.faces.dashboard.lease_rows import LastSeen, LeaseRow, gpu_words, row_of

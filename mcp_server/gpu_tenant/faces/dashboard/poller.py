@@ -78,6 +78,7 @@ class Looks:
         self._before: list[Tenancy] = []
         self.tenancy = opened()
         self.blind: dict[str, str] = {}
+        self._silent_since: dict[str, datetime] = {}
         self._working: dict[str, Working] = {}
         self._states: dict[str, dict[str, LastSeen]] = {}
         """The state of each job on its box, for every lease with several jobs."""
@@ -138,7 +139,13 @@ class Looks:
         return sums.model_copy(update=_UNKNOWN) if seen is _NOTHING else sums
 
     def _rows(self, seen: Leases) -> tuple[LeaseRow, ...]:
-        return rows_of(seen, self.tenancy, blind=self.blind, working=self._working)
+        return rows_of(
+            seen,
+            self.tenancy,
+            blind=self.blind,
+            silent_since=self._silent_since,
+            working=self._working,
+        )
 
     # Telling the pages
 
@@ -184,6 +191,7 @@ class Looks:
         changed = changed or lease in self.blind
         self._working[lease] = job
         self.blind.pop(lease, None)
+        self._silent_since.pop(lease, None)
         if changed:
             self._tell_row(lease)
 
@@ -191,6 +199,7 @@ class Looks:
         """Record that the box of that lease could not be asked. Tell the pages of a change."""
         if self.blind.get(lease) != words:
             self.blind[lease] = words
+            self._silent_since.setdefault(lease, self.tenancy.clock.now())
             self._tell_row(lease)
 
     def _tell_row(self, lease: str) -> None:
@@ -261,6 +270,7 @@ class Looks:
             self._working.pop(lease, None)
             self._states.pop(lease, None)
             self.blind.pop(lease, None)
+            self._silent_since.pop(lease, None)
         self.tell("overview", self._overview_of(seen))
 
     async def _see_work(self) -> None:

@@ -8,8 +8,9 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
-from gpu_tenant.domain.model import Lease, LeaseState, Receipt
+from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.offers import CENT
+from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.faces.dashboard.lease_rows import gpu_of
 from gpu_tenant.service import Tenancy

@@ -67,7 +67,7 @@ _MAKES = ToolAnnotations(
 _RUNS = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
 )
-"""The verb that runs any given command on this computer, confined only as far as the system allows."""
+"""The verbs that run any given command: on this computer, confined only as far as the system allows, or on the box."""
 _ENDS = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=True
 )
@@ -82,6 +82,7 @@ TOOLS: dict[str, ToolAnnotations] = {
     "prepare": _REPEATABLE,
     "launch_detached": _MAKES,
     "monitor": _LOOKS,
+    "exec": _RUNS,
     "stop_job": _ENDS,
     "collect": _REPEATABLE,
     "verify_and_teardown": _ENDS,
@@ -98,6 +99,7 @@ _SHIELDED = frozenset(
         "change_lease",
         "prepare",
         "launch_detached",
+        "exec",
         "stop_job",
         "verify_and_teardown",
     }
@@ -181,12 +183,15 @@ def _to_agent(told: Any) -> Any:
 
 
 def _slim(node: Any, in_properties: bool = False) -> Any:
-    """Return the schema without pydantic's titles, which are a third of its tokens and say nothing new."""
+    """Return the schema without pydantic's titles, and without null as a default: tokens that say nothing new."""
     if isinstance(node, dict):
         return {
             key: _slim(value, key in ("properties", "$defs"))
             for key, value in node.items()
-            if in_properties or not (key == "title" and isinstance(value, str))
+            if in_properties
+            or not (
+                (key == "title" and isinstance(value, str)) or (key == "default" and value is None)
+            )
         }
     return [_slim(item) for item in node] if isinstance(node, list) else node
 

@@ -11,9 +11,12 @@ from typing import Literal
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import BYTES, counted_usd, newest_bill
-from gpu_tenant.domain.model import Evidence, Job, Lease, LeaseState, Manifest, Receipt, SealedFile
+from gpu_tenant.domain.evidence import Evidence
+from gpu_tenant.domain.model import Job, Lease, LeaseState
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.policy import rules_of
+from gpu_tenant.domain.receipt import Receipt
+from gpu_tenant.domain.seal import Manifest, SealedFile
 from gpu_tenant.domain.terms import cost_usd
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
@@ -32,6 +35,7 @@ from gpu_tenant.faces.timeline_text import describe
 from gpu_tenant.files.direct_io import open_regular
 from gpu_tenant.jobs.metrics import Metrics, Series
 from gpu_tenant.jobs.samples import readings_of
+from gpu_tenant.jobs.trackers import known_trackers
 from gpu_tenant.leases.billing import counted_words, disagreement
 from gpu_tenant.leases.context import Context
 from gpu_tenant.ledger import Ledger
@@ -291,6 +295,7 @@ async def _job(
         declared_at=job.declared_at,
         launched_at=job.launched_at,
         last_seen=describe(seen[-1]) if seen else None,
+        trackers=known_trackers(events, job.id),
         metrics=metrics,
         metrics_from=words,
     )

@@ -4,7 +4,8 @@ from decimal import Decimal
 
 from pydantic import AwareDatetime, Field
 
-from gpu_tenant.domain.model import Declared, LeaseState, Receipt
+from gpu_tenant.domain.model import Declared, LeaseState
+from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.jobs.metrics import Series
 from gpu_tenant.jobs.samples import Readings
@@ -40,6 +41,9 @@ class JobTold(Declared):
     """A job as it was declared, how it was last seen, and its metrics by step."""
 
     last_seen: str | None = Field(description="its state and progress; None: nobody has looked")
+    trackers: tuple[str, ...] = Field(
+        default=(), description="pages of a tracker that its log names; the log may lie"
+    )
     metrics: dict[str, Series]
     metrics_from: str = Field(description="which part of the log the metrics were read from")
 

@@ -6,25 +6,35 @@ is done. Only a box that still answers contradicts that person.
 
 from collections.abc import Sequence
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import OwnerMustAct, PartlyListed
+from gpu_tenant.domain.errors import BadRequest, OwnerMustAct, PartlyListed
 from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, Profile, SshAddress
-from gpu_tenant.domain.offers import Leftover, Offer, Wish
+from gpu_tenant.domain.offers import Attachable, Leftover, Offer, Wish
 from gpu_tenant.domain.order import AtProvider
-from gpu_tenant.domain.permit import TeardownPermit, Waived, genuine
+from gpu_tenant.domain.permit import (
+    TeardownPermit,
+    VolumePermit,
+    Waived,
+    genuine,
+    genuine_for_volume,
+)
 from gpu_tenant.domain.ports import (
     Accounted,
     Asking,
     Connector,
+    Growing,
     Imaging,
     Market,
     Outlived,
     Parking,
     Residue,
+    Storing,
     Timed,
 )
+from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.console.registry import Lent
 
 
@@ -146,6 +156,38 @@ class Both:
         """Implement `Residue.leftovers`."""
         return await self._api.leftovers() if isinstance(self._api, Residue) else []
 
+    def refused_volumes(self, volumes: Sequence[Attachable]) -> str | None:
+        """Implement `Storing.refused_volumes`, for the boxes that the API makes."""
+        if isinstance(self._api, Storing):
+            return self._api.refused_volumes(volumes)
+        return "it has no volumes that this program can mount"
+
+    def volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
+        """Implement `Storing.volume_usd_month`."""
+        return self._storing().volume_usd_month(size_gb, region)
+
+    async def create_volume(self, volume: Volume) -> ListedVolume:
+        """Implement `Storing.create_volume`."""
+        return await self._storing().create_volume(volume)
+
+    async def list_volumes(self) -> Sequence[ListedVolume]:
+        """Implement `Storing.list_volumes`."""
+        return await self._storing().list_volumes()
+
+    async def grow_volume(self, volume: Volume, size_gb: int) -> None:
+        """Implement `Growing.grow_volume`."""
+        if not isinstance(self._api, Growing):
+            raise BadRequest(
+                f"no volume at {self._by_hand.provider} can be made larger",
+                remedy="make a larger one, and copy what is on this one",
+            )
+        await self._api.grow_volume(volume, size_gb)
+
+    async def destroy_volume(self, permit: VolumePermit) -> None:
+        """Implement `Storing.destroy_volume`."""
+        permit = genuine_for_volume(permit, provider=self._by_hand.provider)
+        await self._storing().destroy_volume(permit)
+
     async def timer_at(self, lease: Lease) -> datetime | None:
         """Implement `Timed.timer_at`. Also None if the API's boxes have no timer."""
         if isinstance(self._api, Timed) and not self.tends(lease.box_id):
@@ -169,6 +211,14 @@ class Both:
     def note_ended(self, lease: Lease) -> None:
         """Implement `Tended.note_ended`."""
         self._by_hand.note_ended(lease)
+
+    def _storing(self) -> Storing:
+        if not isinstance(self._api, Storing):
+            raise BadRequest(
+                f"no volume is kept at {self._by_hand.provider} by this program",
+                remedy=f"{Command('profiles', self._by_hand.provider)} says what outlives a box there",
+            )
+        return self._api
 
     def _parking(self, lease: Lease) -> Parking:
         if self.tends(lease.box_id) or not isinstance(self._api, Parking):

@@ -12,17 +12,30 @@ from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
 from gpu_tenant.domain.address import ssh_address
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import NoCapacity, NoQuota, ProviderSilent, ProviderTrouble
+from gpu_tenant.domain.errors import (
+    NoCapacity,
+    NoQuota,
+    ProviderSilent,
+    ProviderTrouble,
+    Rejected,
+)
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
-from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish
+from gpu_tenant.domain.offers import CENT, Attachable, Leftover, Offer, Price, Wish
 from gpu_tenant.domain.order import AtProvider
-from gpu_tenant.domain.permit import TeardownPermit, genuine
+from gpu_tenant.domain.permit import (
+    TeardownPermit,
+    VolumePermit,
+    genuine,
+    genuine_for_volume,
+)
 from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import Json, Reply, Wire
 from gpu_tenant.providers.list_rows import Subject, read_each
+from gpu_tenant.providers.mount_script import mount_script
 from gpu_tenant.providers.response_limits import Leafing
 
 _DROPLETS, _KEYS, _SIZES = "/v2/droplets", "/v2/account/keys", "/v2/sizes"
@@ -34,6 +47,13 @@ _OUTBOUND_USD_GB = Decimal("0.01")
 """What bytes beyond the included ones cost: docs.digitalocean.com/products/droplets/details/pricing, 2026-05."""
 _SNAPSHOT_USD_GB_MONTH = Decimal("0.06")
 """By docs.digitalocean.com/products/images/snapshots/details/pricing. We have read no such page for volumes."""
+
+_DEVICE = "/dev/disk/by-id/scsi-0DO_Volume_"
+"""Where a Droplet has an attached volume, before the volume's name: DigitalOcean's guide to mounting volumes."""
+_MOST_VOLUMES = 15
+"""What one Droplet can have, by the reference of `doctl compute volume-action attach`."""
+_SURE = (400, 401, 403, 404, 422)
+"""Statuses of a refused create after which no volume exists. Any other status leaves that unclear."""
 
 _NO_CONTAINER = (
     "a Droplet is a virtual machine: name a machine image by its slug or number, as `template` "
@@ -97,12 +117,21 @@ class _Added(BaseModel):
     ssh_key: _Key
 
 
+class _Region(BaseModel):
+    slug: str
+
+
 class _Volume(BaseModel):
     id: str
     name: str
     size_gigabytes: int
+    region: _Region
     droplet_ids: list[int] | None = None
     tags: list[str] | None = None
+
+
+class _Stored(BaseModel):
+    volume: _Volume
 
 
 class _Snapshot(BaseModel):
@@ -152,7 +181,7 @@ _DROPLET = TypeAdapter(_Droplet)
 _KEY_LIST, _VOLUME_LIST = TypeAdapter(list[_Key]), TypeAdapter(list[_Volume])
 _SNAPSHOT_LIST = TypeAdapter(list[_Snapshot])
 _ACCOUNT = TypeAdapter(_Account)
-_MADE, _ADDED = TypeAdapter(_Made), TypeAdapter(_Added)
+_MADE, _ADDED, _STORED = TypeAdapter(_Made), TypeAdapter(_Added), TypeAdapter(_Stored)
 
 
 class DigitalOceanConnector:
@@ -186,6 +215,7 @@ class DigitalOceanConnector:
             "image": _ordered_image(quote.wish.order.image_at("digitalocean").template) or image,
             "ssh_keys": [await self._key_id()],
             "tags": [lease.mark],
+            **_attached(quote.wish),
         }
         reply = await self._wire.call("POST", _DROPLETS, body=order, expect=(202, 422))
         if reply.status != 202:
@@ -239,6 +269,60 @@ class DigitalOceanConnector:
         """Implement `Imaging.refused_image`: a Droplet is a virtual machine, made from a machine image."""
         return _NO_CONTAINER if source.image else None
 
+    # --- volumes
+
+    def refused_volumes(self, volumes: Sequence[Attachable]) -> str | None:
+        """Implement `Storing.refused_volumes`."""
+        if len({volume.region for volume in volumes}) > 1:
+            return "its volumes are in several regions, and a Droplet is in one"
+        return (
+            f"a Droplet has {_MOST_VOLUMES} volumes at most"
+            if len(volumes) > _MOST_VOLUMES
+            else None
+        )
+
+    def volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
+        """Implement `Storing.volume_usd_month`: no call tells the price of a volume."""
+        return None
+
+    async def create_volume(self, volume: Volume) -> ListedVolume:
+        """Implement `Storing.create_volume`. DigitalOcean puts a file system on it, so nothing of ours ever formats one."""
+        if ours := next((v for v in await self.list_volumes() if v.name == volume.mark), None):
+            return ours
+        order: Json = {
+            "name": volume.mark,
+            "size_gigabytes": volume.size_gb,
+            "region": volume.region,
+            "filesystem_type": "ext4",
+        }
+        try:
+            reply = await self._wire.call("POST", _VOLUMES, body=order, expect=(201,))
+        except Rejected as no:
+            if no.status in _SURE:
+                raise
+            raise ProviderSilent(f"{no.message}; a volume may exist", remedy=no.remedy) from no
+        return _listed(_read(_STORED, reply).volume)
+
+    async def list_volumes(self) -> Sequence[ListedVolume]:
+        """Implement `Storing.list_volumes`."""
+        return [_listed(each) for each in await self._all(_VOLUMES, "volumes", _VOLUME_LIST, {})]
+
+    async def grow_volume(self, volume: Volume, size_gb: int) -> None:
+        """Implement `Growing.grow_volume`. The next Droplet's script gives its file system the new room."""
+        path = f"{_VOLUMES}/{volume.volume_id}/actions"
+        order: Json = {"type": "resize", "size_gigabytes": size_gb, "region": volume.region}
+        await self._wire.call("POST", path, body=order, expect=(202,), repeatable="repeatable")
+
+    async def destroy_volume(self, permit: VolumePermit) -> None:
+        """Implement `Storing.destroy_volume`. DigitalOcean itself refuses it (409) while a Droplet has the volume."""
+        permit = genuine_for_volume(permit, provider="digitalocean")
+        path = f"{_VOLUMES}/{permit.volume_id}"
+        reply = await self._wire.call(
+            "DELETE", path, expect=(204, 404), repeatable="repeatable", urgent="teardown"
+        )
+        if reply.status == 404 and _code(reply) != "not_found":
+            raise self._wire.trouble("DELETE", path, reply)
+
     # --- what can be rented, and what is left
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
@@ -248,6 +332,7 @@ class DigitalOceanConnector:
             for size in await self._pages(_SIZES, "sizes", _SIZE_LIST, {})
             if size.gpu_info is not None and size.available
             for region in size.regions
+            if wish.sees_its_volumes("digitalocean", region)
         ]
         if wish.offer is not None:
             return [offer for offer in found if offer.id == wish.offer]
@@ -411,6 +496,28 @@ def _subject(row: Mapping[str, object]) -> Subject:
 
 def _mark(tags: Sequence[str] | None) -> str | None:
     return next((tag for tag in tags or [] if tag.startswith(MARK_PREFIX)), None)
+
+
+def _attached(wish: Wish) -> dict[str, Json]:
+    """Return the fields for the volumes that are ordered. Without one, the Droplet gets no script of ours."""
+    volumes = wish.volumes_at("digitalocean")
+    if not volumes:
+        return {}
+    return {
+        "volumes": [volume.id for volume in volumes],
+        "user_data": mount_script((f"{_DEVICE}{v.mark}", v.path) for v in volumes),
+    }
+
+
+def _listed(shown: _Volume) -> ListedVolume:
+    return ListedVolume(
+        id=shown.id,
+        name=plain(shown.name),
+        region=shown.region.slug,
+        size_gb=shown.size_gigabytes,
+        usd_month=None,
+        boxes=tuple(map(str, shown.droplet_ids or [])),
+    )
 
 
 def _offer(size: _Size, gpu: _Gpu, region: str) -> Offer:

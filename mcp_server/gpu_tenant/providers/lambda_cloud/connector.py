@@ -20,12 +20,18 @@ from gpu_tenant.domain.errors import (
     ProviderTrouble,
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
-from gpu_tenant.domain.offers import Leftover, Offer, Price, Wish
+from gpu_tenant.domain.offers import Attachable, Leftover, Offer, Price, Wish
 from gpu_tenant.domain.order import AtProvider
-from gpu_tenant.domain.permit import TeardownPermit, genuine
+from gpu_tenant.domain.permit import (
+    TeardownPermit,
+    VolumePermit,
+    genuine,
+    genuine_for_volume,
+)
 from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import Json, Reply, Spacing, Wire
 from gpu_tenant.providers.list_rows import Subject, read_each
@@ -34,6 +40,7 @@ _INSTANCES = "/api/v1/instances"
 _LAUNCH = "/api/v1/instance-operations/launch"
 _TERMINATE = "/api/v1/instance-operations/terminate"
 _KEYS = "/api/v1/ssh-keys"
+_FILESYSTEMS, _LISTED_FILESYSTEMS = "/api/v1/filesystems", "/api/v1/file-systems"
 
 _SPACING = (Spacing("POST", _LAUNCH, 12.0), Spacing("*", ".*", 1.0))
 """The longer interval comes first, so that the wait for the shorter one comes last, right before the call."""
@@ -44,6 +51,10 @@ _SETUP_S = 300
 _TERMINATE_WITHIN_S = 300
 _ASK_AGAIN_S = 15
 _NO_SUCH_OBJECT = "global/object-does-not-exist"
+
+_MOUNT_POINT = re.compile(r"(?:/home|/lambda/nfs|/data)[/a-zA-Z0-9-]*")
+"""Where the API mounts a filesystem, by its schema."""
+_NOT_NAMED = "of an unknown name"
 
 _IMAGE_ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NO_CONTAINER = (
@@ -90,12 +101,18 @@ class _Actions(BaseModel):
     terminate: _Availability
 
 
+class _Mount(BaseModel):
+    file_system_id: str
+
+
 class _Instance(BaseModel):
     id: str
     status: str
     name: str | None = None
     ip: str | None = None
     tags: list[_Tag] | None = None
+    file_system_names: list[str] = []
+    file_system_mounts: list[_Mount] | None = None
     instance_type: _Type
     actions: _Actions
 
@@ -122,7 +139,12 @@ class _Filesystem(BaseModel):
     id: str
     name: str
     is_in_use: bool
+    region: _Region
     bytes_used: int | None = None
+
+
+class _Deleted(BaseModel):
+    deleted_ids: list[str]
 
 
 class _Error(BaseModel):
@@ -137,7 +159,8 @@ _OFFERED = TypeAdapter(dict[str, _Offered])
 _INSTANCE, _INSTANCE_LIST = TypeAdapter(_Instance), TypeAdapter(list[dict[str, object]])
 _LAUNCHED, _TERMINATED = TypeAdapter(_Launched), TypeAdapter(_Terminated)
 _KEY, _KEY_LIST = TypeAdapter(_Key), TypeAdapter(list[_Key])
-_FILESYSTEM_LIST = TypeAdapter(list[_Filesystem])
+_FILESYSTEM, _FILESYSTEM_LIST = TypeAdapter(_Filesystem), TypeAdapter(list[_Filesystem])
+_DELETED = TypeAdapter(_Deleted)
 
 T = TypeVar("T")
 
@@ -170,6 +193,7 @@ class LambdaCloudConnector:
             "instance_type_name": instance_type,
             "ssh_key_names": [await self._key_name()],
             **_image(quote.wish.order.image_at("lambda_cloud").template),
+            **_mounts(quote.wish),
             "name": lease.mark[:_MOST_NAME_CHARS],
             "tags": [
                 {"key": _MARK_TAG, "value": lease.mark},
@@ -180,7 +204,7 @@ class LambdaCloudConnector:
         }
         reply = await self._wire.call("POST", _LAUNCH, body=order, expect=(200, 400, 403, 404))
         if reply.status != 200:
-            raise self._refusal(reply)
+            raise self._refusal(_LAUNCH, reply)
         try:
             (made,) = _payload(_LAUNCHED, reply).instance_ids
             shown = await self._get_instance(made)
@@ -256,6 +280,53 @@ class LambdaCloudConnector:
         """Implement `Imaging.refused_image`: an instance is a virtual machine, made from a machine image."""
         return _NO_CONTAINER if source.image else None
 
+    # --- volumes, which are called filesystems here
+
+    def refused_volumes(self, volumes: Sequence[Attachable]) -> str | None:
+        """Implement `Storing.refused_volumes`: a filesystem is mounted below three directories only, by the schema."""
+        if len({volume.region for volume in volumes}) > 1:
+            return "its volumes are in several regions, and an instance is in one"
+        strange = [volume.path for volume in volumes if not _MOUNT_POINT.fullmatch(volume.path)]
+        return (
+            f"it mounts a filesystem below /data or /lambda/nfs, and not at {strange[0]}"
+            if strange
+            else None
+        )
+
+    def volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
+        """Implement `Storing.volume_usd_month`: a filesystem bills what it holds, at a price that no call tells."""
+        return None
+
+    async def create_volume(self, volume: Volume) -> ListedVolume:
+        """Implement `Storing.create_volume`. A filesystem has no size of its own: the one that is asked for is not sent."""
+        if ours := next((v for v in await self.list_volumes() if v.name == volume.mark), None):
+            return ours
+        order: Json = {"name": volume.mark, "region": volume.region}
+        reply = await self._wire.call("POST", _FILESYSTEMS, body=order, expect=(200, 400, 403, 404))
+        if reply.status != 200:
+            raise self._refusal(_FILESYSTEMS, reply)
+        return _listed(_payload(_FILESYSTEM, reply), [])
+
+    async def list_volumes(self) -> Sequence[ListedVolume]:
+        """Implement `Storing.list_volumes`. The filesystems are asked for last: they say themselves if one is in use."""
+        shown = _payload(_INSTANCE_LIST, await self._wire.get(_INSTANCES))
+        boxes = [_payload_of(_INSTANCE, row) for row in shown]
+        filesystems = _payload(_FILESYSTEM_LIST, await self._wire.get(_LISTED_FILESYSTEMS))
+        return [_listed(each, boxes) for each in filesystems]
+
+    async def destroy_volume(self, permit: VolumePermit) -> None:
+        """Implement `Storing.destroy_volume`. Lambda Cloud itself refuses it while an instance mounts the filesystem."""
+        permit = genuine_for_volume(permit, provider="lambda_cloud")
+        path = f"{_FILESYSTEMS}/{permit.volume_id}"
+        reply = await self._wire.call(
+            "DELETE", path, expect=(200, 404), repeatable="repeatable", urgent="teardown"
+        )
+        told = self._wire.trouble("DELETE", path, reply)
+        if reply.status == 404 and _code(reply) != _NO_SUCH_OBJECT:
+            raise told
+        if reply.status == 200 and permit.volume_id not in _payload(_DELETED, reply).deleted_ids:
+            raise told
+
     # --- what can be rented, and what is left
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
@@ -266,6 +337,7 @@ class LambdaCloudConnector:
             for offered in types.values()
             for region in offered.regions_with_capacity_available
             if offered.instance_type.specs.gpus
+            and wish.sees_its_volumes("lambda_cloud", region.name)
         ]
         if wish.offer is not None:
             return [offer for offer in found if offer.id == wish.offer]
@@ -273,7 +345,7 @@ class LambdaCloudConnector:
 
     async def leftovers(self) -> Sequence[Leftover]:
         """Implement `Residue.leftovers`: filesystems, whose price the API does not tell."""
-        shown = _payload(_FILESYSTEM_LIST, await self._wire.get("/api/v1/file-systems"))
+        shown = _payload(_FILESYSTEM_LIST, await self._wire.get(_LISTED_FILESYSTEMS))
         return [
             Leftover(
                 provider="lambda_cloud",
@@ -340,9 +412,9 @@ class LambdaCloudConnector:
             made_by_word_of="request",
         )
 
-    def _refusal(self, reply: Reply) -> ProviderTrouble:
-        """Return the error for the answer to a launch after which no box was made."""
-        told = self._wire.trouble("POST", _LAUNCH, reply)
+    def _refusal(self, path: str, reply: Reply) -> ProviderTrouble:
+        """Return the error for the answer to a create after which nothing was made."""
+        told = self._wire.trouble("POST", path, reply)
         match _code(reply):
             case "instance-operations/launch/insufficient-capacity":
                 return NoCapacity(
@@ -372,8 +444,12 @@ def _payload(kind: TypeAdapter[T], reply: Reply) -> T:
     Raises:
         ProviderSilent: the data does not have the documented form, so nothing can be concluded from it.
     """
+    return _payload_of(kind, reply.fields.get("data"))
+
+
+def _payload_of(kind: TypeAdapter[T], shown: object) -> T:
     try:
-        return kind.validate_python(reply.fields.get("data"))
+        return kind.validate_python(shown)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"])
     # Raised outside the handler, and names only the field. The validation error contains the value,
@@ -397,6 +473,34 @@ def _image(template: str | None) -> dict[str, Json]:
     if template is None:
         return {}
     return {"image": {"id" if _IMAGE_ID.fullmatch(template) else "family": template}}
+
+
+def _mounts(wish: Wish) -> dict[str, Json]:
+    """Return the field for the volumes that are ordered. A filesystem can be mounted at the launch only."""
+    volumes = wish.volumes_at("lambda_cloud")
+    if not volumes:
+        return {}
+    return {
+        "file_system_mounts": [{"mount_point": v.path, "file_system_id": v.id} for v in volumes]
+    }
+
+
+def _listed(shown: _Filesystem, instances: Sequence[_Instance]) -> ListedVolume:
+    """Return the filesystem with the instances that mount it. Its size is what it holds."""
+    boxes = [
+        box.id
+        for box in instances
+        if shown.name in box.file_system_names
+        or shown.id in {mount.file_system_id for mount in box.file_system_mounts or []}
+    ]
+    return ListedVolume(
+        id=shown.id,
+        name=plain(shown.name),
+        region=shown.region.name,
+        size_gb=None if shown.bytes_used is None else shown.bytes_used / 1e9,
+        usd_month=None,
+        boxes=tuple(boxes or ([_NOT_NAMED] if shown.is_in_use else [])),
+    )
 
 
 def _tag(shown: _Instance, key: str) -> str | None:

@@ -127,9 +127,11 @@ export interface Condition {
   /** its phase; while the box is ready, how its last job ended */
   word: string;
   tone: "good" | "accent" | "wait" | "still" | "soft" | "warn" | "bad";
-  group: "attention" | "running" | "idle" | "starting" | "ending" | "still" | "over";
+  group: "attention" | "running" | "idle" | "starting" | "ending" | "still" | "free" | "over";
   /** the box bills, and no job runs on it any more */
   is_wasted: boolean;
+  /** None: no person is needed */
+  to_do: ToDo | null;
 }
 
 export interface Counted {
@@ -359,7 +361,7 @@ export interface LeaseRow {
   is_old: boolean;
   others_running: number;
   /** what makes sense now, the most fitting first */
-  verbs: ("extend" | "park" | "resume" | "stop" | "collect" | "snapshot" | "teardown" | "waive" | "recover")[];
+  verbs: ("end" | "extend" | "park" | "resume" | "stop" | "collect" | "snapshot" | "teardown" | "waive" | "recover")[];
 }
 
 export type LeaseState = "intended" | "active" | "terminating" | "gone" | "void" | "lost";
@@ -684,6 +686,14 @@ export interface Term {
 export interface Tested {
   ok: boolean;
   words: string;
+}
+
+export interface ToDo {
+  matter: "job over" | "taken" | "silent" | "alarm" | "ends soon";
+  /** None: unknown since when */
+  since_s: number | null;
+  /** what it has cost since then */
+  since_usd: string | null;
 }
 
 export interface ToSign {

@@ -451,6 +451,31 @@ function lease(card, open, told) {
   return shown;
 }
 
+/** @type {Record<string, string>} */
+const MATTERS = {
+  "job over": "its box bills on, and no job runs",
+  taken: "its provider has stopped the box, and its disk bills on",
+  silent: "its box does not answer: it may be running and billing",
+  "ends soon": "its deadline is near",
+};
+
+/**
+ * What needs a person: what, since when, what it has cost since, and the next step.
+ * @param {Card} card
+ */
+function toDo(card) {
+  const {to_do: told, word} = card.condition;
+  if (!told) return [];
+  const what = told.matter === "alarm" ? (card.alarm ?? "") : t(MATTERS[told.matter]);
+  const since =
+    told.since_s == null
+      ? ""
+      : t(", for {span}", {span: span(/** @type {number} */ (told.since_s))});
+  const cost = told.since_usd == null ? "" : t(", {sum} since", {sum: money(told.since_usd)});
+  const state = told.matter === "job over" ? `${t(word)}, ` : "";
+  return [`${card.lease}: ${state}${what}${since}${cost}. ${card.next}`];
+}
+
 /** @param {Leases} told */
 function leases(told) {
   const few = told.leases.length <= OPEN_AT_MOST;
@@ -471,6 +496,7 @@ function leases(told) {
     told.not_counted?.length
       ? part("p", {class: "soft"}, t("Not counted: {what}", {what: told.not_counted.join(", ")}))
       : null,
+    bullets("Do this", told.leases.flatMap(toDo)),
     ...(told.alarms ?? []).map(alarm),
     ...(told.leases.length
       ? told.leases.map((card) => lease(card, few, "above"))

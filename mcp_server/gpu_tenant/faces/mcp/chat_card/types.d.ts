@@ -69,9 +69,11 @@ export interface Condition {
   /** its phase; while the box is ready, how its last job ended */
   word: string;
   tone: "good" | "accent" | "wait" | "still" | "soft" | "warn" | "bad";
-  group: "attention" | "running" | "idle" | "starting" | "ending" | "still" | "over";
+  group: "attention" | "running" | "idle" | "starting" | "ending" | "still" | "free" | "over";
   /** the box bills, and no job runs on it any more */
   is_wasted: boolean;
+  /** None: no person is needed */
+  to_do: ToDo | null;
 }
 
 export interface Fleet {
@@ -203,6 +205,14 @@ export interface Snapshot {
   pace: string;
   proves: string;
   next: string;
+}
+
+export interface ToDo {
+  matter: "job over" | "taken" | "silent" | "alarm" | "ends soon";
+  /** None: unknown since when */
+  since_s: number | null;
+  /** what it has cost since then */
+  since_usd: string | null;
 }
 
 export interface TornDown {

@@ -1,5 +1,10 @@
 // The Chinese of the actions: what each will do, and what it came to.
 export default {
+  "Collect, then end it": "收集后结束",
+  "Every declared artifact and log is fetched to this computer, read again, and compared with the box.":
+    "所有声明的产物和日志会取回本机，重新读取，并与机器上的内容比对。",
+  "It is refused if anything would be lost, and says what. Then nothing was destroyed.":
+    "若有内容会丢失，则拒绝并说明；那时没有销毁任何东西。",
   // verbs
   Extend: "延期",
   Park: "关机保留",

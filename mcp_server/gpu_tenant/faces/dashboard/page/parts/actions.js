@@ -6,6 +6,7 @@ import {html, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Coming, useErrand} from "./errands.js";
 import {extension, planOf, verbWords} from "./plans.js";
+import {isCalledFor} from "./standing.js";
 import {now} from "./ticking.js";
 import {Waiver} from "./waiver.js";
 import {Button, Countdown, Dialog, Field, Money, Shape, Trouble, When, Words} from "./widgets.js";
@@ -23,7 +24,7 @@ export function Verbs({row}) {
   const choose = (verb) => openAction({verb, row});
   if (!first) return null;
   return html`<div class="verbs">
-    <${Button} kind=${first === "recover" ? "primary" : "plain"} onClick=${() => choose(first)}>
+    <${Button} kind=${isCalledFor(row) ? "primary" : "plain"} onClick=${() => choose(first)}>
       ${verbWords(first)}
     <//>
     ${others.length > 0 && html`<${Menu} row=${row} verbs=${others} onChoose=${choose} />`}
@@ -224,7 +225,9 @@ function Part({kind, title, lines}) {
 function Underway({begun, row, onWaiver, onClose}) {
   const errand = useErrand(begun);
   const refused =
-    errand?.state === "failed" && errand.verb === "teardown" && row.verbs.includes("waive");
+    errand?.state === "failed" &&
+    ["teardown", "end"].includes(errand.verb) &&
+    row.verbs.includes("waive");
   return html`<div class="underway">
     <${Coming} errand=${errand} />
     ${

@@ -248,6 +248,41 @@ function Blind({since, words}) {
 }
 
 /**
+ * For how long it has been so, and what that has cost.
+ * @param {{row: TimedRow}} properties
+ */
+function SinceThen({row: {card, at}}) {
+  const {since_s: since, since_usd: usd} = card.condition.to_do ?? {};
+  if (!known(since)) return null;
+  const cost =
+    known(usd) &&
+    html`${t("It has cost")} <${MoneyTicking} usd=${usd} rate=${card.price_usd_h} at=${at} /> ${t("since.")}`;
+  return html`<span class="since">
+    ${t("For")} <${SpanTicking} seconds=${since} at=${at} />. ${cost}
+  </span>`;
+}
+
+/**
+ * A box that its provider has stopped: its disk bills on.
+ * @param {{row: TimedRow}} properties
+ */
+function Taken({row}) {
+  return html`<${Say} tone="warn" shape="warn" lead=${t("Its provider has stopped the box.")}>
+    <${SinceThen} row=${row} /> ${t("Its disk bills on until it goes on or is torn down.")}
+  <//>`;
+}
+
+/**
+ * A lease that ends soon, while its job may still run.
+ * @param {{row: TimedRow}} properties
+ */
+function EndsSoon({row}) {
+  return html`<${Say} tone="warn" shape="warn" lead=${t("Its deadline is near.")}>
+    <${Words} text=${row.card.next} />
+  <//>`;
+}
+
+/**
  * A box that bills while nothing runs on it.
  * @param {{row: TimedRow}} properties
  */
@@ -255,7 +290,7 @@ function Wasted({row}) {
   const failed = isFailed(row);
   const lead = failed ? t("Its job has failed.") : t("Its job has ended.");
   return html`<${Say} tone=${failed ? "bad" : "warn"} shape=${failed ? "bad" : "warn"} lead=${lead}>
-    ${t("The box bills on until it is torn down.")}
+    <${SinceThen} row=${row} /> ${t("The box bills on until it is torn down.")}
   <//>`;
 }
 
@@ -274,13 +309,16 @@ function Fence({words}) {
 /** @param {{row: TimedRow, blind?: Sight | null | undefined}} properties */
 function Warnings({row, blind}) {
   const {alarm, stops_the_meter: fence} = row.card;
+  const matter = row.card.condition.to_do?.matter;
   const unseen = blind ?? (row.blind && {words: row.blind});
   return html`${
     alarm && html`<${Say} tone="bad" shape="bad" lead=${t("Alarm:")}><${Words} text=${alarm} /><//>`
   }
   ${isWasted(row) && html`<${Wasted} row=${row} />`}
+  ${matter === "taken" && html`<${Taken} row=${row} />`}
+  ${matter === "ends soon" && html`<${EndsSoon} row=${row} />`}
   ${unseen && html`<${Blind} ...${unseen} />`}
-  ${isLive(row) && fence && html`<${Fence} words=${fence} />`}`;
+  ${isLive(row) && fence && (matter || fence.startsWith("nothing ends")) && html`<${Fence} words=${fence} />`}`;
 }
 
 /** @param {{row: TimedRow, blind?: Sight | null | undefined}} properties */

@@ -56,6 +56,7 @@ function Members({rows}) {
 
 /** @param {{id: string, words: () => string, rows: TimedRow[]}} properties */
 function Group({id, words, rows}) {
+  if (id === "free") return html`<${Free} words=${words} rows=${rows} />`;
   const rate = rateOf(rows);
   const sum = id === "still" ? {usd: rate * MONTH_H, per: "month"} : {usd: rate, per: "h"};
   return html`<section class="group is-${id}" aria-labelledby=${`group-${id}`}>
@@ -70,6 +71,20 @@ function Group({id, words, rows}) {
       </div>`,
     )}
   </section>`;
+}
+
+/**
+ * What costs nothing is folded where anything else is there to be seen.
+ * @param {{words: () => string, rows: TimedRow[]}} properties
+ */
+function Free({words, rows}) {
+  const others = useStore((known) =>
+    known.overview?.leases.some((row) => isLive(row) && row.card.condition.group !== "free"),
+  );
+  return html`<details class="group is-free" open=${!others}>
+    <summary><h2 id="group-free">${words()} <span class="count">${rows.length}</span></h2></summary>
+    <${Members} rows=${rows} />
+  </details>`;
 }
 
 /** @param {{id: string, words: string, lines: string[]}} properties */

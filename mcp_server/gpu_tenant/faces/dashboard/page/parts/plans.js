@@ -14,6 +14,7 @@ export const VERBS = {
   collect: () => t("Collect"),
   snapshot: () => t("Take a snapshot"),
   teardown: () => t("Verify and tear down"),
+  end: () => t("Collect, then end it"),
   waive: () => t("Destroy and accept the loss"),
   recover: () => t("Go on elsewhere"),
   adopt: () => t("Adopt"),
@@ -172,6 +173,18 @@ const PLANS = {
     ],
     costs: [billEnds(row)],
     wont: [t("It is refused if anything would be lost, and says what. Then nothing has happened.")],
+  }),
+  end: (row) => ({
+    will: [
+      t(
+        "Every declared artifact and log is fetched to this computer, read again, and compared with the box.",
+      ),
+      endingOf(row),
+    ],
+    costs: [t("Bytes off the box may cost extra, by the provider's prices."), billEnds(row)],
+    wont: [
+      t("It is refused if anything would be lost, and says what. Then nothing was destroyed."),
+    ],
   }),
   recover: ({card}) => ({
     will: [

@@ -69,6 +69,14 @@ const OVER = {
  */
 export const isWasted = ({card}) => card.condition.is_wasted;
 
+/**
+ * Whether a person is to do something about it, and its first verb is that.
+ * @param {TimedRow} row
+ */
+export const isCalledFor = ({card, verbs}) =>
+  verbs[0] === "recover" ||
+  Boolean(card.condition.to_do && card.condition.to_do.matter !== "silent");
+
 /** @param {string} state of a job */
 export const isOver = (state) => `job ${state}` in OVER;
 
@@ -115,12 +123,13 @@ const isDue = (row, blind) =>
   Boolean(blind) || (!isStill(row) && row.card.state === "active" && leftOf(row) < SOON_S);
 
 export const GROUPS = [
-  {id: "attention", words: () => t("Needs attention")},
+  {id: "attention", words: () => t("Do this")},
   {id: "running", words: () => t("Running")},
   {id: "idle", words: () => t("The job has ended")},
   {id: "starting", words: () => t("Starting")},
   {id: "ending", words: () => t("Ending")},
   {id: "still", words: () => t("Parked: nothing runs, and it bills")},
+  {id: "free", words: () => t("Nobody bills for these")},
 ];
 
 /**

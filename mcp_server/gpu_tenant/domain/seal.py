@@ -1,0 +1,106 @@
+"""A seal: what was on the box when no job was running, by path, size and hash."""
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+
+from gpu_tenant.domain.record import MOST_BYTES, Numerous, Record
+
+
+class SealedFile(Numerous):
+    """One thing to be kept, as it was on the box when no job was running.
+
+    `name` is its path under the kept directory. `at` is its path on the box. In both, control characters, `%` and
+    bytes that are not UTF-8 are written as `%XX` (see `files/paths.py`).
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True
+    )
+
+    name: str
+    at: str
+    kind: Literal["file", "link"]
+    role: Literal["artifact", "log"] = Field(alias="class")
+    size_bytes: int = Field(alias="size", ge=0, le=MOST_BYTES)
+    sha256: str | None
+    mtime_ns: int
+    target: str | None = None
+
+
+class Heap(Record):
+    """How many files there are of one kind, and their size."""
+
+    count: int = Field(ge=0, le=10**12)
+    size_bytes: int = Field(alias="bytes", ge=0, le=MOST_BYTES)
+
+
+class Discarded(Heap):
+    """What may be lost, because the job said so or because it is a well-known cache."""
+
+    class Pattern(Heap):
+        """One pattern in force, and how many files it covers."""
+
+        pattern: str
+
+    patterns: tuple[Pattern, ...] = ()
+
+
+class Unclaimed(Heap):
+    """What was written since launch, and nobody has claimed or discarded."""
+
+    class Path(Record):
+        """One of the largest unclaimed paths."""
+
+        at: str
+        size_bytes: int = Field(alias="size", ge=0, le=MOST_BYTES)
+
+    largest: tuple[Path, ...] = ()
+
+
+class Empty(Record):
+    """Empty files that nobody has claimed. Only their names would be lost."""
+
+    count: int = 0
+    first: tuple[str, ...] = ()
+
+
+class Elsewhere(Unclaimed):
+    """What was written since launch, in places that a seal does not cover."""
+
+    whole: bool
+    """Whether this is all of it. If not, there was no time to look further."""
+
+
+class Problem(Record):
+    """Something that keeps a file from being sealed."""
+
+    at: str
+    why: str
+    detail: str
+
+
+class Manifest(Record):
+    """Everything on the box that matters, sealed there after the last job ended."""
+
+    sealed_at: float = Field(
+        ge=0, lt=253402300800, description="seconds since the epoch, by the box's clock"
+    )
+    boot_id: str
+    since_ns: int | None = Field(description="bytes written from here on are accounted for")
+    digest: str = Field(description="sha256 over the sorted entries")
+    entries: tuple[SealedFile, ...]
+    unclaimed: Unclaimed
+    discarded: Discarded
+    pushed: Heap
+    problems: tuple[Problem, ...]
+    unmatched: tuple[str, ...] = Field(description="declared artifacts that match nothing")
+    empty: Empty = Empty.model_construct()
+    lost_by_stop: Unclaimed | None = Field(
+        default=None,
+        description="what is accounted for and would not outlive a stop; None: nobody asked",
+    )
+    elsewhere: Elsewhere | None = Field(
+        default=None,
+        description="what lies in places that are not accounted for; None: nobody looked",
+    )
