@@ -333,6 +333,19 @@ async def test_a_box_that_never_said_it_took_the_stop_is_not_parked(
         assert (await tenancy.list_leases()).leases[0].phase == "ready"
 
 
+async def test_what_was_signed_for_is_not_called_nothing(
+    person: Person, box: Sshd, world: World
+) -> None:
+    async with person.tenancy() as tenancy:
+        lease = await ran_at(tenancy, "featurize", box.target, world)
+
+    waived = at_a_terminal(person, lease, "waive", lease)
+
+    assert waived.status == 5, waived
+    assert "what would be lost is signed for, and only a person can end it" in waived.err
+    assert "nothing on it would be lost" not in waived.err
+
+
 async def test_a_box_that_shuts_us_out_under_its_own_name_is_not_gone(
     person: Person, new_box: NewBox, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,3 +138,28 @@ def test_the_command_answers_in_json_as_well(lived: Lived, tmp_path: Path) -> No
     assert told["files"] == [str(place)]
     assert told["report"]["receipt"]["ground"] == "verified"
     require_square(place.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_report_tells_the_commit_of_what_ran_and_whether_the_tree_was_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, changed: bool
+) -> None:
+    monkeypatch.setenv("GPU_TENANT_HOME", str(tmp_path / "state"))
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "run.py").write_text("print(1)\n", encoding="utf-8")
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for words in (("init", "-q"), ("add", "."), (*who, "commit", "-q", "-m", "x")):
+        subprocess.run(["git", "-C", str(tree), *words], check=True)
+    asked = ["git", "-C", str(tree), "rev-parse", "HEAD"]
+    at = subprocess.run(asked, capture_output=True, encoding="utf-8", check=True).stdout[:12]
+    if changed:
+        (tree / "new.py").write_text("print(2)\n", encoding="utf-8")
+    lease = json.loads(command("provision", "--smoke", "none", "--json")[1])["lease"]
+    assert command("push", str(tree), lease)[0] == 0
+
+    assert command("report", lease, "--to", str(tmp_path / "a.md"))[0] == 0
+
+    said = (tmp_path / "a.md").read_text(encoding="utf-8").replace("\\", "")
+    assert f"at commit {at}" in said
+    assert ("with changes that no commit has" in said) is changed

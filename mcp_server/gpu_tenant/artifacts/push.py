@@ -16,6 +16,7 @@ from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble, SecretRefused
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.record import Record
+from gpu_tenant.files.git_commit import commit_of
 from gpu_tenant.files.paths import escape
 from gpu_tenant.files.protected_files import Guarded, is_key_by_content
 from gpu_tenant.files.secret_scan import find_secrets
@@ -55,6 +56,10 @@ class PushedTree(Record):
     digest: str
     include_secrets: tuple[str, ...]
     include: tuple[str, ...] = ()
+    commit: str | None = None
+    """The commit that the tree was at. None if git has none of it."""
+    is_clean: bool | None = None
+    """Whether the tree was exactly that commit."""
 
 
 async def push(
@@ -92,8 +97,9 @@ async def push(
     )
     require_named(overwrite, {escape(name) for name in files})
     ledger.touch(lease.id, at=ledger.now())
-    here, known = await asyncio.gather(
+    here, commit, known = await asyncio.gather(
         asyncio.to_thread(_read, files),
+        asyncio.to_thread(commit_of, directory),
         session.caretaker.index([escape(name) for name in files], then="push"),
     )
     there = known.files
@@ -121,6 +127,8 @@ async def push(
         digest=_digest(here),
         include_secrets=tuple(include_secrets),
         include=tuple(include),
+        commit=commit and commit.id,
+        is_clean=commit and commit.is_clean,
     )
     event = timeline.Pushed(files=len(changed), bytes=total, tree=tree.model_dump(mode="json"))
     ledger.note(lease.id, event, at=ledger.now())

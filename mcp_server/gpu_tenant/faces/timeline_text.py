@@ -1,8 +1,10 @@
 """A lease's timeline in sentences for a person, one for each kind of event."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
+
+from pydantic import JsonValue
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.terms import Terms
@@ -98,7 +100,7 @@ def describe(event: timeline.Event) -> str:
             named = f", by name: {', '.join(map(_text, files))}" if files else ""
             return f"A push replaced what was saved nowhere{named}."
         case timeline.Pushed(tree=tree):
-            where = f" of {_text(tree.get('directory'))}" if tree else ""
+            where = f" of {_text(tree.get('directory'))}{_commit(tree)}" if tree else ""
             return f"Pushed {_files(event)}{where}: what had changed."
         case timeline.LoggedIn():
             return "Somebody was given a login, to work on the box by hand."
@@ -209,6 +211,15 @@ def describe(event: timeline.Event) -> str:
 
 def _unfiled_words(why: str | None) -> str:
     return f"; {_clause(why)}" if why else ""
+
+
+def _commit(tree: Mapping[str, JsonValue]) -> str:
+    """Return at which commit a pushed tree was, in words. Empty if that is unknown."""
+    commit = tree.get("commit")
+    if not isinstance(commit, str):
+        return ""
+    changed = "" if tree.get("is_clean") else ", with changes that no commit has"
+    return f", at commit {_text(commit[:12])}{changed}"
 
 
 def _describe_recovered(event: timeline.Recovered) -> str:
