@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -44,13 +44,13 @@ MOVING = [slug for slug in RENTED if slug not in ("gcp", "autodl")]
 CENT = Decimal("0.01")
 
 
-def at_two(turn: int) -> pytest.MarkDecorator:
-    """The test is tried at two providers, at others in another turn; with `make torture` at all.
+def at_two(turn: int, among: Sequence[str] = RENTED) -> pytest.MarkDecorator:
+    """The test is tried at two of these providers, at others in another turn; with `make torture` at all.
 
     What every connector must hold by itself is tried at all of them, always: tests/contract.
     """
     torture = bool(os.environ.get("GPU_TENANT_TORTURE"))
-    at = RENTED if torture else [RENTED[turn % len(RENTED)], RENTED[(turn + 3) % len(RENTED)]]
+    at = among if torture else [among[turn % len(among)], among[(turn + 3) % len(among)]]
     return pytest.mark.parametrize("tenant", at, indirect=True)
 
 

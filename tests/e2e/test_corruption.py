@@ -98,10 +98,9 @@ class Case:
 def cases() -> Iterator[Case]:
     for number, file in enumerate((*PLAIN, OPAQUE)):
         for turn, (words, damage) in enumerate(DAMAGES.items()):
-            # Each damage is mended once, on one file or another: a mend takes longer than a refusal.
-            mends = ("collect",) if turn % (len(PLAIN) + 1) == number else None
-            # Each damage at some files, and each file with some damages.
-            chosen = mends is not None or (turn + number) % 6 == 0
+            # Each damage is tried and mended at one file, and each file meets one or two.
+            chosen = turn % (len(PLAIN) + 1) == number
+            mends = ("collect",) if chosen else None
             yield Case(
                 f"{file} here {words}", here(file, damage), the_verb, mends=mends, chosen=chosen
             )
@@ -115,7 +114,7 @@ def cases() -> Iterator[Case]:
                 ("there grew", there(name, grow), ("collect",)),
             )
         ):
-            chosen = (number + turn) % 2 == 0
+            chosen = turn == number % 4
             yield Case(f"{shown} {words}", spoil, the_verb, mends=mends, chosen=chosen)
     yield Case("the link here is missing", here(LINK, Path.unlink), the_verb)
     for spoil in (
@@ -243,8 +242,8 @@ def entries() -> Iterator[Case]:
         for turn, (words, spoil) in enumerate(spoils.items()):
             # A lease whose teardown was cut short must be able to collect again.
             mends = ("collect",) if stage == "cut short" and entry is the_command else None
-            # Whoever asks meets two or three kinds, and each kind meets three or four who ask.
-            chosen = (number + turn) % 3 == 0
+            # Whoever asks meets one kind, and each kind meets one or two who ask.
+            chosen = turn == number % len(spoils)
             yield Case(f"{who}, {words}", spoil, entry, stage, code, mends=mends, chosen=chosen)
 
 

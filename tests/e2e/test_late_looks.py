@@ -4,14 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from decimal import Decimal
 from pathlib import Path
 
-import pytest
 from arranged import eventually
 from contract.staged import RENTED
-from e2e.renting import CENT, Tenant, tenant_at
+from e2e.renting import CENT, Tenant, at_two, tenant_at
 
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.domain.receipt import Receipt
@@ -19,12 +17,6 @@ from gpu_tenant.domain.receipt import Receipt
 LATE_S = 5 * 3600
 PRICED = [slug for slug in RENTED if slug != "autodl"]
 """Where the provider, or a list of its prices, says what a box costs."""
-
-
-@pytest.fixture(params=PRICED)
-async def tenant(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tenant]:
-    async with tenant_at(request.param, tmp_path) as somebody:
-        yield somebody
 
 
 def command(tenant: Tenant, *words: str) -> subprocess.Popen[bytes]:
@@ -75,6 +67,7 @@ def near(told: Decimal | None, metered: Decimal) -> bool:
     return told is not None and abs(told - metered) <= Decimal("0.02") + metered * 5 / 100
 
 
+@at_two(0, among=PRICED)
 async def test_a_box_that_is_found_hours_later_costs_what_it_cost(tenant: Tenant) -> None:
     box = await killed_while_renting(tenant)
 
@@ -94,6 +87,7 @@ async def test_a_box_that_is_found_hours_later_costs_what_it_cost(tenant: Tenant
     assert not receipt.warnings
 
 
+@at_two(1, among=PRICED)
 async def test_a_budget_that_was_spent_before_anybody_looked_is_told(tenant: Tenant) -> None:
     price = (await tenant.offer()).price.running_usd_h
     assert price is not None
@@ -121,6 +115,7 @@ async def killed_while_ending(tenant: Tenant) -> str:
     return card.lease
 
 
+@at_two(2, among=PRICED)
 async def test_a_teardown_that_was_killed_costs_until_it_was_asked_and_not_until_somebody_looks(
     tenant: Tenant,
 ) -> None:
@@ -143,6 +138,7 @@ async def test_a_teardown_that_was_killed_costs_until_it_was_asked_and_not_until
     assert receipt.destroy_asked_at < receipt.first_absent_at
 
 
+@at_two(3, among=PRICED)
 async def test_a_look_after_a_killed_teardown_says_what_is_waited_for(tenant: Tenant) -> None:
     lease = await killed_while_ending(tenant)
 
@@ -156,6 +152,7 @@ async def test_a_look_after_a_killed_teardown_says_what_is_waited_for(tenant: Te
     tenant.assert_nothing_bills()
 
 
+@at_two(4, among=PRICED)
 async def test_an_ordinary_end_has_one_sum_and_no_range(tenant: Tenant) -> None:
     card = await tenant.rented()
     tenant.wait(1800)
@@ -171,6 +168,7 @@ def omitted(tenant: Tenant, box: str, *, for_s: float) -> None:
     tenant.thing(box).listed_from = tenant.stage.world.now + for_s
 
 
+@at_two(5, among=PRICED)
 async def test_a_box_that_the_list_omits_is_asked_for_by_its_id_before_it_is_called_lost(
     tenant: Tenant,
 ) -> None:
@@ -191,6 +189,7 @@ async def test_a_box_that_the_list_omits_is_asked_for_by_its_id_before_it_is_cal
     assert near(told.spent_usd, tenant.metered(card.box))
 
 
+@at_two(6, among=PRICED)
 async def test_what_the_provider_denies_twice_over_is_lost_and_comes_back_when_it_is_listed(
     tenant: Tenant,
 ) -> None:
@@ -218,6 +217,7 @@ async def test_what_the_provider_denies_twice_over_is_lost_and_comes_back_when_i
     tenant.assert_nothing_bills()
 
 
+@at_two(7, among=PRICED)
 async def test_a_boot_that_nobody_saw_end_costs_about_what_it_cost(tenant: Tenant) -> None:
     quotes = await tenant.quotes(hours=1)
     card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=0)
