@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 from errands import COMMAND, MODEL, a_tree
 
-from gpu_tenant import Answers, ErrandStatus, Order, TenantError, Unanswered, opened, run, run_async
+from gpu_tenant import (
+    Answers,
+    ErrandStatus,
+    Order,
+    TenantError,
+    Unanswered,
+    open_tenancy,
+    run,
+    run_async,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +61,7 @@ async def test_in_a_notebook_where_a_loop_runs_the_same_call_works(tmp_path: Pat
 
 
 async def test_the_tenancy_that_is_open_is_used_and_an_error_has_its_remedy(tmp_path: Path) -> None:
-    async with opened() as tenancy:
+    async with open_tenancy() as tenancy:
         with pytest.raises(TenantError) as told:
             await run_async(COMMAND, directory=a_tree(tmp_path / "tree"), tenancy=tenancy)
         assert tenancy.ledger.open_errands() == []
