@@ -1,0 +1,98 @@
+"""The whole errand on a machine of one's own over ssh, and at the next box where the first was taken."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from arranged import Alone
+from e2e.people import Person
+from e2e.renting import Tenant, tenant_at
+from errands import MODEL, Asker, a_tree, an_errand, goes_on
+from sshd import Sshd, wait_until
+
+from gpu_tenant.artifacts.snapshot import snapshot
+from gpu_tenant.domain.errors import BoxUnreachable
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.jobs.monitor import Watched
+
+RESUMES = """\
+[ -n "$SMOKE" ] && exit 0
+mkdir -p out
+if [ -e out/state.json ]; then
+  echo '{"resumed": true}' > out/done.json
+else
+  echo '{"step": 7}' > out/new && mv out/new out/state.json
+  sleep 600
+fi
+"""
+
+
+async def test_on_a_machine_of_ones_own_it_is_the_same_call_and_the_machine_stays(
+    person: Person, box: Sshd, tmp_path: Path
+) -> None:
+    tree = a_tree(tmp_path / "tree")
+
+    ran = person.gpu_tenant(
+        "run", "--dir", str(tree), "--on", "own", "--target", box.target, "--artifact", "out/",
+        "--smoke", "none", "--to", str(tmp_path / "home"), "--json", "--", "sh", "train.sh",
+    )  # fmt: skip
+
+    assert ran.status == 0, ran.err
+    ended = json.loads(ran.out)["ended"]
+    assert ended["receipt"]["ground"] == "verified"
+    assert (tmp_path / "home/work/out/model.json").read_text().strip() == MODEL
+    assert (tmp_path / "ran").read_text().split() == ["ran"]
+    async with person.tenancy() as tenancy:
+        assert [x.state for x in tenancy.ledger.leases()] == [LeaseState.GONE]
+
+
+class Outbid(Asker):
+    """Somebody whose first box is taken as soon as its first checkpoint is at home."""
+
+    def __init__(self, tenant: Tenant) -> None:
+        super().__init__()
+        self._tenant, self._taken = tenant, False
+
+    async def follow(self, lease: str, job: str) -> Watched:
+        if not self._taken:
+            self._taken = True
+            found = self.tenancy.ledger.lease(lease)
+            state = (
+                self._tenant.home_of(str(found.box_id)) / found.work_directory / "out/state.json"
+            )
+            await asyncio.to_thread(wait_until, state.exists)
+            await snapshot(
+                self.tenancy.context.session(found),
+                directory=self.tenancy.home.artifacts_of(found.id),
+                ledger=self.tenancy.ledger,
+                turn=Alone(),
+                quiet_s=0,
+            )
+            self._tenant.fault("host_lost", box=found.box_id)
+            raise BoxUnreachable("a box that was taken answers nobody", remedy="look again")
+        return await super().follow(lease, job)
+
+
+async def test_a_box_that_is_taken_goes_on_at_the_next_by_itself_when_the_order_says_so(
+    tmp_path: Path,
+) -> None:
+    tree = a_tree(tmp_path / "tree")
+    (tree / "train.sh").write_text(RESUMES, encoding="utf-8")
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        errand = an_errand(
+            tenant.tenancy,
+            tree,
+            recover=("same",),
+            interruptible="yes",
+            max_price_usd_h="2",
+            max_usd="5",
+        )
+
+        standing = await goes_on(tenant.tenancy, errand, Outbid(tenant))
+
+        assert standing.outcome == "done", standing
+        assert standing.ended is not None
+        kept = Path(standing.ended.receipt.kept_in or "") / "work/out"
+        assert (kept / "done.json").read_text().strip() == '{"resumed": true}'
+        assert len(tenant.tenancy.ledger.leases()) == tenant.creates() == 2
+        tenant.assert_nothing_bills()
