@@ -15,6 +15,7 @@ from gpu_tenant.domain.errors import ProviderTrouble, TenantError
 from gpu_tenant.domain.model import MARK_PREFIX, Box, Profile
 from gpu_tenant.domain.ports import Clock, Connector, Funded
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.volumes import VolumeState, sum_usd_h
 from gpu_tenant.domain.wording import some
 from gpu_tenant.files.rehearsal_marker import rehearsal_of
 from gpu_tenant.files.state_dir import Home
@@ -107,6 +108,7 @@ async def examine(
         if late
         else _ok("leases", f"{len(live)} live")
     )
+    findings.append(_volumes(ledger))
     return Checkup(healthy=all(f.level != "blocker" for f in findings), findings=tuple(findings))
 
 
@@ -202,6 +204,24 @@ def _limits(home: Home, ledger: Ledger, profiles: Mapping[str, Profile]) -> Exam
         )
         return _warning("limits", words + "; ".join(told))
     return _ok("limits", "; ".join(told))
+
+
+def _volumes(ledger: Ledger) -> Examined:
+    """Report the volumes that bill by the ledger. No provider is asked."""
+    if ledger.is_salvaged:
+        return _warning("volumes", "the ledger is damaged: look in each provider's console")
+    volumes = ledger.volumes()
+    if not volumes:
+        return _ok("volumes", "none of ours is on record")
+    now = ledger.now()
+    told = "; ".join(f"{volume.words}, {volume.age(now)} old" for volume in volumes)
+    words = f"{some(len(volumes), 'volume')} at {sum_usd_h(volumes)} USD/h in all: {told}"
+    if open_ends := [v.name for v in volumes if v.state is not VolumeState.ACTIVE]:
+        unclear = (
+            f"whether {', '.join(open_ends)} exists is not settled: {Command('volumes')} looks"
+        )
+        return _warning("volumes", f"{unclear}; {words}")
+    return _ok("volumes", words)
 
 
 def _channels(home: Home, ledger: Ledger, environ: Mapping[str, str]) -> list[Examined]:

@@ -25,7 +25,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import BoxState, Lease, LeaseState, SshAddress
 from gpu_tenant.domain.offers import Wish
 from gpu_tenant.domain.permit import TeardownPermit
-from gpu_tenant.domain.ports import Market, Residue, Storing
+from gpu_tenant.domain.ports import Growing, Market, Residue, Storing
 from gpu_tenant.emulators.world import KEY
 
 SPEC = "digitalocean-v2.trimmed.openapi.json"
@@ -528,3 +528,24 @@ async def test_a_volume_that_a_droplet_has_is_not_deleted_whoever_permits_it(
     await storing.destroy_volume(permit)
 
     assert await storing.list_volumes() == []
+
+
+async def test_a_volume_grows_as_the_document_allows_and_never_shrinks(staged: Staged) -> None:
+    storing = staged.connector
+    assert isinstance(storing, Storing)
+    assert isinstance(storing, Growing)
+    made = await storing.create_volume(a_volume("digitalocean", "nyc2"))
+    volume = a_volume("digitalocean", "nyc2", volume_id=made.id)
+
+    await storing.grow_volume(volume, 80)
+    with pytest.raises(ProviderTrouble):
+        await storing.grow_volume(volume, 60)
+
+    path = f"/v2/volumes/{made.id}/actions"
+    asked = [r for r in staged.ask("requests") if r["path"] == path]
+    for request in asked:
+        validate_request(SPEC, "POST", path, request["body"])
+    status, said = api(staged, "POST", path, {**asked[0]["body"], "size_gigabytes": 90})
+    validate(SPEC, "POST", path, status, said)
+    (listed,) = await storing.list_volumes()
+    assert listed.size_gb == 90

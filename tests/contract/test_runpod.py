@@ -764,6 +764,23 @@ async def test_a_network_volume_is_made_once_and_mounted_as_the_document_allows(
     assert runpod.refused_volumes([mount, mount]) is not None
 
 
+async def test_a_network_volume_grows_as_the_document_allows_and_never_shrinks(
+    staged: Staged, runpod: RunpodConnector
+) -> None:
+    made = await runpod.create_volume(a_volume("runpod", "EU-RO-1"))
+    volume = a_volume("runpod", "EU-RO-1", volume_id=made.id)
+
+    await runpod.grow_volume(volume, 80)
+    with pytest.raises(ProviderTrouble, match="400"):
+        await runpod.grow_volume(volume, 60)
+
+    path = f"/v2/network-volumes/{made.id}"
+    for request in [r for r in staged.ask("requests") if r["method"] == "PATCH"]:
+        validate_request(SPEC, "PATCH", path, request["body"])
+    (listed,) = await runpod.list_volumes()
+    assert (listed.size_gb, listed.usd_month) == (80, Decimal("5.6000"))
+
+
 async def test_a_pod_s_environment_is_in_no_error_and_in_no_log(
     staged: Staged, runpod: RunpodConnector
 ) -> None:

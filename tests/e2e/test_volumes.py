@@ -18,10 +18,17 @@ from gpu_tenant.domain.errors import (
     SignatureWanted,
     Unverified,
 )
+from gpu_tenant.domain.permit import VolumePermit
+from gpu_tenant.domain.ports import Storing
 from gpu_tenant.domain.volumes import Volume, VolumeState
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.inspection import come_in
-from gpu_tenant.leases.volumes import create_volume, destroy_volume
+from gpu_tenant.leases.volumes import (
+    adopt_volume,
+    create_volume,
+    destroy_volume,
+    grow_volume,
+)
 
 REGION = "EU-RO-1"
 RATE = Decimal("3.5000")
@@ -406,3 +413,168 @@ async def test_a_box_whose_volume_does_not_come_lets_nobody_work(
     assert tenant.lease(card).address is not None, "it could be reached"
     with pytest.raises(BoxUnreachable, match="its volume data is not mounted"):
         await come_in(tenant.tenancy.context, tenant.lease(card))
+
+
+# It grows
+
+
+async def grown(tenant: Tenant, size_gb: int) -> Volume:
+    return await grow_volume(tenant.tenancy.context, "data", size_gb)
+
+
+async def test_a_volume_grows_with_its_rate_and_all_that_is_on_it(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    await made(tenant)
+    first = await rented(tenant, tmp_path)
+    (on_the_volume(tenant, first) / "kept").write_bytes(b"k")
+    await ended(tenant, first)
+
+    larger = await grown(tenant, 100)
+
+    assert (larger.size_gb, larger.usd_month) == (100, 2 * RATE)
+    told = await tenant.tenancy.list_leases()
+    assert told.burning_usd_h == (2 * RATE / 720).quantize(Decimal("0.0001"))
+    assert abs(told.burning_usd_h - tenant.billing_usd_h) <= Decimal("0.0001")
+    second = await rented(tenant, tmp_path)
+    assert (on_the_volume(tenant, second) / "kept").read_bytes() == b"k"
+
+
+async def test_a_volume_is_not_made_smaller_and_not_grown_under_a_box(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    await made(tenant)
+    with pytest.raises(BadRequest, match="none is made smaller"):
+        await grown(tenant, 50)
+    card = await rented(tenant, tmp_path)
+
+    with pytest.raises(Refused, match=f"{card.lease} uses the volume data; it is as it was"):
+        await grown(tenant, 100)
+
+    assert tenant.tenancy.ledger.volumes()[0].size_gb == 50
+
+
+async def test_a_volume_grows_within_the_owner_s_limit_alone(tenant: Tenant) -> None:
+    await made(tenant)
+
+    with pytest.raises(Limit, match="volumes_usd_month is 50"):
+        await grown(tenant, 4000)
+
+    assert tenant.stage.world.volumes()[0].facts["size"] == 50
+
+
+async def test_a_refused_growth_leaves_the_record_as_it_was(tenant: Tenant) -> None:
+    await made(tenant)
+    tenant.fault("status", "PATCH", "/v2/network-volumes", status=400, body={"detail": "no"})
+
+    with pytest.raises(ProviderTrouble):
+        await grown(tenant, 100)
+
+    (volume,) = tenant.tenancy.ledger.volumes()
+    assert (volume.size_gb, volume.usd_month) == (50, RATE)
+
+
+async def test_a_growth_whose_answer_is_lost_is_seen_by_the_next_look(tenant: Tenant) -> None:
+    await made(tenant)
+    tenant.fault("drop_after", "PATCH", "/v2/network-volumes", times=10)
+    with pytest.raises(ProviderTrouble):
+        await grown(tenant, 100)
+    tenant.all_is_well()
+
+    told = await tenant.tenancy.list_leases()
+
+    assert "100 GB" in told.also_billing[0]
+
+
+# One that was made elsewhere
+
+
+async def adopted(tenant: Tenant, volume_id: str, name: str = "old") -> Volume:
+    tenancy = tenant.tenancy
+    return await with_signature(
+        tenancy,
+        lambda: adopt_volume(tenancy.context, name, provider="runpod", volume_id=volume_id),
+    )
+
+
+async def test_a_volume_made_in_the_console_is_taken_up_by_a_person_and_mounted(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    tenant.fault("leftover")
+    (thing,) = tenant.stage.world.volumes()
+    with pytest.raises(SignatureWanted):
+        await adopt_volume(tenant.tenancy.context, "old", provider="runpod", volume_id=thing.id)
+
+    volume = await adopted(tenant, thing.id)
+
+    assert (volume.size_gb, volume.region, volume.volume_id) == (100, REGION, thing.id)
+    order = ordered(tmp_path, name="old")
+    quotes = await tenant.quotes(order=order)
+    card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600)
+    assert card.phase == "ready"
+    await ended(tenant, card)
+    assert [v.id for v in tenant.stage.world.volumes()] == [thing.id]
+    (line,) = (await tenant.tenancy.list_leases()).also_billing
+    assert "the volume old (100 GB" in line
+
+
+async def test_a_volume_is_taken_up_once(tenant: Tenant) -> None:
+    tenant.fault("leftover")
+    (thing,) = tenant.stage.world.volumes()
+    await adopted(tenant, thing.id)
+
+    with pytest.raises(Refused, match="on record here already"):
+        await adopted(tenant, thing.id, "again")
+    with pytest.raises(BadRequest, match="lists no volume"):
+        await adopted(tenant, "nowhere", "none")
+
+
+async def test_under_another_account_a_volume_that_was_taken_up_does_not_count_as_gone(
+    tenant: Tenant,
+) -> None:
+    tenant.fault("leftover")
+    await adopted(tenant, tenant.stage.world.volumes()[0].id)
+    tenant.stage.world.state.account = "f" * 32
+    tenant.stage.world.state.things.clear()
+    other = tenant.anew_tenancy(RUNPOD_API_KEY="rehearsal-key-2")
+
+    for _ in range(3):
+        await other.list_leases()
+        tenant.wait(3600)
+
+    assert [v.state for v in other.ledger.volumes()] == [VolumeState.ACTIVE]
+
+
+# Attached between the last look and the destroy
+
+
+async def test_a_volume_that_was_attached_at_the_last_moment_is_kept_and_its_box_is_named(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("digitalocean", tmp_path) as tenant:
+        tenancy = tenant.tenancy
+        volume = await with_signature(
+            tenancy,
+            lambda: create_volume(
+                tenancy.context, "data", provider="digitalocean", region="nyc2", size_gb=50
+            ),
+        )
+        assert volume.volume_id is not None
+        storing = tenancy.context.connectors["digitalocean"]
+        assert isinstance(storing, Storing)
+        destroy = storing.destroy_volume
+
+        async def late(permit: VolumePermit) -> None:
+            tenant.stage.rent_by_hand(permit.volume_id)
+            await destroy(permit)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(storing, "destroy_volume", late)
+            with pytest.raises(ProviderTrouble, match="attached to a Droplet"):
+                await with_signature(tenancy, lambda: destroy_volume(tenancy.context, "data"))
+
+        assert [v.id for v in tenant.stage.world.volumes()] == [volume.volume_id]
+        told = await tenancy.list_leases()
+        assert any("its end was cut short" in words for words in told.alarms)
+        with pytest.raises(Refused, match="as its provider says"):
+            await destroy_volume(tenancy.context, "data")

@@ -12,13 +12,15 @@ from gpu_tenant.domain.permit import (
     Seal,
     TeardownPermit,
     Verified,
+    VolumePermit,
     Waived,
     genuine,
 )
-from gpu_tenant.domain.ports import Clock, Connector
+from gpu_tenant.domain.ports import Clock, Connector, Storing
 from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted, Patience, Seen, Step, plan
-from gpu_tenant.leases.verify import Assessment, prove, sign
+from gpu_tenant.domain.volumes import Volume
+from gpu_tenant.leases.verify import Assessment, prove, sign, sign_volume
 from gpu_tenant.ledger import Ledger
 
 _PATIENCE = Patience(list_lag_s=0, confirm_s=0)
@@ -204,3 +206,43 @@ def prove_by_word(lease: Lease, ledger: Ledger, assessment: Assessment) -> None:
 def multiply(permit: TeardownPermit) -> TeardownPermit:
     copy.replace(permit, box_id=BoxId("another"))  # E: attr-defined
     return permit
+
+
+def mint_for_a_volume_without_the_seal(volume: Volume) -> None:
+    VolumePermit(volume.key, "runpod", "v1", "EU-RO-1", "K7M3QP")  # E: call-arg
+    VolumePermit(volume.key, "runpod", "v1", "EU-RO-1", "K7M3QP", None)  # E: arg-type
+
+
+def mint_for_a_volume_that_may_not_exist(volume: Volume, seal: Seal) -> None:
+    VolumePermit("vol-abcd", "runpod", "v1", "EU-RO-1", "K7M3QP", seal)  # E: arg-type
+    VolumePermit(volume.key, "runpod", volume.volume_id, "EU-RO-1", "K7M3QP", seal)  # E: arg-type
+
+
+async def destroy_a_volume_without_its_permit(
+    storing: Storing, connector: Connector, volume: Volume, of_a_box: TeardownPermit
+) -> None:
+    await storing.destroy_volume(volume)  # E: arg-type
+    await storing.destroy_volume("v1")  # E: arg-type
+    await storing.destroy_volume(of_a_box)  # E: arg-type
+    await storing.destroy_volume()  # E: call-arg
+
+
+async def destroy_a_box_with_the_permit_for_a_volume(
+    connector: Connector, permit: VolumePermit
+) -> None:
+    await connector.destroy(permit)  # E: arg-type
+
+
+def change_a_permit_for_a_volume(permit: VolumePermit) -> None:
+    permit.volume_id = "another"  # E: misc
+    permit.signature = "another"  # E: misc
+
+
+def subclass_a_permit_for_a_volume() -> None:
+    class LooseVolumePermit(VolumePermit):  # E: final class
+        pass
+
+
+def sign_for_a_volume_by_word(volume: Volume) -> None:
+    sign_volume(volume, "K7M3QP", digest="d1")  # E: arg-type
+    sign_volume(volume, None)  # E: call-arg

@@ -11,6 +11,7 @@ STAND_INS = {
     "mountpoint": "exit 1",
     "mount": 'echo "mount $*" >>"$LOG"',
     "mkdir": 'echo "mkdir $*" >>"$LOG"',
+    "resize2fs": 'echo "resize2fs $*" >>"$LOG"; exit 1',
     "sleep": 'echo "sleep $*" >>"$LOG"',
 }
 

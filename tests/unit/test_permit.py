@@ -7,11 +7,21 @@ import pickle
 from collections.abc import Callable
 
 import pytest
-from arranged import lease, never_used
+from arranged import a_volume, lease, leave_to_end, never_used
 
 from gpu_tenant.domain.errors import PermitForged, TenantError
 from gpu_tenant.domain.model import BoxId, LeaseId
-from gpu_tenant.domain.permit import NeverUsed, Seal, TeardownPermit, Verified, Waived, genuine
+from gpu_tenant.domain.permit import (
+    NeverUsed,
+    Seal,
+    TeardownPermit,
+    Verified,
+    VolumePermit,
+    Waived,
+    genuine,
+    genuine_for_volume,
+)
+from gpu_tenant.domain.volumes import VolumeKey
 
 GROUNDS = (
     Verified(seal_digest="d1"),
@@ -222,3 +232,90 @@ def test_a_forgery_is_told_as_a_bug_of_ours() -> None:
     assert told.value.code == "PERMIT_FORGED"
     assert told.value.exit_status == 8
     assert "bug" in told.value.remedy
+
+
+# A permit for a volume
+
+
+@pytest.fixture
+def for_a_volume() -> VolumePermit:
+    return leave_to_end(a_volume("runpod", "EU-RO-1", volume_id="v1"))
+
+
+def volume_mint(seal: object) -> Callable[[], VolumePermit]:
+    return lambda: VolumePermit(
+        volume=VolumeKey("vol-abcd"),
+        provider="runpod",
+        volume_id="v1",
+        region="EU-RO-1",
+        signature="K7M3QP",
+        seal=seal,  # type: ignore[arg-type]
+    )
+
+
+def test_a_minted_permit_for_a_volume_names_that_one_volume(for_a_volume: VolumePermit) -> None:
+    shown = genuine_for_volume(for_a_volume, provider="runpod")
+
+    assert shown is for_a_volume
+    assert shown.claim == ("vol-abcd", "runpod", "v1", "EU-RO-1", "K7M3QP")
+
+
+@pytest.mark.parametrize("seal", [None, True, object(), Seal, object.__new__(Seal)])
+def test_no_permit_for_a_volume_is_minted_without_the_one_seal(seal: object) -> None:
+    with pytest.raises(PermitForged, match="without the seal"):
+        volume_mint(seal)()
+
+
+@pytest.mark.parametrize(
+    "multiply",
+    [
+        copy.copy,
+        copy.deepcopy,
+        pickle.dumps,
+        lambda permit: permit.__replace__(volume_id="another"),
+        lambda permit: dataclasses.replace(permit, seal=object.__new__(Seal)),
+    ],
+    ids=["copy", "deepcopy", "pickle", "copy.replace", "dataclasses.replace"],
+)
+def test_a_permit_for_a_volume_cannot_be_multiplied_or_stored(
+    for_a_volume: VolumePermit, multiply: Callable[[VolumePermit], object]
+) -> None:
+    with pytest.raises(PermitForged):
+        multiply(for_a_volume)
+
+
+@pytest.mark.parametrize("field", ["volume", "provider", "volume_id", "region", "signature"])
+def test_a_permit_for_a_volume_that_was_changed_is_refused(
+    for_a_volume: VolumePermit, field: str
+) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(for_a_volume, field, "another")
+    object.__setattr__(for_a_volume, field, "another")
+
+    with pytest.raises(PermitForged, match="was changed"):
+        genuine_for_volume(for_a_volume, provider="runpod")
+
+
+def test_a_look_alike_of_a_permit_for_a_volume_is_refused(for_a_volume: VolumePermit) -> None:
+    double = object.__new__(VolumePermit)
+    for field in dataclasses.fields(VolumePermit):
+        object.__setattr__(double, field.name, getattr(for_a_volume, field.name))
+
+    with pytest.raises(PermitForged, match="past its constructor"):
+        genuine_for_volume(double, provider="runpod")
+
+
+def test_a_permit_for_a_volume_cannot_be_subclassed() -> None:
+    with pytest.raises(PermitForged, match="subclassed"):
+        type("Loose", (VolumePermit,), {})
+
+
+def test_a_permit_is_for_a_box_or_for_a_volume_and_at_its_own_provider(
+    permit: TeardownPermit, for_a_volume: VolumePermit
+) -> None:
+    with pytest.raises(PermitForged, match="is not a permit for a volume"):
+        genuine_for_volume(permit, provider="local")
+    with pytest.raises(PermitForged, match="VolumePermit is not a permit"):
+        genuine(for_a_volume, provider="runpod")
+    with pytest.raises(PermitForged, match="a permit for runpod was shown to gcp"):
+        genuine_for_volume(for_a_volume, provider="gcp")

@@ -45,7 +45,7 @@ what was written before the first push or launch.
 class _Reply(BaseModel):
     """A reply of the caretaker. Fields of later versions are ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class Reason(_Reply):

@@ -395,6 +395,21 @@ class Storing(Protocol):
 
 
 @runtime_checkable
+class Growing(Protocol):
+    """A connector whose provider can make a volume larger, with all that is on it. None makes one smaller."""
+
+    async def grow_volume(self, volume: Volume, size_gb: int) -> None:
+        """Tell the provider to make the volume that large. `list_volumes` then shows how large it is.
+
+        Raises:
+            ProviderTrouble: the provider refused; the volume is unchanged.
+
+        After ProviderSilent the volume may have grown.
+        """
+        ...
+
+
+@runtime_checkable
 class Billing(Protocol):
     """A connector whose provider tells what it has charged for one box."""
 

@@ -20,7 +20,7 @@ from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.offers import Attachable
 from gpu_tenant.domain.order import Order, must_be_volume_name
-from gpu_tenant.domain.ports import Accounted, Asking, Connector, Storing
+from gpu_tenant.domain.ports import Accounted, Asking, Connector, Growing, Storing
 from gpu_tenant.domain.signature import digest_of
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.volumes import ListedVolume, Volume, VolumeKey, VolumeState
@@ -138,10 +138,7 @@ async def create_volume(
         Refused: there is a volume of that name already.
         ProviderTrouble: none was made; or, with ProviderSilent, one may exist.
     """
-    try:
-        must_be_volume_name(name)
-    except ValueError as error:
-        raise BadRequest(str(error), remedy="take another name") from None
+    _must_be_named(name)
     context.must_record()
     context.set_up(provider)
     connector, ledger = _storage(context, provider), context.ledger
@@ -179,6 +176,112 @@ async def create_volume(
         ledger.end_volume(volume.key, "void", plain(refusal.message)[:300], at=ledger.now())
         raise
     return _bind(context, volume, made, asking)
+
+
+def _must_be_named(name: str) -> None:
+    try:
+        must_be_volume_name(name)
+    except ValueError as error:
+        raise BadRequest(str(error), remedy="take another name") from None
+
+
+async def adopt_volume(context: Context, name: str, *, provider: str, volume_id: str) -> Volume:
+    """Take up a volume that somebody made elsewhere. A person signs for that, because boxes will write to it.
+
+    Raises:
+        BadRequest: that is no name, or the provider lists no such volume.
+        Refused: the volume is on record already, or another one has that name.
+        SignatureWanted: nobody has signed for it.
+        ProviderTrouble: the provider did not answer.
+    """
+    _must_be_named(name)
+    context.must_record()
+    context.set_up(provider)
+    connector, ledger = _storage(context, provider), context.ledger
+    listed = await await_list(connector.list_volumes(), "its list of volumes")
+    found = next((one for one in listed if one.id == volume_id), None)
+    if found is None:
+        raise BadRequest(
+            f"{provider} lists no volume with the id {plain(volume_id)[:80]}",
+            remedy=f"{Command('leases')} shows what bills there without a box, by its id",
+        )
+    ledger.must_be_signed(
+        kind="volume adoption",
+        subject=provider,
+        would=f"take up {plain(found.name)} ({found.id} at {provider}, {plain(found.region)}) as the volume {name}",
+        words=(
+            "from then on boxes may mount it, and whatever runs on them can change or delete what is on it",
+            "it was made elsewhere, and nobody here knows what is on it",
+        ),
+        at=ledger.now(),
+    )
+    asking = await _asking(context, provider)
+    key = VolumeKey(new_id("vol", {v.key for v in ledger.volumes("all")}))
+    return ledger.adopt_volume(key, name, found, asking, provider=provider, at=ledger.now())
+
+
+async def grow_volume(
+    context: Context, name: str, size_gb: int, *, provider: str | None = None
+) -> Volume:
+    """Make the volume larger, with all that is on it. It is not made smaller again, by anybody.
+
+    Raises:
+        BadRequest: it is that large already, or its provider makes none larger.
+        Limit: the owner's limit for volumes leaves no room.
+        Refused: a box has it, or a lease uses it.
+        ProviderTrouble: it is as it was; or, with ProviderSilent, it may have grown.
+    """
+    context.must_record()
+    volume = find_volume(context, name, provider)
+    context.set_up(volume.provider)
+    connector, ledger = _storage(context, volume.provider), context.ledger
+    if not isinstance(connector, Growing):
+        raise BadRequest(
+            f"no volume at {context.profile(volume.provider).title} can be made larger",
+            remedy="make a larger one, and copy what is on this one",
+        )
+    with context.hold_lease(volume.key, "grow volume"):
+        volume = ledger.volume(volume.key)
+        listed = await _listed_now(context, volume, connector)
+        if listed is None or volume.state is not VolumeState.ACTIVE:
+            raise Refused(
+                f"its provider does not list the volume {name} now, or it is on its way out; it is as it was",
+                remedy=f"{Command('volumes')} looks again",
+            )
+        _must_be_detached(context, volume, listed, "it is as it was")
+        volume = _as_listed(context, volume, listed)
+        if size_gb <= volume.size_gb:
+            raise BadRequest(
+                f"the volume {name} has {volume.size_gb} GB, and none is made smaller",
+                remedy="give a larger size",
+            )
+        usd_month = connector.volume_usd_month(size_gb, volume.region)
+        if usd_month is None:
+            ledger.must_be_signed(
+                kind="volume price",
+                subject=volume.provider,
+                would=f"make {volume.words} as large as {size_gb} GB, which bills until somebody ends it",
+                words=("what it costs is unknown, which is not zero",),
+                at=ledger.now(),
+            )
+        ledger.intend_growth(
+            volume.key,
+            size_gb,
+            usd_month,
+            at=ledger.now(),
+            allowed=lambda others: _must_be_allowed(context, others, usd_month),
+        )
+        try:
+            await connector.grow_volume(volume, size_gb)
+        except ProviderSilent:
+            raise  # The next look shows how large it is.
+        except ProviderTrouble as refusal:
+            ledger.rate_volume(volume.key, volume.usd_month, volume.size_gb)
+            words = plain(refusal.message)[:300]
+            ledger.note_volume(volume.key, "growth refused", words, at=ledger.now())
+            raise
+        shown = await _listed_now(context, volume, connector)
+        return ledger.volume(volume.key) if shown is None else _as_listed(context, volume, shown)
 
 
 def _must_be_allowed(context: Context, others: Sequence[Volume], usd_month: Decimal | None) -> None:
@@ -244,7 +347,7 @@ async def look_at_volumes(
             connector = _storage(context, provider)
             async with asyncio.timeout(patience_s):
                 listed = await await_list(connector.list_volumes(), "its list of volumes")
-                shown = {v.key: await _settled(context, v, listed, asked_at, seen) for v in volumes}
+                shown = {v.key: await _settle(context, v, listed, asked_at, seen) for v in volumes}
         except (BadRequest, ProviderTrouble, TimeoutError) as error:
             words = getattr(error, "message", "") or f"no answer within {patience_s:g} s"
             seen.alarms += [
@@ -262,7 +365,7 @@ async def look_at_volumes(
     return seen
 
 
-async def _settled(
+async def _settle(
     context: Context,
     volume: Volume,
     listed: Sequence[ListedVolume],
@@ -460,16 +563,21 @@ async def destroy_volume(context: Context, name: str, *, provider: str | None = 
         return await _seen_gone(context, volume, connector)
 
 
-def _must_be_detached(context: Context, volume: Volume, listed: ListedVolume) -> None:
+def _must_be_detached(
+    context: Context,
+    volume: Volume,
+    listed: ListedVolume,
+    outcome: str = "nothing was destroyed",
+) -> None:
     user = user_of(context, volume)
     if user is not None:
         raise Refused(
-            f"{user} uses the volume {volume.name}; nothing was destroyed",
+            f"{user} uses the volume {volume.name}; {outcome}",
             remedy=f"{Command('teardown', user)} first",
         )
     if listed.boxes:
         raise Refused(
-            f"the box {plain(listed.boxes[0])} has the volume {volume.name}, as its provider says; nothing was destroyed",
+            f"the box {plain(listed.boxes[0])} has the volume {volume.name}, as its provider says; {outcome}",
             remedy="end that box first, or detach the volume in the provider's console",
         )
 
@@ -518,6 +626,9 @@ async def _seen_gone(context: Context, volume: Volume, connector: Storing) -> Vo
             trouble = error.message
         else:
             look = "omitted" if listed is None else "listed"
+            if listed is not None and listed.boxes:
+                # It was attached between the last look and the destroy, and its provider has kept it.
+                trouble = f"the box {plain(listed.boxes[0])} has it now"
             if listed is None and _may_be_counted(context, volume, asked_at):
                 ledger.see_volume(volume.key, listed="omitted", at=asked_at)
             elif look == "listed" and ledger.volume_absences(volume.key):

@@ -11,7 +11,7 @@ from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.permit import VolumePermit
 from gpu_tenant.domain.ports import Asking
 from gpu_tenant.domain.signature import Signature
-from gpu_tenant.domain.volumes import Volume, VolumeKey, VolumeState
+from gpu_tenant.domain.volumes import ListedVolume, Volume, VolumeKey, VolumeState
 from gpu_tenant.ledger.database import Connection, IntegrityError, Row, moment
 from gpu_tenant.ledger.signatures import SIGNED, Signatures, signature_of_row, use
 
@@ -21,7 +21,18 @@ _LIVE = (
 _ALL = "SELECT * FROM volumes ORDER BY created_at, id"
 
 VolumeNews = Literal[
-    "intended", "made", "not made", "permitted", "asked", "refused", "gone", "lost", "found again"
+    "intended",
+    "made",
+    "not made",
+    "adopted",
+    "growth asked",
+    "growth refused",
+    "permitted",
+    "asked",
+    "refused",
+    "gone",
+    "lost",
+    "found again",
 ]
 """The kinds of lines in a volume's timeline. A kind keeps its name."""
 
@@ -121,6 +132,69 @@ class VolumeTable(Signatures):
             _note(db, key, "made", volume_id, at)
         return self.volume(key)
 
+    def adopt_volume(
+        self,
+        key: VolumeKey,
+        name: str,
+        listed: ListedVolume,
+        asking: Asking | None,
+        *,
+        provider: str,
+        at: datetime,
+    ) -> Volume:
+        """Record a volume that somebody made elsewhere, under that name. It exists, and bills.
+
+        Raises:
+            Refused: a volume of that name, or this very volume, is on record there.
+        """
+        place, secret, account = asking if asking is not None else (None, None, None)
+        size_gb = 0 if listed.size_gb is None else round(listed.size_gb)
+        try:
+            with self._transaction() as db:
+                known = db.execute(
+                    "SELECT 1 FROM volumes WHERE provider=? AND volume_id=?", (provider, listed.id)
+                ).fetchone()
+                if known is not None:
+                    raise _on_record(provider, listed.id)
+                db.execute(
+                    "INSERT INTO volumes(id, provider, name, mark, region, size_gb, state, usd_month,"
+                    " created_at) VALUES (?,?,?,?,?,?,'intended',?,?)",
+                    (
+                        *(key, provider, name, listed.name, listed.region, size_gb),
+                        *(_text(listed.usd_month), at.isoformat()),
+                    ),
+                )
+                db.execute(
+                    "UPDATE volumes SET state='active', volume_id=?, place=?, key=?, account=? WHERE id=?",
+                    (listed.id, place, secret, account, key),
+                )
+                _note(db, key, "adopted", f"{listed.id}, called {listed.name} there", at)
+        except IntegrityError as error:
+            raise _on_record(provider, name) from error
+        return self.volume(key)
+
+    def intend_growth(
+        self,
+        key: VolumeKey,
+        size_gb: int,
+        usd_month: Decimal | None,
+        *,
+        at: datetime,
+        allowed: Callable[[Sequence[Volume]], None],
+    ) -> Volume:
+        """Record that the volume is to be that large. Its new rate counts from now on, whatever comes of it.
+
+        `allowed` is as for `intend_volume`, and is given all the other volumes.
+        """
+        with self._transaction() as db:
+            allowed([v for v in map(_volume, db.execute(_LIVE)) if v.key != key])
+            db.execute(
+                "UPDATE volumes SET usd_month=?, size_gb=? WHERE id=?",
+                (_text(usd_month), size_gb, key),
+            )
+            _note(db, key, "growth asked", f"to {size_gb} GB", at)
+        return self.volume(key)
+
     def rate_volume(self, key: VolumeKey, usd_month: Decimal | None, size_gb: int) -> Volume:
         """Record what the volume costs a month and how large it is, as its provider lists it now."""
         with self._transaction() as db:
@@ -218,6 +292,13 @@ class VolumeTable(Signatures):
             volume.created_at.isoformat(),
             None if volume.ended_at is None else volume.ended_at.isoformat(),
         )
+
+
+def _on_record(provider: str, named: str) -> Refused:
+    return Refused(
+        f"the volume {named} at {provider} is on record here already, or one of its name is",
+        remedy=f"{Command('volumes')} lists those that exist; take another name for another one",
+    )
 
 
 def _note(db: Connection, key: str, kind: VolumeNews, words: str, at: datetime) -> None:

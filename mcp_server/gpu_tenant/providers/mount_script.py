@@ -11,6 +11,8 @@ mount_volume() {
     mkdir -p "$2"
     grep -q " $2 " /etc/fstab || echo "$1 $2 auto defaults,nofail 0 2" >>/etc/fstab
     mountpoint -q "$2" || mount "$2"
+    # Without a size it only ever enlarges, up to the whole of a volume that has grown.
+    resize2fs "$1" >/dev/null 2>&1 || :
 }
 """
 

@@ -96,6 +96,7 @@ class DigitalOceanEmulator:
             ("GET", "/volumes", self._list_volumes),
             ("POST", "/volumes", self._create_volume),
             ("DELETE", "/volumes/{id}", self._delete_volume),
+            ("POST", "/volumes/{id}/actions", self._resize_volume),
             ("GET", "/snapshots", self._list_snapshots),
             ("GET", "/customers/my/balance", self._balance),
         ]
@@ -386,6 +387,31 @@ class DigitalOceanEmulator:
             return error(409, "conflict", "failed to create volume")
         volume = self._keep(name, str(body["region"]), size)
         return JSONResponse({"volume": shown_volume(volume)}, 201)
+
+    async def _resize_volume(self, request: Request) -> Response:
+        body = cast("Json", await request.json())
+        volume, size = self._volume(request.path_params["id"]), body.get("size_gigabytes")
+        if volume is None:
+            return not_found()
+        has = int(str(volume.facts["size_gigabytes"]))
+        if body.get("type") != "resize" or not isinstance(size, int):
+            return refusal("This rehearsal knows the action resize alone.")
+        if not has < size <= _MOST_VOLUME_GIB:
+            return refusal("Volume size must be larger than it is, and 16384 at most.")
+        volume.facts["size_gigabytes"] = size
+        self._world.bill(volume, disk=size * _VOLUME_USD_GIB_MONTH / _MONTH_H)
+        at = instant(self._world.now)
+        action: Json = {
+            "id": self._world.number(),
+            "status": "completed",
+            "type": "resize_volume",
+            "started_at": at,
+            "completed_at": at,
+            "resource_id": None,
+            "resource_type": "volume",
+            "region_slug": volume.facts["region"],
+        }
+        return JSONResponse({"action": action}, 202)
 
     async def _delete_volume(self, request: Request) -> Response:
         volume = self._volume(request.path_params["id"])

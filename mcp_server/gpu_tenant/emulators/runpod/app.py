@@ -92,6 +92,7 @@ class RunpodEmulator:
             ("POST", "/v2/pods/{id}/action", self._act),
             ("GET", "/v2/network-volumes", self._list_volumes),
             ("POST", "/v2/network-volumes", self._create_volume),
+            ("PATCH", "/v2/network-volumes/{id}", self._update_volume),
             ("DELETE", "/v2/network-volumes/{id}", self._delete_volume),
             ("GET", "/v2/billing/pods", self._account.pods),
             ("POST", "/graphql", self._account.graphql),
@@ -357,6 +358,22 @@ class RunpodEmulator:
         if body["dataCenter"] not in PLACES:
             return problem(400, "data center not found")
         return JSONResponse(shown_volume(self._keep_volume(body)), 201)
+
+    async def _update_volume(self, request: Request) -> Response:
+        body: Json = await request.json()
+        volume = self._existing(request, "volume")
+        if volume is None:
+            return problem(404, "network volume not found")
+        facts = facts_of(volume)
+        size = body.get("size", facts["size"])
+        extra = [name for name in body if name not in ("name", "size")]
+        if extra or not isinstance(size, int) or not 10 <= size <= 4096:
+            return problem(422, "Request validation failed.", extra or ["size: 10 to 4096"])
+        if size < int(facts["size"]):
+            return problem(400, "network volume size can not be reduced")
+        facts["size"], volume.name = size, str(body.get("name", volume.name))
+        self._world.bill(volume, volume=_VOLUME_USD_MONTH * size / _MONTH_H)
+        return JSONResponse(shown_volume(volume))
 
     async def _delete_volume(self, request: Request) -> Response:
         volume = self._existing(request, "volume")

@@ -1,4 +1,4 @@
-"""The command that lists volumes, makes one, and destroys one over a person's signature."""
+"""The command that lists volumes, makes, takes up or grows one, and destroys one over a person's signature."""
 
 from __future__ import annotations
 
@@ -36,31 +36,43 @@ class VolumeList(Record):
 
 @verb("volumes")
 @click.option("--create", metavar="NAME", help="make it; an order then mounts it by that name")
+@click.option("--adopt", metavar="NAME", help="take up one that was made elsewhere, with --id")
+@click.option("--grow", metavar="NAME", help="make it larger, to --size-gb; none is made smaller")
 @click.option("--on", "provider", metavar="PROVIDER", help="where it is, or is to be")
 @click.option("--region", help="with --create: the provider's own word for it, as in EU-RO-1")
-@click.option("--size-gb", type=click.IntRange(1, 100_000), help="with --create")
+@click.option("--size-gb", type=click.IntRange(1, 100_000), help="with --create and --grow")
+@click.option("--id", "volume_id", metavar="ID", help="with --adopt: its id at the provider")
 @click.option("--destroy", metavar="NAME", help="with all that is on it; a person signs for that")
 @as_json
 async def volumes(
     create: str | None,
+    adopt: str | None,
+    grow: str | None,
     provider: str | None,
     region: str | None,
     size_gb: int | None,
+    volume_id: str | None,
     destroy: str | None,
     as_json: bool,
 ) -> None:
     """A volume outlives every box that mounts it, and bills until a person signs for its end."""
     from gpu_tenant.faces.cli.limits import as_owner
     from gpu_tenant.leases.volumes import (
+        adopt_volume,
         create_volume,
         destroy_volume,
+        grow_volume,
         last_use,
         look_at_volumes,
     )
 
-    if create is not None and destroy is not None:
-        raise BadRequest("--create and --destroy are two commands", remedy="give one of them")
-    async with output.tenancy(purpose="work" if create or destroy else "look") as tenancy:
+    verbs = [name for name in (create, adopt, grow, destroy) if name is not None]
+    if len(verbs) > 1:
+        raise BadRequest(
+            "--create, --adopt, --grow and --destroy are commands of their own",
+            remedy="give one of them",
+        )
+    async with output.tenancy(purpose="work" if verbs else "look") as tenancy:
         context = tenancy.context
         if create is not None:
             if provider is None or region is None or size_gb is None:
@@ -77,6 +89,24 @@ async def volumes(
                 tenancy,
                 lambda: create_volume(context, create, provider=at, region=place, size_gb=size),
             )
+        elif adopt is not None:
+            if provider is None or volume_id is None:
+                raise BadRequest(
+                    "a volume that is taken up needs its provider and its id there",
+                    remedy=str(Command("volumes", adopt=adopt, on="runpod", id="ID")),
+                )
+            where, there = provider, volume_id
+            await as_owner(
+                tenancy, lambda: adopt_volume(context, adopt, provider=where, volume_id=there)
+            )
+        elif grow is not None:
+            if size_gb is None:
+                raise BadRequest(
+                    "a volume grows to a size",
+                    remedy=str(Command("volumes", grow=grow, size_gb="GB")),
+                )
+            to = size_gb
+            await as_owner(tenancy, lambda: grow_volume(context, grow, to, provider=provider))
         elif destroy is not None:
             gone = await as_owner(
                 tenancy, lambda: destroy_volume(context, destroy, provider=provider)

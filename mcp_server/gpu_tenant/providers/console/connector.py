@@ -17,6 +17,7 @@ from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import (
     TeardownPermit,
     VolumePermit,
+    Waived,
     genuine,
     genuine_for_volume,
 )
@@ -24,6 +25,7 @@ from gpu_tenant.domain.ports import (
     Accounted,
     Asking,
     Connector,
+    Growing,
     Imaging,
     Market,
     Outlived,
@@ -58,10 +60,15 @@ class ByHand:
         Raises:
             OwnerMustAct: the box is on the list; the error tells the person what to do. The box is unchanged.
         """
-        box_id = genuine(permit, provider=self._profile.id).box_id
-        if self._lent.find(box_id) is not None:
+        permit = genuine(permit, provider=self._profile.id)
+        if self._lent.find(permit.box_id) is not None:
+            lost = (
+                "what would be lost is signed for"
+                if isinstance(permit.ground, Waived)
+                else "nothing on it would be lost"
+            )
             raise OwnerMustAct(
-                f"nothing on it would be lost, and only a person can end it: {self._profile.console_words('destroy')}",
+                f"{lost}, and only a person can end it: {self._profile.console_words('destroy')}",
                 remedy="when the console shows that it is gone, "
                 f"{Command('teardown', permit.lease_id, ended=True)}",
             )
@@ -166,6 +173,15 @@ class Both:
     async def list_volumes(self) -> Sequence[ListedVolume]:
         """Implement `Storing.list_volumes`."""
         return await self._storing().list_volumes()
+
+    async def grow_volume(self, volume: Volume, size_gb: int) -> None:
+        """Implement `Growing.grow_volume`."""
+        if not isinstance(self._api, Growing):
+            raise BadRequest(
+                f"no volume at {self._by_hand.provider} can be made larger",
+                remedy="make a larger one, and copy what is on this one",
+            )
+        await self._api.grow_volume(volume, size_gb)
 
     async def destroy_volume(self, permit: VolumePermit) -> None:
         """Implement `Storing.destroy_volume`."""

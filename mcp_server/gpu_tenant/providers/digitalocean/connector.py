@@ -307,6 +307,12 @@ class DigitalOceanConnector:
         """Implement `Storing.list_volumes`."""
         return [_listed(each) for each in await self._all(_VOLUMES, "volumes", _VOLUME_LIST, {})]
 
+    async def grow_volume(self, volume: Volume, size_gb: int) -> None:
+        """Implement `Growing.grow_volume`. The next Droplet's script gives its file system the new room."""
+        path = f"{_VOLUMES}/{volume.volume_id}/actions"
+        order: Json = {"type": "resize", "size_gigabytes": size_gb, "region": volume.region}
+        await self._wire.call("POST", path, body=order, expect=(202,), repeatable="repeatable")
+
     async def destroy_volume(self, permit: VolumePermit) -> None:
         """Implement `Storing.destroy_volume`. DigitalOcean itself refuses it (409) while a Droplet has the volume."""
         permit = genuine_for_volume(permit, provider="digitalocean")
