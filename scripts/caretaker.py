@@ -1091,7 +1091,6 @@ from __future__ import annotations
 
 from collections import namedtuple
 
-from box_scripts.caretaker.failure_cause import end_facts, kernel_messages, seek_reason
 from box_scripts.caretaker.jobs import LIVE
 from box_scripts.caretaker.processes import restarted_since, text_of
 from box_scripts.caretaker.records import EXIT, read_record
@@ -1162,6 +1161,8 @@ def end_reason(job: Job, seen: Observed) -> dict | None:
         otherwise = "exit", end.get("error") or "exit status %d" % end["exit_code"]
         if seen.state == "finished":
             return {"code": "exit", "evidence": otherwise[1]}
+    from box_scripts.caretaker.failure_cause import end_facts, kernel_messages, seek_reason
+
     spec, kernel = job.spec(), kernel_messages(started["start_ticks"])
     if end and end["signal"] == "KILL" and text_of("/proc/2/comm").strip() == "kthreadd":
         # Only outside of a PID namespace does the kernel name a process by the number that we know.
