@@ -4860,9 +4860,9 @@ class Presence:
 '''
 
 
-# --- guard ---------------------------------------------------------------------------------------
-PARTS["box_scripts.caretaker.guard"] = r'''
-"""The verb `guard`: the deadline is held on the box, by a process there."""
+# --- guarding ------------------------------------------------------------------------------------
+PARTS["box_scripts.caretaker.guarding"] = r'''
+"""The process that holds the deadline on the box."""
 
 from __future__ import annotations
 
@@ -4871,7 +4871,6 @@ import os
 import sys
 import time
 
-from box_scripts.caretaker.complete import complete
 from box_scripts.caretaker.detached import spawn_detached
 from box_scripts.caretaker.guard_clock import GuardClock, elapsed_s
 from box_scripts.caretaker.job_state import observe
@@ -4883,16 +4882,12 @@ from box_scripts.caretaker.presence import Presence
 from box_scripts.caretaker.processes import boot_id, output_of, ticks_of
 from box_scripts.caretaker.records import (
     GUARD,
-    NO_GUARD,
     Locked,
     read_record,
-    reserve_record,
-    write_record,
     write_record_if_possible,
 )
 from box_scripts.caretaker.refusal import Refusal
 from box_scripts.caretaker.requests import checked_arguments
-from box_scripts.caretaker.seal import manifest
 from box_scripts.caretaker.stop import KILL_LIMIT_S, end_jobs, record_ending, signal_jobs
 
 TYPE_CHECKING = False
@@ -4901,65 +4896,12 @@ if TYPE_CHECKING:
 
 LOOK_S, LEAPING_LOOK_S = 60.0, 600.0
 """How often the box is looked at; more seldom where time leaps, and each look is a process of this computer."""
-ASKED_OF_A_GUARD = (
-    "deadline",
-    "grace_s",
-    "signal",
-    "idle_s",
-    "when_done",
-    "end",
-    "scripts",
-    "notice",
-    "rehearsed",
-)
 GUARD_GRACE_S, COPY_S = 60.0, 1800.0
 NOTICE_S, LATE_S, DELIVERY_S = 30.0, 120.0, 2.0
 COPY_AGAIN_S, QUIET_S = 5.0, 1.0
 
 
-def guard(home: str, request: dict) -> dict:
-    """Start a process that holds the deadline on the box. Without a deadline, only tell how the guard stands.
-
-    A new request replaces the earlier one. At the end the jobs are asked to stop, each by its own signal. If
-    a `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
-    If `when_done` says when, the box does so before the deadline, too: after the last job has ended, when
-    nobody looks any more, and only if all that is to be kept was copied to the store and read back.
-    If `end` says how to `look`, a stop empties some of the box's disks. The stop is asked for only while
-    nothing that counts lies there, or, if its owner has signed for that, `waived_after_s` later.
-    `store` is kept in the memory of that process, and nowhere else. If `notice` was given, the process also
-    listens for the platform's notice that it takes the box back: `metadata` says whether to ask a metadata
-    server, and `within_s` how long before the end a notice comes.
-    """
-    path, already = os.path.join(home, "guard.json"), False
-    with Locked(home, "guard.lock"):
-        try:
-            record = read_record(path, GUARD) or dict(NO_GUARD)
-        except Refusal:
-            if "deadline" not in request and not request.get("disarm"):
-                raise
-            record = dict(NO_GUARD)
-        if record["state"] == "armed" and not _holds_still(record):
-            record["state"] = "not_armed"
-        if request.get("disarm"):
-            record = dict(NO_GUARD, state="disarmed")
-            write_record(path, record)
-        elif "deadline" in request:
-            wanted = {name: request.get(name) for name in ASKED_OF_A_GUARD}
-            already = record["state"] == "armed" and "store" not in request
-            already = already and all(record.get(n) == v for n, v in wanted.items())
-            if not already:
-                reserve_record(path)
-                record = _start_holder(home, request, wanted)
-                write_record(path, record)
-    return dict(record, already=already, now=time.time())
-
-
-def _holds_still(record: dict) -> bool:
-    ticks: int = record["start_ticks"]
-    return record["boot_id"] == boot_id() and ticks_of(record["pid"]) == ticks > 0
-
-
-def _start_holder(home: str, request: dict, wanted: dict) -> dict:
+def start_holder(home: str, request: dict, wanted: dict) -> dict:
     """The record of a new, detached process that holds the deadline."""
     left_s = request.get("left_s", request["deadline"] - time.time())
     clock = GuardClock(home, request.get("rehearsed") is True)
@@ -5323,10 +5265,14 @@ class Guarding:
         return dict(told, at=time.time(), message=str(why)[:300])
 
     def _sealed_entries(self) -> list[dict]:
+        from box_scripts.caretaker.seal import manifest  # most guards never seal
+
         entries: list[dict] = manifest(self._home, dict(self._request["seal"]))["entries"]
         return entries
 
     def _complete_entries(self) -> list[dict]:
+        from box_scripts.caretaker.complete import complete
+
         seal = self._request["seal"]
         asked = {name: seal[name] for name in ("work", "artifacts", "key") if name in seal}
         files: list[dict] = complete(self._home, dict(asked, quiet_s=QUIET_S, share=1.0))["files"]
@@ -5408,6 +5354,8 @@ class Guarding:
         look = self._request.get("look")
         if not look:
             return ""
+        from box_scripts.caretaker.seal import manifest
+
         try:
             seen = manifest(self._home, dict(look, hash="recalled", running="listed"))
         except (Refusal, OSError) as error:
@@ -5457,6 +5405,86 @@ def _end_group(leader: int) -> None:
         os.waitpid(leader, 0)
     except ChildProcessError:
         pass
+'''
+
+
+# --- guard ---------------------------------------------------------------------------------------
+PARTS["box_scripts.caretaker.guard"] = r'''
+"""The verb `guard`: the deadline is held on the box, by a process there."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from box_scripts.caretaker.processes import boot_id, ticks_of
+from box_scripts.caretaker.records import (
+    GUARD,
+    NO_GUARD,
+    Locked,
+    read_record,
+    reserve_record,
+    write_record,
+)
+from box_scripts.caretaker.refusal import Refusal
+
+ASKED_OF_A_GUARD = (
+    "deadline",
+    "grace_s",
+    "signal",
+    "idle_s",
+    "when_done",
+    "end",
+    "scripts",
+    "notice",
+    "rehearsed",
+)
+
+
+def guard(home: str, request: dict) -> dict:
+    """Start a process that holds the deadline on the box. Without a deadline, only tell how the guard stands.
+
+    A new request replaces the earlier one. At the end the jobs are asked to stop, each by its own signal. If
+    a `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
+    If `when_done` says when, the box does so before the deadline, too: after the last job has ended, when
+    nobody looks any more, and only if all that is to be kept was copied to the store and read back.
+    If `end` says how to `look`, a stop empties some of the box's disks. The stop is asked for only while
+    nothing that counts lies there, or, if its owner has signed for that, `waived_after_s` later.
+    `store` is kept in the memory of that process, and nowhere else. If `notice` was given, the process also
+    listens for the platform's notice that it takes the box back: `metadata` says whether to ask a metadata
+    server, and `within_s` how long before the end a notice comes.
+    """
+    path, already = os.path.join(home, "guard.json"), False
+    with Locked(home, "guard.lock"):
+        try:
+            record = read_record(path, GUARD) or dict(NO_GUARD)
+        except Refusal:
+            if "deadline" not in request and not request.get("disarm"):
+                raise
+            record = dict(NO_GUARD)
+        if record["state"] == "armed" and not _holds_still(record):
+            record["state"] = "not_armed"
+        if request.get("disarm"):
+            record = dict(NO_GUARD, state="disarmed")
+            write_record(path, record)
+        elif "deadline" in request:
+            wanted = {name: request.get(name) for name in ASKED_OF_A_GUARD}
+            already = record["state"] == "armed" and "store" not in request
+            already = already and all(record.get(n) == v for n, v in wanted.items())
+            if not already:
+                from box_scripts.caretaker.guarding import (
+                    start_holder,  # which stands on most parts
+                )
+
+                reserve_record(path)
+                record = start_holder(home, request, wanted)
+                write_record(path, record)
+    return dict(record, already=already, now=time.time())
+
+
+def _holds_still(record: dict) -> bool:
+    ticks: int = record["start_ticks"]
+    return record["boot_id"] == boot_id() and ticks_of(record["pid"]) == ticks > 0
 '''
 
 

@@ -1,5 +1,6 @@
 """Where a test must run, a skip is a failure."""
 
+import gc
 import os
 import signal
 import sys
@@ -58,6 +59,17 @@ def pytest_sessionfinish(session: pytest.Session) -> "pytest.Generator[None, Non
     if skipped and not hasattr(session.config, "workerinput"):
         for line in not_run([report.longrepr[2] for report in skipped]):
             reporter.write_line(line)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> "pytest.Generator[None, object, object]":
+    """What thousands of tests are made of stays until the end: nobody looks through it for garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

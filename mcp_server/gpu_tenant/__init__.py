@@ -4,12 +4,10 @@ Its packages, each importing only downwards:
 
     __main__                      the one console script
     faces                         cli, mcp, dashboard, report, install, demo
-    app                           the composition root
-    emulators | watchdog          a provider's side; who looks when nobody does
-    service                       Tenancy: the verbs of a lease; what they answer is in answers
-    doctor                        is this computer fit?
-    errands                       the whole way of one command in one call
-    sweeps                        many cells over many boxes
+    app | watchdog                the composition root; who looks when nobody does
+    emulators | service           a provider's side; Tenancy: the verbs of a lease
+    answers                       what the verbs answer
+    doctor | errands | sweeps     is this computer fit? the whole way of one command; many cells over many boxes
     leases                        offers, rent, provision, park, limits; verify, teardown, settle
     jobs                          launch, monitor, logs, several boxes
     artifacts                     push, collect, snapshot, prune; stores, formats

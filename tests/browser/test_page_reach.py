@@ -171,6 +171,7 @@ async def test_the_way_by_keyboard_begins_with_a_shortcut_and_shows_where_it_is(
 
 async def test_a_dialog_holds_the_focus_and_gives_it_back(tab: Tab, scene: Scene) -> None:
     keyboard = tab.page.keyboard
+    await tab.page.locator("details.is-free > summary").click()
     opener = tab.row(scene.idle).get_by_role("button", name="Extend")
     await opener.focus()
     await keyboard.press("Enter")

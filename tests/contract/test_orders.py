@@ -15,7 +15,6 @@ import pytest
 import yaml
 from contract.openapi import SPECS, validate_request
 from contract.staged import Staged, on_stage
-from google.cloud import compute_v1
 
 from gpu_tenant.domain.errors import BadRequest, ProviderTrouble
 from gpu_tenant.domain.model import BoxState
@@ -137,6 +136,8 @@ def allowed(slug: str, sent: dict[str, Any], kept: dict[str, Any]) -> None:
             path = "/api/v1/instance-operations/launch"
             validate_request("lambda-cloud-v1.10.0.openapi.json", "POST", path, body)
         case "gcp":
+            from google.cloud import compute_v1
+
             compute_v1.Instance.from_json(json.dumps(body), ignore_unknown_fields=False)
         case "vastai":
             # Vast.ai's own client sends more, and some of it in another form, than its document says.

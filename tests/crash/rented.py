@@ -8,13 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-# Once, and not in every process that is forked to die.
-import google.cloud.compute_v1  # noqa: F401
-import httpx  # noqa: F401
 from contract.staged import PROFILES
 from crash.mortal import Fate, MortalLedger
 
@@ -94,6 +92,9 @@ class Scene:
         self.directory = directory
         self.provider = provider
         directory.mkdir(parents=True)
+        # Once, and not in every process that is forked to die.
+        for module in ("httpx", *(["google.cloud.compute_v1"] if provider == "gcp" else [])):
+            import_module(module)
         answers, says = os.pipe()
         self._child = os.fork()
         if not self._child:

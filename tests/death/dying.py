@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 from urllib.request import Request, urlopen
 
-import google.cloud.compute_v1  # noqa: F401 - once, and not in every process that is forked to die
 from signed import signs
 
 from gpu_tenant import app
@@ -224,6 +224,8 @@ BOOT_S = {
 @contextlib.contextmanager
 def _staged(provider: str, directory: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """The provider, in a process of its own; nothing of it runs when the block has been left."""
+    if provider == "gcp":  # once, and not in every process that is forked to die
+        import_module("google.cloud.compute_v1")
     answers, says = os.pipe()
     child = os.fork()
     if not child:

@@ -1,13 +1,20 @@
 """The next step that an error names can be taken."""
 
+import json
+import re
+import shlex
 import socket
 from pathlib import Path
 
 import pytest
+from e2e.leased import command
+from e2e.owner import Owner
 from e2e.renting import tenant_at
+from sshd import Sshd
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.domain.errors import BoxUnreachable
+from gpu_tenant.transports.ssh import ensure_key
 
 
 async def test_where_nobody_answers_an_adopt_made_no_lease_and_names_none(
@@ -35,3 +42,54 @@ async def test_a_live_lease_is_listed_with_the_terms_that_were_agreed(tmp_path: 
 
         assert shown.terms
         assert shown.terms == card.terms
+
+
+def test_a_look_at_a_job_where_none_was_launched_names_a_launch_that_is_taken(owner: Owner) -> None:
+    lease = owner.has_box()
+
+    told = owner.is_told(2, "BAD_REQUEST", "monitor", lease)
+
+    (line,) = re.findall(r"`gpu-tenant ([^`]+)`", told)
+    words = line.replace("PATTERN", "out/").replace("COMMAND", "true")
+    owner.does(*shlex.split(words))
+
+
+def test_a_job_of_another_name_leads_to_one_that_there_is(owner: Owner) -> None:
+    lease = owner.has_run()
+
+    told = owner.is_told(2, "BAD_REQUEST", "monitor", lease, "--job", "jbo1")
+
+    (line,) = re.findall(r"`gpu-tenant ([^`]+)`", told)
+    assert "finished" in owner.does(*shlex.split(line))
+
+
+def test_a_teardown_of_a_machine_that_is_gone_for_good_names_the_waiver(
+    owner: Owner, tmp_path: Path
+) -> None:
+    key = ensure_key(owner.state / "ssh" / "id_ed25519")
+    with Sshd(tmp_path / "machine", authorized=key.with_name("id_ed25519.pub")) as machine:
+        lease = json.loads(owner.does("adopt", machine.target, "--json"))["lease"]
+        owner.does("push", str(owner.tree), lease)
+        machine.kill_sessions()
+
+    _, _, told = command("teardown", lease)
+
+    assert f"`gpu-tenant waive {lease}`" in told
+
+
+@pytest.mark.parametrize("slug", ["aws", "nowhere", "azure"])
+def test_a_platform_that_is_like_none_is_taken_for_none(owner: Owner, slug: str) -> None:
+    told = owner.is_told(2, "BAD_REQUEST", "offers", "--provider", slug)
+
+    assert "did you mean" not in told
+    assert "`gpu-tenant profiles` lists them" in told
+
+
+def test_how_a_look_at_a_failed_job_ends_is_what_its_help_says(owner: Owner) -> None:
+    lease = owner.has_box()
+    command("launch", "--lease", lease, "--artifact", "out/", "--", "exit 3")
+
+    assert command("monitor", lease)[0] == 0
+    assert command("monitor", lease, "--follow")[0] == 1
+    said = " ".join(owner.does("monitor", "--help").split())
+    assert "A look ends with status 0, however the job ended" in said

@@ -154,6 +154,38 @@ WRONG: list[tuple[str, ...]] = [
     ("report", LEASE, "--form", "pdf"),
     ("dashboard", "--port", "99999"),
     ("offers", "--like", "nobody-1"),
+    # one command from the smoke test to the receipt
+    ("run",),
+    ("run", "--", "true"),
+    ("run", "--on", "local", "--", "true"),
+    *(("run", "--artifact", "out/", f"--hours={x}", "--", "true") for x in TIMES),
+    *(("run", "--artifact", "out/", f"--max-usd={x}", "--", "true") for x in SUMS),
+    *(("run", "--artifact", "out/", f"--vram-gib={x}", "--", "true") for x in COUNTS),
+    *(("run", "--artifact", "out/", "--max-usd", "1", f"--on={x}", "--", "true") for x in ("aws", "nowhere")),
+    *(("run", "--on", "local", "--artifact", x, "--", "true") for x in ("", "../x", "/")),
+    ("run", "--dir", "/nowhere", "--artifact", "out/", "--", "true"),
+    ("run", "--on", "local", "--artifact", "out/", "--env", "FOO=bar", "--", "true"),
+    ("run", "--on", "local", "--artifact", "out/", "--on-failure", "later", "--", "true"),
+    ("run", "--artefact", "out/", "--", "true"),
+    ("run", "--resume", "nobody-1"),
+    # a volume
+    ("volumes", "--create", "", "--on", "runpod", "--size-gb", "10"),
+    ("volumes", "--create", "data"),
+    ("volumes", "--create", "data", "--on", "aws", "--size-gb", "10"),
+    ("volumes", "--create", "data", "--on", "local", "--size-gb", "10"),
+    ("volumes", "--create", "data", "--on", "runpod"),
+    ("volumes", "--destroy", "nobody-1"),
+    ("volumes", "--destroy", ""),
+    ("volumes", "--delete", "data"),
+    *(("volumes", "--create", "data", "--on", "runpod", f"--size-gb={x}") for x in (*COUNTS, "0")),
+    # what an order sets up, and the ports that it names
+    ("setup", "nobody-1"),
+    ("setup", LEASE, "--order", "/nowhere/gpu-tenant.toml"),
+    ("setup", LEASE, "--order", ""),
+    ("setup", LEASE, "--agian"),
+    ("ssh", LEASE, "--ports"),
+    ("ssh", "nobody-1", "--ports"),
+    *(("ssh", LEASE, "--forward", x) for x in ("", "0", "-1", "99999", "viel", "1:2:3:4")),
 ]  # fmt: skip
 
 NOT_RUN = (
@@ -192,8 +224,8 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Owner, str
             end_processes(owner.state / "boxes")
 
 
-def test_there_are_two_hundred_wrong_inputs_over_nearly_all_verbs() -> None:
-    assert len(set(WRONG)) == len(WRONG) >= 200
+def test_there_are_four_hundred_wrong_inputs_over_nearly_all_verbs() -> None:
+    assert len(set(WRONG)) == len(WRONG) >= 400
     assert len({words[0] for words in WRONG}) >= 40
 
 
@@ -210,7 +242,9 @@ def test_a_wrong_input_is_told_and_its_next_command_leads_on(
     assert status in ((2, 3) if error[1] not in ("BOX_UNREACHABLE", "LOCAL_TROUBLE") else (4, 6)), (
         err
     )
-    for line in re.findall(r"`(gpu-tenant[^`]*)`", error[3]):
+    lines = re.findall(r"`(gpu-tenant[^`]*)`", error[3])
+    assert lines, error[3]
+    for line in lines:
         _leads_on(shlex.split(line)[1:], error[0])
 
 

@@ -164,6 +164,17 @@ async def test_no_file_beside_the_page_is_served(served: Served) -> None:
         assert (await served.stranger.get(path)).status_code == 404
 
 
+async def test_the_page_comes_compressed_and_what_the_api_tells_does_not(served: Served) -> None:
+    asks = {"Accept-Encoding": "gzip"}
+
+    script = await served.stranger.get("/page/parts/widgets.js", headers=asks)
+    told = await served.page.get("/api/overview", headers=asks)
+
+    assert script.headers["content-encoding"] == "gzip"
+    assert int(script.headers["content-length"]) < len(script.content) / 2
+    assert "content-encoding" not in told.headers
+
+
 # What it tells and does
 
 

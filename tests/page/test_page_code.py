@@ -59,3 +59,26 @@ def test_no_line_is_too_long_to_read() -> None:
 
     assert scripts()
     assert long == []
+
+
+PAGE = FACES / "dashboard" / "page"
+IMPORT = re.compile(r'^(?:import|export)\b[^;]*?from "(\.[^"]+)";', re.MULTILINE)
+
+
+def needed_by(name: str, known: set[str]) -> set[str]:
+    """That module, and every module that has to be there before it runs."""
+    if name not in known:
+        known.add(name)
+        for to in IMPORT.findall((PAGE / name).read_text("utf-8")):
+            needed_by(((PAGE / name).parent / to).resolve().relative_to(PAGE).as_posix(), known)
+    return known
+
+
+def test_every_module_of_the_first_view_is_asked_for_at_once_and_the_chart_library_is_not() -> None:
+    told = re.findall(
+        r'rel="modulepreload" href="/page/([^"]+)"', (PAGE / "index.html").read_text("utf-8")
+    )
+
+    assert sorted(told) == sorted(needed_by("app.js", set()) - {"app.js"})
+    assert "parts/overview.js" in told
+    assert "vendor/uplot.js" not in told

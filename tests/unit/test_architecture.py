@@ -4,9 +4,10 @@ import ast
 import inspect
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -40,11 +41,32 @@ NOT_NAMES = {
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
+T = TypeVar("T")
+
+
+class Lazily(Mapping[str, T]):
+    """A value for each name, made once, when it is asked for: every worker collects this file, and one runs it."""
+
+    def __init__(self, names: Iterable[str], make: Callable[[str], T]) -> None:
+        self._names, self._make = tuple(names), cache(make)
+
+    def __getitem__(self, name: str) -> T:
+        return self._make(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 SOURCES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in SOURCES.items()}
-NODES = {name: list(ast.walk(tree)) for name, tree in TREES.items()}
+TREES = Lazily(SOURCES, lambda name: ast.parse(SOURCES[name].read_text(encoding="utf-8")))
+NODES = Lazily(SOURCES, lambda name: list(ast.walk(TREES[name])))
 """Walked once: dozens of tests look at every node."""
-OURS = {name: tree for name, tree in TREES.items() if not name.startswith("faces/demo/job/")}
+OURS = Lazily(
+    (name for name in SOURCES if not name.startswith("faces/demo/job/")), TREES.__getitem__
+)
 """Without the demo's job, which is somebody's training script and runs on a box."""
 
 

@@ -38,7 +38,8 @@ def test_a_ledger_of_the_version_before_is_read_whole_and_would_be_written_the_s
     assert [(line.kind, line.event.as_stored()) for line in lines] == [
         (kind, json.loads(detail)) for kind, detail in rows
     ]
-    came_later = {timeline.Forewarned, timeline.Placed, timeline.LoggedIn, timeline.Executed}
+    came_later = {timeline.Forewarned, timeline.Placed, timeline.LoggedIn}
+    came_later |= {timeline.Executed, timeline.Tracked}
     came_later |= {timeline.SettingUp, timeline.SetUp}
     assert {type(line.event) for line in lines} == set(KINDS.values()) - came_later, "each is read"
     for line in lines:

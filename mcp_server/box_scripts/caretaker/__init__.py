@@ -51,6 +51,7 @@ PARTS = (
     "guard_clock",
     "next_look",
     "presence",
+    "guarding",
     "guard",
     "for_runner",
     "__main__",

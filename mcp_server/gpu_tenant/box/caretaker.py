@@ -2,7 +2,6 @@
 
 import base64
 import json
-import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
@@ -13,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from gpu_tenant.box.manifest_entries import digest_of, sound
 from gpu_tenant.box.script_replies import R, accepted_reply, is_missing, read, words
+from gpu_tenant.box.sent_script import packed
 from gpu_tenant.box.stall_detection import STALL_LIMIT, StallLimit, unless_stalled
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, CaretakerFailed
@@ -45,7 +45,7 @@ what was written before the first push or launch.
 class _Reply(BaseModel):
     """A reply of the caretaker. Fields of later versions are ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class Reason(_Reply):
@@ -582,8 +582,8 @@ class Caretaker:
             # The key goes only to the copy that we send: a job may have changed the copy on the
             # box, and could learn the key.
             request = {**request, "key": self._key}
-        # Compress the script, which saves a round trip or two on a long link.
-        script = zlib.compress(self._script.read_bytes(), 9)
+        # A short script saves a round trip or two on a long link.
+        script = packed(self._script, verb)
         words = ["python3", "-I", "-S", "-c", _FROM_STDIN, str(len(script))]
         finished = await self._run(
             verb, [*words, *self._argv(verb)[3:]], request, script=script, timeout_s=timeout_s

@@ -1,16 +1,21 @@
 """What a provider says it has charged for a box, and what is left on an account there."""
 
+from __future__ import annotations
+
 from datetime import datetime
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from pydantic import AwareDatetime, Field
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.offers import CENT
-from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.timeline import Lines
+
+if TYPE_CHECKING:
+    from gpu_tenant.domain.receipt import Receipt
 
 BYTES = "bytes"
 """The part of a bill that no hourly rate predicts."""

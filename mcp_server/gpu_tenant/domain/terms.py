@@ -175,7 +175,7 @@ class RentRequest(Record):
         )
 
 
-USUAL = RentRequest()
+USUAL = RentRequest.model_construct()
 """The terms if nobody asks for anything."""
 
 

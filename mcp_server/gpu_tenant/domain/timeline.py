@@ -327,6 +327,14 @@ class Progressed(Told):
     total: float | None = None
 
 
+class Tracked(Told):
+    """A look found links to a tracker's pages in a job's log. With none, its beginning was searched in vain."""
+
+    kind = "tracked"
+    job: str
+    links: tuple[str, ...] = ()
+
+
 class Stopped(Told):
     """A job was asked to end, and killed after the grace period."""
 
@@ -576,6 +584,7 @@ Event: TypeAlias = (
     | Launched
     | Together
     | Progressed
+    | Tracked
     | Stopped
     | JobEnded
     | Lingers

@@ -32,6 +32,7 @@ from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.terms import OnFailure, RentRequest
+from gpu_tenant.domain.trackers import kept_by_default
 from gpu_tenant.domain.wording import span, usd_words
 from gpu_tenant.errands.answers import ErrandStatus, RentalPlan, Unanswered
 from gpu_tenant.errands.steps import MOST_BOXES_TRIED, WORDS, Known, Step, next_step
@@ -499,11 +500,12 @@ class Drive:
     async def _launch(self, facts: Known) -> ErrandStatus | None:
         errand = self._errand
         assert facts.lease is not None
+        kept, given_up = kept_by_default(errand.artifacts, errand.discard)
         await self._tenancy.launch_detached(
             facts.lease.id,
             errand.command,
-            list(errand.artifacts),
-            list(errand.discard),
+            list(kept),
+            list(given_up),
             list(errand.env),
             None,
             self._run,
@@ -529,8 +531,8 @@ class Drive:
                 if seen.progress is None or seen.progress.fraction is None
                 else f", {seen.progress.fraction:.0%}"
             )
-            words = f"the job {seen.state}{progress}"
             words = f"the job is {seen.state}{progress}; {usd_words(seen.cost_usd)} so far"
+            words += "".join(f"; its log names {link}" for link in seen.trackers)
             return self._standing("under way", "follow", words, log=seen.log)
         return None
 

@@ -102,6 +102,9 @@ def describe(event: timeline.Event) -> str:
             return f"Pushed {_files(event)}{where}: what had changed."
         case timeline.LoggedIn():
             return "Somebody was given a login, to work on the box by hand."
+        case timeline.Tracked(job=job, links=links):
+            named = ", ".join(map(_text, links))
+            return f"The log of {_text(job)} names {named or 'no page of a tracker'}."
         case timeline.Executed(command=command):
             return f"A quick look on the box: {_clause(command)}."
         case timeline.SettingUp(job=job, commands=commands):

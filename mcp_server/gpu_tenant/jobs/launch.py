@@ -184,7 +184,7 @@ def _declare(
     if not artifacts:
         raise BadRequest(
             "the job declares nothing to keep, so its box could never be verified",
-            remedy="name its outputs, for example artifacts=['out/'] (`--artifact out/`)",
+            remedy=f"name its outputs: {Command('launch', lease=lease.id, artifact='out/', then='COMMAND')}",
         )
     require_its_own(lease, artifacts)
     if name is not None and not _JOB_NAME.fullmatch(name):

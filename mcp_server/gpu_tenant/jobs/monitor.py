@@ -24,6 +24,7 @@ from gpu_tenant.domain.terms import GRACE_S
 from gpu_tenant.domain.untrusted_text import fence, plain
 from gpu_tenant.jobs.cost_forecast import keep_course
 from gpu_tenant.jobs.progress import Progress, read_progress, whole_lines
+from gpu_tenant.jobs.trackers import trackers_of
 from gpu_tenant.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ class Watched(Record):
     alarm: str | None
     cadence: str | None = Field(
         default=None, description="how often it should save, as seen so far"
+    )
+    trackers: tuple[str, ...] = Field(
+        default=(), description="pages that its log names; the log may lie"
     )
     gang: str | None = Field(
         default=None, description="if the job runs over several leases, its state on the others"
@@ -135,11 +139,11 @@ async def watch(
         cost_usd=ledger.cost_usd(session.lease, ledger.now()),
         looked_after=looked_after,
     )
-    if seen.state != "absent":
-        keep_course(
-            session.lease.id, run, seen.state, seen.progress, ledger=ledger, at=ledger.now()
-        )
-    return seen
+    if seen.state == "absent":
+        return seen
+    keep_course(session.lease.id, run, seen.state, seen.progress, ledger=ledger, at=ledger.now())
+    links = await trackers_of(session, run, text, is_cut=is_cut or skipped > 0, ledger=ledger)
+    return seen.model_copy(update={"trackers": links})
 
 
 def fence_log(seen: Watched) -> Watched:
@@ -168,7 +172,11 @@ def job_of(lease: Lease, name: str | None, *, ledger: Ledger) -> Job:
         )
         raise BadRequest(
             lacks,
-            remedy=str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND")),
+            remedy=str(
+                Command("monitor", lease=lease.id, job=jobs[-1].id)
+                if jobs
+                else Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND")
+            ),
         )
     return chosen[-1]
 

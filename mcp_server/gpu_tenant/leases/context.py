@@ -155,10 +155,10 @@ class Context:
         """
         profile = self.profiles.get(provider)
         if profile is None:
-            near = difflib.get_close_matches(provider, self.profiles, n=1, cutoff=0.4)
+            near = difflib.get_close_matches(provider, self.profiles, n=1, cutoff=0.6)
             raise BadRequest(
                 f"no provider {provider!r} (known: {', '.join(sorted(self.profiles))})",
-                remedy=f"did you mean {near[0]}?" if near else f"{Command('profiles')} lists them",
+                remedy=f"{f'did you mean {near[0]}? ' if near else ''}{Command('profiles')} lists them",
             )
         return profile
 

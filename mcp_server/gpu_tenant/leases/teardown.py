@@ -32,6 +32,7 @@ from gpu_tenant.domain.reconcile import (
 from gpu_tenant.domain.seal import Heap, Manifest
 from gpu_tenant.domain.survival import kept_by_a_stop, stop_keeps
 from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.domain.trackers import OFFLINE_RUNS
 from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.domain.wording import some
 from gpu_tenant.leases.billing import apart_words, ask_bill, counted_words, disagreement
@@ -337,7 +338,8 @@ def _given_up(lease: Lease, ground: str, ledger: Ledger, seal: Manifest | None) 
     """What was given up: how much by each pattern, or the losses that a person signed for."""
     replaced = overwritten(ledger, lease)
     if ground != "waived" and seal is not None:
-        missing = set(ledger.declarations(lease.id)[1]) & set(seal.unmatched)
+        # Nobody has named the runs of trackers: they are kept if there are any.
+        missing = {*ledger.declarations(lease.id)[1]} & {*seal.unmatched} - {*OFFLINE_RUNS}
         return (
             *replaced,
             *_empty(seal),

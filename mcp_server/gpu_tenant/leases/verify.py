@@ -141,7 +141,8 @@ async def assess(
         loss = Loss(
             what="whatever is on the box: it could not be sealed "
             f"({'nothing was ever collected' if collected is None else 'it may hold more than was collected'})",
-            remedy=f"{error.message}; {error.remedy}",
+            remedy=f"{error.message}; {error.remedy}; if the box is gone for good, its owner runs "
+            f"{Command('waive', lease.id)}",
         )
         return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
     losses = [

@@ -1,22 +1,20 @@
 """The errands: what was asked for in one call, and what is recorded of it besides its lease's timeline."""
 
+from __future__ import annotations
+
 import json
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errand import (
-    ERRAND,
-    EndShown,
-    ErrandEvent,
-    ErrandLine,
-    ErrandRequest,
-    errand_event,
-)
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.ledger.database import Row, moment
 from gpu_tenant.ledger.leases import LeaseTable
+
+if TYPE_CHECKING:
+    from gpu_tenant.domain.errand import ErrandEvent, ErrandLine, ErrandRequest
 
 _OPEN = "NOT EXISTS (SELECT 1 FROM errand_events WHERE errand_id=errands.id AND kind='shown')"
 
@@ -26,6 +24,8 @@ class ErrandTable(LeaseTable):
 
     def begin_errand(self, errand: ErrandRequest, *, at: datetime) -> str:
         """Return the id of that errand. The same errand keeps its id until its end was shown."""
+        from gpu_tenant.domain.errand import ERRAND
+
         with self._transaction() as db:
             known = db.execute(
                 f"SELECT id FROM errands WHERE digest=? AND {_OPEN} ORDER BY rowid DESC LIMIT 1",  # noqa: S608 - it is above
@@ -63,6 +63,8 @@ class ErrandTable(LeaseTable):
 
     def note_errand(self, errand_id: str, event: ErrandEvent, *, at: datetime) -> None:
         """Add a line to the errand's record. Its end is recorded once."""
+        from gpu_tenant.domain.errand import EndShown
+
         with self._transaction() as db:
             if (
                 isinstance(event, EndShown)
@@ -78,6 +80,8 @@ class ErrandTable(LeaseTable):
 
     def errand_events(self, errand_id: str) -> list[ErrandLine]:
         """Return what is on record of the errand, oldest first."""
+        from gpu_tenant.domain.errand import ErrandLine, errand_event
+
         rows = self._read(
             lambda row: (moment(row["at"]), errand_event(row["kind"], json.loads(row["detail"]))),
             "SELECT at, kind, detail FROM errand_events WHERE errand_id=? ORDER BY seq",
@@ -92,4 +96,6 @@ class ErrandTable(LeaseTable):
 
 
 def _errand(row: Row) -> ErrandRequest:
+    from gpu_tenant.domain.errand import ErrandRequest
+
     return ErrandRequest.model_validate_json(row["record"])

@@ -1,9 +1,12 @@
 """Seals, evidence, permits and receipts: the proofs for a teardown."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Collection, Iterable
 from datetime import datetime
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
@@ -11,17 +14,19 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import counted_usd, newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import StillWanted
-from gpu_tenant.domain.evidence import Evidence, Verdict
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.permit import NeverUsed, TeardownPermit, Verified, Waived
-from gpu_tenant.domain.receipt import Receipt
-from gpu_tenant.domain.seal import Manifest
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.timeline import WANTED
 from gpu_tenant.ledger.database import Connection, Row, moment
 from gpu_tenant.ledger.leases import LeaseTable
 from gpu_tenant.ledger.signatures import SIGNED, signature_of_row, use
+
+if TYPE_CHECKING:
+    from gpu_tenant.domain.evidence import Evidence, Verdict
+    from gpu_tenant.domain.receipt import Receipt
+    from gpu_tenant.domain.seal import Manifest
 
 _AT_ONCE = 10_000
 """How many rows are in memory as text."""
@@ -53,6 +58,8 @@ class ProofTable(LeaseTable):
 
     def seal(self, lease_id: LeaseId, *, digest: str | None = None) -> Manifest | None:
         """Return the newest recorded seal of that lease, or the one with that digest. None if there is none."""
+        from gpu_tenant.domain.seal import Manifest
+
         newest = self._read(
             lambda row: Manifest.model_validate_json(row["manifest"]),
             "SELECT manifest FROM seals WHERE lease_id=?1 AND (?2 IS NULL OR digest=?2)"
@@ -79,6 +86,8 @@ class ProofTable(LeaseTable):
 
     def evidence_filed(self, lease_id: LeaseId, digest: str) -> list[tuple[datetime, Evidence]]:
         """Return the same, with the time at which each file was re-read."""
+        from gpu_tenant.domain.evidence import Evidence
+
         # Most files have one of a few verdicts, and share the record of it.
         verdicts: dict[str, Verdict] = {}
         newest: dict[str, tuple[datetime, Evidence]] = {}
@@ -233,7 +242,7 @@ class ProofTable(LeaseTable):
     def receipt(self, lease_id: LeaseId) -> Receipt | None:
         """Return the receipt of that lease. None unless a teardown has ended it."""
         filed = self._read(
-            lambda row: Receipt.model_validate_json(row["record"]),
+            _receipt,
             "SELECT record FROM receipts WHERE lease_id=?",
             lease_id,
         )
@@ -260,3 +269,9 @@ class ProofTable(LeaseTable):
             json.dumps(sorted(free)),
         )
         return told[0]
+
+
+def _receipt(row: Row) -> Receipt:
+    from gpu_tenant.domain.receipt import Receipt
+
+    return Receipt.model_validate_json(row["record"])

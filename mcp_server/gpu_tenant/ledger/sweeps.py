@@ -1,17 +1,22 @@
 """Sweeps: what was declared, where each cell was placed and why it left, and what boxes reported about it."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.domain.model import Job, JobId, LeaseId
-from gpu_tenant.domain.sweep_placement import Placement, Released, Said, Settlement, Sweep
 from gpu_tenant.ledger.database import Connection, IntegrityError, Row, moment
 from gpu_tenant.ledger.leases import LeaseTable
 from gpu_tenant.ledger.signatures import use
+
+if TYPE_CHECKING:
+    from gpu_tenant.domain.sweep_placement import Placement, Released, Said, Settlement, Sweep
 
 _PLACEMENTS = (
     "SELECT p.*, r.why, s.record AS said, w.at AS reread_at FROM placements p"
@@ -230,6 +235,8 @@ class Sweeps(LeaseTable):
 
         Reports with nothing new are skipped.
         """
+        from gpu_tenant.domain.sweep_placement import Said
+
         with self._transaction() as db:
             for seq, each in said.items():
                 row = db.execute(
@@ -259,6 +266,8 @@ class Sweeps(LeaseTable):
 
     def settlements(self, sweep_id: str) -> list[Settlement]:
         """Return the lists of problems that were accepted for that sweep, oldest first."""
+        from gpu_tenant.domain.sweep_placement import Settlement
+
         return self._read(
             lambda row: Settlement.model_validate_json(row["record"]),
             "SELECT record FROM settlements WHERE sweep_id=? ORDER BY seq",
@@ -267,10 +276,14 @@ class Sweeps(LeaseTable):
 
 
 def _sweep(row: Row) -> Sweep:
+    from gpu_tenant.domain.sweep_placement import Sweep
+
     return Sweep.model_validate_json(row["record"])
 
 
 def _placement(row: Row) -> Placement:
+    from gpu_tenant.domain.sweep_placement import Placement, Said
+
     return Placement(
         seq=row["seq"],
         cell=row["cell"],

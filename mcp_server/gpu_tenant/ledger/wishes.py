@@ -57,7 +57,8 @@ class WishTable(LeaseTable):
         found = self._read(_wish, "SELECT * FROM wishes WHERE id=?", wish_id)
         if not found:
             raise BadRequest(
-                f"no wish {wish_id!r} is on record", remedy=f"{Command('offers')} makes one"
+                f"no wish {wish_id!r} is on record",
+                remedy=f"{Command('leases')} lists those that stand, and {Command('offers')} makes one",
             )
         return found[0]
 

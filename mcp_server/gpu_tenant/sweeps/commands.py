@@ -73,7 +73,7 @@ async def begin_sweep(
     if not grid.artifacts:
         raise BadRequest(
             "the cells declare nothing to keep, so their boxes could never be verified",
-            remedy="name their outputs, for example artifacts=['out/{cell}/'] (`--artifact 'out/{cell}/'`)",
+            remedy=f"name their outputs: {Command('launch', artifact='out/{cell}/', then='COMMAND')}",
         )
     require_patterns((*grid.artifacts, *grid.discard))
     require_narrow(grid.discard)

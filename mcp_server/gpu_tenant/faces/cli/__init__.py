@@ -172,14 +172,33 @@ def main() -> None:
             "ssh",
         } & set(sys.argv):
             remedy = f"put `--` before the job's own command; {remedy}"
-        _tell("BAD_REQUEST", error.format_message(), remedy, error.exit_code)
+        _tell("BAD_REQUEST", _plainly(error.format_message()), remedy, error.exit_code)
     except Exception as error:
         # Imported here because only a failure needs this, although it is light.
         from gpu_tenant.domain.errors import TenantError
 
         if not isinstance(error, TenantError):
             raise
-        _tell(error.code, error.message, error.remedy, error.exit_status)
+        _tell(
+            error.code, error.message, _with_a_command(error.code, error.remedy), error.exit_status
+        )
+
+
+def _plainly(message: str) -> str:
+    """Return what click says of a number in the words that people use."""
+    return message.replace("is not a valid integer range.", "is no whole number").replace(
+        "is not a valid float range.", "is no number"
+    )
+
+
+def _with_a_command(code: str, remedy: str) -> str:
+    """Return the remedy of a wrong call with a command in it: the verb's help, where it names none."""
+    named = f"`gpu-tenant {sys.argv[1]} --help`" if set(sys.argv[1:2]) & set(SUMMARIES) else ""
+    return (
+        f"{remedy}; {named}"
+        if code == "BAD_REQUEST" and named and "`gpu-tenant" not in remedy
+        else remedy
+    )
 
 
 def _tell(code: str, message: str, remedy: str, exit_status: int) -> NoReturn:

@@ -245,7 +245,10 @@ async def monitor(
     follow: bool,
     as_json: bool,
 ) -> None:
-    """Leaving with Ctrl-C leaves the job alone."""
+    """Leaving with Ctrl-C leaves the job alone.
+
+    A look ends with status 0, however the job ended; with --follow, status 1 is a job that did not end well.
+    """
     async with output.tenancy(purpose="look") as tenancy:
         if follow or cursor is not None:
             one = must_be_one(leases, tenancy, "a log is followed, or read on, from one box")

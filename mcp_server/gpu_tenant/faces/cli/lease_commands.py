@@ -70,11 +70,12 @@ async def init(directory: str, schema: bool) -> None:
     from pathlib import Path
 
     from gpu_tenant.files.order_file import SCHEMA, write_first
+    from gpu_tenant.files.paths import must_be_named
 
     if schema:
         click.echo(SCHEMA.read_text(encoding="utf-8"), nl=False)
         return
-    path = write_first(Path(directory))
+    path = write_first(Path(must_be_named(directory)))
     click.echo(f"{path}: take the comments off what the work needs, then `gpu-tenant offers` there")
 
 

@@ -241,6 +241,7 @@ def print_watched(shown: Watched) -> None:
         ("cost so far", usd_words(shown.cost_usd)),
         ("deadline", until(shown.deadline_in_s)),
         *([("alarm", shown.alarm)] if shown.alarm else []),
+        *[("its log names", link) for link in shown.trackers],
         *([("together", shown.gang)] if shown.gang else []),
         ("next", shown.next.removesuffix(" with this cursor")),  # --json has the cursor
     ]

@@ -12,6 +12,7 @@ from typing import Literal
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
@@ -194,7 +195,8 @@ def application(
         routes=[
             Route("/", _page),
             Route("/runbooks/{slug}", _runbook),
-            Mount("/page", StaticFiles(directory=_PAGE)),
+            # Only these: an answer that holds both a secret and another's words is never compressed.
+            Mount("/page", GZipMiddleware(StaticFiles(directory=_PAGE), minimum_size=1000)),
             *queries.ROUTES,
             *actions.ROUTES,
             *signatures.ROUTES,

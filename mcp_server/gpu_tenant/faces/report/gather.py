@@ -35,6 +35,7 @@ from gpu_tenant.faces.timeline_text import describe
 from gpu_tenant.files.direct_io import open_regular
 from gpu_tenant.jobs.metrics import Metrics, Series
 from gpu_tenant.jobs.samples import readings_of
+from gpu_tenant.jobs.trackers import known_trackers
 from gpu_tenant.leases.billing import counted_words, disagreement
 from gpu_tenant.leases.context import Context
 from gpu_tenant.ledger import Ledger
@@ -294,6 +295,7 @@ async def _job(
         declared_at=job.declared_at,
         launched_at=job.launched_at,
         last_seen=describe(seen[-1]) if seen else None,
+        trackers=known_trackers(events, job.id),
         metrics=metrics,
         metrics_from=words,
     )

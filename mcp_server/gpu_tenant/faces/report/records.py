@@ -41,6 +41,9 @@ class JobTold(Declared):
     """A job as it was declared, how it was last seen, and its metrics by step."""
 
     last_seen: str | None = Field(description="its state and progress; None: nobody has looked")
+    trackers: tuple[str, ...] = Field(
+        default=(), description="pages of a tracker that its log names; the log may lie"
+    )
     metrics: dict[str, Series]
     metrics_from: str = Field(description="which part of the log the metrics were read from")
 

@@ -17,6 +17,7 @@ from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import (
     TeardownPermit,
     VolumePermit,
+    Waived,
     genuine,
     genuine_for_volume,
 )
@@ -59,10 +60,15 @@ class ByHand:
         Raises:
             OwnerMustAct: the box is on the list; the error tells the person what to do. The box is unchanged.
         """
-        box_id = genuine(permit, provider=self._profile.id).box_id
-        if self._lent.find(box_id) is not None:
+        permit = genuine(permit, provider=self._profile.id)
+        if self._lent.find(permit.box_id) is not None:
+            lost = (
+                "what would be lost is signed for"
+                if isinstance(permit.ground, Waived)
+                else "nothing on it would be lost"
+            )
             raise OwnerMustAct(
-                f"nothing on it would be lost, and only a person can end it: {self._profile.console_words('destroy')}",
+                f"{lost}, and only a person can end it: {self._profile.console_words('destroy')}",
                 remedy="when the console shows that it is gone, "
                 f"{Command('teardown', permit.lease_id, ended=True)}",
             )

@@ -1,9 +1,15 @@
 // One chart: lines over time or over steps, with the same in words and, when asked for, as a table.
 import {html, useEffect, useLayoutEffect, useRef, useState} from "../vendor/htm-preact.js";
-import uPlot from "../vendor/uplot.js";
 import {locale, t, useLang} from "../words.js";
 
 /** @import {Drawn} from "../known.d.ts" */
+/** @import uPlot from "../vendor/uplot.js" */
+
+/**
+ * What draws, which comes with the first chart: most looks at the page want none.
+ * @type {typeof import("../vendor/uplot.js").default | null}
+ */
+let Plot = null;
 
 const HEIGHT = 160;
 const ROWS = 200; // of a table; more is thinned
@@ -38,11 +44,13 @@ export function Chart({
   const readout = useRef(null);
   const lang = useLang();
   const look = useLook();
+  const hasPlot = usePlot();
   const newest = useRef();
   newest.current = {xs, series, format, top, from0, binary, over, readout};
 
   useLayoutEffect(() => {
-    const made = new uPlot(options(newest, host.current), columns(newest.current), host.current);
+    if (Plot === null) return undefined;
+    const made = new Plot(options(newest, host.current), columns(newest.current), host.current);
     plot.current = made;
     const watcher = new ResizeObserver(([entry]) => {
       const width = Math.floor(entry.contentRect.width);
@@ -53,10 +61,11 @@ export function Chart({
       watcher.disconnect();
       made.destroy();
     };
-  }, [lang, look, over, series.length]);
+  }, [hasPlot, lang, look, over, series.length]);
 
   useEffect(() => {
     const made = plot.current;
+    if (!made) return;
     const shown = made.data[0];
     const whole =
       shown.length === 0 || (made.scales.x.min <= shown[0] && made.scales.x.max >= shown.at(-1));
@@ -272,9 +281,9 @@ function reach(least, most, {top, from0}) {
   if (least === null || most === null) return [0, top ?? 1];
   const [low, high] = [from0 ? Math.min(0, least) : least, Math.max(top ?? -Infinity, most)];
   const room = Math.abs(low) / 10 || 1; // about a line that is level
-  return low === high
+  return low === high || Plot === null
     ? [low - room, high + room]
-    : uPlot.rangeNum(low, high, {
+    : Plot.rangeNum(low, high, {
         min: {pad: from0 ? 0 : 0.05, soft: from0 ? 0 : undefined, mode: from0 ? 1 : 0},
         max: {pad: 0.05, soft: top, mode: top === undefined ? 0 : 1},
       });
@@ -319,6 +328,19 @@ function tell(made, {xs, series, format, over, readout}) {
     values[at] === null || values[at] === undefined ? "–" : format(values[at]),
   );
   readout.current.textContent = `${position(over, xs[at])}  ${values.slice(0, COLOURS).join(" · ")}`;
+}
+
+// Whether what draws has come.
+function usePlot() {
+  const [has, setHas] = useState(Plot !== null);
+  useEffect(() => {
+    if (has) return;
+    import("../vendor/uplot.js").then((brought) => {
+      Plot = brought.default;
+      setHas(true);
+    });
+  }, [has]);
+  return has;
 }
 
 // Another number whenever the page turns light or dark: a canvas does not by itself.

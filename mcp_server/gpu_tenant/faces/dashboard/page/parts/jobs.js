@@ -180,6 +180,7 @@ function Standing({row, job, seen}) {
   }
   <${Measures} metrics=${progress?.metrics ?? {}} />
   ${seen?.cadence && html`<p class="soft"><${Words} text=${seen.cadence} /></p>`}
+  ${seen?.trackers.map((link) => html`<p class="soft">${link}</p>`)}
   ${seen?.gang && html`<p class="soft"><${Words} text=${seen.gang} /></p>`}`;
 }
 

@@ -1,0 +1,39 @@
+"""The part of the caretaker's script that one verb needs, packed for the way to a box."""
+
+import re
+import zlib
+from functools import lru_cache
+from pathlib import Path
+
+_HEADING = re.compile(r"^(?=# --- \w+ -+$)", re.MULTILINE)
+_NAME = re.compile(r"# --- (\w+) ")
+_IMPORTED = re.compile(r"\bfrom box_scripts\.caretaker\.(\w+) import\b")
+_BY_HAND = "by_hand"
+"""Reads flags, which a program does not send."""
+
+
+def packed(script: Path, verb: str) -> bytes:
+    """The compressed script with only the parts that the verb needs: half of the bytes, or a quarter."""
+    seen = script.stat()
+    return _packed(script, verb, seen.st_mtime_ns, seen.st_ino, seen.st_size)
+
+
+@lru_cache(maxsize=64)
+def _packed(script: Path, verb: str, *_version: int) -> bytes:
+    return zlib.compress(only_for(verb, script.read_text(encoding="utf-8")).encode(), 9)
+
+
+def only_for(verb: str, whole: str) -> str:
+    """That script without the parts that the verb never imports."""
+    head, *chunks = _HEADING.split(whole)
+    parts = {_NAME.match(chunk)[1]: chunk for chunk in chunks}  # type: ignore[index]
+    named = re.search(rf'"{re.escape(verb)}": "(\w+)"', parts["verbs"])
+    if named is None:
+        raise ValueError(f"the caretaker has no verb {verb}")
+    needed, asked = set[str](), ["__main__", named[1]]
+    while asked:
+        part = asked.pop()
+        if part not in needed:
+            needed.add(part)
+            asked += set(_IMPORTED.findall(parts[part])) - {_BY_HAND}
+    return head + "".join(chunk for name, chunk in parts.items() if name in needed)
