@@ -73,11 +73,14 @@ def pytest_collection(session: pytest.Session) -> "pytest.Generator[None, object
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """First what forks at every step, while the process is small; then what takes longest, so that
-    no worker is left alone with it at the end."""
-    order = ("crash", "slurm", "kube", "e2e", "browser", "contract", "evals", "death", "scripts")
+    """First what forks at every step, while the process is small; then the long tests of which most
+    is waiting, so that others work meanwhile; then what takes longest, so that no worker is left
+    alone with it at the end."""
+    order = ("crash", "death", "slurm", "week", "over", "market", "storm", "preemption", "kube")
+    order += ("e2e", "fuzz", "browser", "contract", "evals", "scripts")
+    last = len(order)
     items.sort(
-        key=lambda item: next((n for n, part in enumerate(order) if part in item.path.parts), 9)
+        key=lambda item: next((n for n, part in enumerate(order) if part in item.path.parts), last)
     )
 
 

@@ -66,5 +66,5 @@ async def goes_on(
     asker.tenancy = tenancy
     drive = Drive(tenancy, begin(tenancy, errand), asker)
     standing = await drive.go_on()
-    drive.shown(standing)
+    drive.note_shown(standing)
     return standing

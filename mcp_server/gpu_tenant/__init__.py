@@ -32,7 +32,7 @@ _IN_PYTHON = {
         "ErrandStatus",
         "Tenancy",
         "Unanswered",
-        "opened",
+        "open_tenancy",
         "run",
         "run_async",
     ),

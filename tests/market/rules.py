@@ -67,7 +67,14 @@ def main() -> None:
         f"{'rule':32} {'had':>5} {'lost':>5} {'paid':>8} {'min: median':>8} {'p90':>6}   of {count}"
     )
     print(line("the first that fits", first, days))
-    for until, less in ((0.1, 0.1), (0.25, 0.1), (0.5, 0.1), (0.75, 0.15)):
+    for until, less in (
+        (0.1, 0.05),
+        (0.15, 0.05),
+        (0.1, 0.1),
+        (0.25, 0.1),
+        (0.5, 0.1),
+        (0.75, 0.15),
+    ):
         print(
             line(f"{less:.0%} less, up to {until:.0%} of it", falling(until, less), days),
             flush=True,

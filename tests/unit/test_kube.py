@@ -24,7 +24,7 @@ from gpu_tenant.providers.kubernetes.job_manifest import (
     mark_of,
 )
 from gpu_tenant.providers.kubernetes.status import look
-from gpu_tenant.providers.kubernetes.websocket import ExecOutput
+from gpu_tenant.providers.kubernetes.websocket import StderrParser
 
 MARK = "gpu-tenant:0a1b2c:kubernetes-abcd"
 WHERE = Cluster(context="lab", image="cuda", gpus=("H100 SXM:8",), queue="team", claim="work")
@@ -202,7 +202,7 @@ users: [{{name: a, user: {{token: a}}}}]
 
 
 def test_what_the_far_end_tells_is_put_together_from_pieces_of_any_size() -> None:
-    told, heard = ExecOutput(), b""
+    told, heard = StderrParser(), b""
     said = b"\x01\x00\x00\x00\x05hello" + b"\x01\x00\x00\x00\x01!" + b"\x00\x00\x00\x00\x01\x07"
 
     for byte in said:
@@ -212,7 +212,7 @@ def test_what_the_far_end_tells_is_put_together_from_pieces_of_any_size() -> Non
 
 
 def test_what_another_program_says_in_the_far_end_s_place_is_a_complaint() -> None:
-    told = ExecOutput()
+    told = StderrParser()
 
     assert told.complaints(b"exec: python3: not found") == b"exec: python3: not found"
     assert told.exit_status is None

@@ -71,6 +71,12 @@ def _files(script: Path, home: Path, request: dict[str, object]) -> object:
     return json.loads(done.stdout)["files"]
 
 
+def test_a_script_that_is_not_joined_from_parts_travels_whole() -> None:
+    occupancy = CARETAKER.with_name("occupancy.py")
+
+    assert zlib.decompress(packed(occupancy, "mark")) == occupancy.read_bytes()
+
+
 def test_a_script_that_was_replaced_is_packed_anew(tmp_path: Path) -> None:
     script = tmp_path / "caretaker.py"
     script.write_text(WHOLE, encoding="utf-8")

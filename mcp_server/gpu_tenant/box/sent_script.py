@@ -1,4 +1,4 @@
-"""The part of the caretaker's script that one verb needs, packed for the way to a box."""
+"""What one verb needs of a script, packed for the way to a box."""
 
 import re
 import zlib
@@ -24,12 +24,12 @@ def _packed(script: Path, verb: str, *_version: int) -> bytes:
 
 
 def only_for(verb: str, whole: str) -> str:
-    """That script without the parts that the verb never imports."""
+    """That script without the parts that the verb never imports. A script that is not joined from parts stays whole."""
     head, *chunks = _HEADING.split(whole)
     parts = {_NAME.match(chunk)[1]: chunk for chunk in chunks}  # type: ignore[index]
-    named = re.search(rf'"{re.escape(verb)}": "(\w+)"', parts["verbs"])
+    named = re.search(rf'"{re.escape(verb)}": "(\w+)"', parts.get("verbs", ""))
     if named is None:
-        raise ValueError(f"the caretaker has no verb {verb}")
+        return whole
     needed, asked = set[str](), ["__main__", named[1]]
     while asked:
         part = asked.pop()

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Literal
 from uuid import uuid4
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue, PrivateAttr
 
 from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.model import Address
@@ -77,6 +77,13 @@ class Logged(BaseModel):
     query: str
     body: JsonValue
     status: int | None = Field(description="None: the connection was broken")
+    _written: tuple[int | None, str] | None = PrivateAttr(default=None)
+
+    def as_json(self) -> str:
+        """The line as JSON. Nothing but its status changes once it is there."""
+        if self._written is None or self._written[0] != self.status:
+            self._written = (self.status, self.model_dump_json())
+        return self._written[1]
 
 
 class State(BaseModel):
@@ -127,7 +134,13 @@ class World:
         """Write the complete state to its file, for a later start."""
         if self._file is not None:
             self.state.clock = self.now
-            replace_file(self._file, self.state.model_dump_json(), durable="none")
+            replace_file(self._file, self._as_json(), durable="none")
+
+    def _as_json(self) -> str:
+        """The state as JSON. A request that was written before is not written out anew: most of the state are those."""
+        requests = ",".join(line.as_json() for line in self.state.requests)
+        rest = self.state.model_dump_json(exclude={"requests"})
+        return f'{rest[:-1]},"requests":[{requests}]}}'
 
     # --- time
 

@@ -11,7 +11,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.untrusted_text import fence
 from gpu_tenant.errands.answers import RentalPlan, RunTold, Unanswered, in_few_words
-from gpu_tenant.errands.drive import Answers, Drive, begin, known
+from gpu_tenant.errands.drive import Answers, Drive, begin, facts_of
 from gpu_tenant.errands.requests import errand_of
 from gpu_tenant.errands.steps import next_step
 
@@ -58,7 +58,7 @@ class AgentCall:
 
     def is_undecided(self, run: str) -> bool:
         """Whether nobody has agreed yet to what is to be rented."""
-        return next_step(known(self._tenancy, run)) in ("smoke", "choose")
+        return next_step(facts_of(self._tenancy, run)) in ("smoke", "choose")
 
     async def go_on(self, run: str) -> RunTold:
         """Work on the errand for a while, and return its state."""
@@ -66,7 +66,7 @@ class AgentCall:
         standing = await self._drive.go_on()
         log = standing.log[-_LOG_BYTES:]
         told = in_few_words(standing, fence(log, nonce=secrets.token_hex(4)) if log else "")
-        self._drive.shown(standing)
+        self._drive.note_shown(standing)
         return told
 
     def hear(self, words: str) -> None:

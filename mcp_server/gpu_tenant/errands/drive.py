@@ -80,7 +80,7 @@ class Answers:
         self.artifacts, self.discard = tuple(artifacts), tuple(discard)
 
 
-def known(tenancy: Verbs, run: str) -> Known:
+def facts_of(tenancy: Verbs, run: str) -> Known:
     """Read everything that the ledger has about the errand."""
     from gpu_tenant.leases.recover import may_recover
 
@@ -146,13 +146,13 @@ class Drive:
                 if holder is None and not self._has_time():
                     raise
                 if not self._has_time():
-                    return self._standing("under way", next_step(self._known()), busy.message)
+                    return self._standing("under way", next_step(self._facts()), busy.message)
                 if holder is not None and not told:
                     self._face.hear(f"{holder.words}; this call waits, and shows the end")
                     told = True
             await asyncio.sleep(_TURN_S)
 
-    def shown(self, standing: ErrandStatus) -> None:
+    def note_shown(self, standing: ErrandStatus) -> None:
         """Record that the end was shown. The same line begins a new errand from now on."""
         if standing.step == "show":
             outcome = "receipt" if standing.ended else "lost"
@@ -162,8 +162,8 @@ class Drive:
 
     # --- the steps
 
-    def _known(self) -> Known:
-        return known(self._tenancy, self._run)
+    def _facts(self) -> Known:
+        return facts_of(self._tenancy, self._run)
 
     def _has_time(self) -> bool:
         return self._until_s is None or asyncio.get_running_loop().time() < self._until_s
@@ -178,7 +178,7 @@ class Drive:
         last: Step | None = None
         tries = 0
         while True:
-            facts = self._known()
+            facts = self._facts()
             step = next_step(facts)
             if step != last:
                 last, tries = step, 0
@@ -199,8 +199,8 @@ class Drive:
                 continue
             if standing is not None:
                 return standing
-            if not self._has_time() and next_step(self._known()) not in ("show", "over"):
-                return self._standing("under way", next_step(self._known()), "")
+            if not self._has_time() and next_step(self._facts()) not in ("show", "over"):
+                return self._standing("under way", next_step(self._facts()), "")
 
     async def _wait_a_little(self, trouble: TenantError) -> None:
         if isinstance(trouble, LeaseHeld):
@@ -494,7 +494,7 @@ class Drive:
             ended = await self._bring_home(facts.lease)
             if isinstance(ended, ErrandStatus):
                 return ended
-            return self._over(self._known(), "show", words=f"no job was started: {trouble.message}")
+            return self._over(self._facts(), "show", words=f"no job was started: {trouble.message}")
         return None
 
     async def _launch(self, facts: Known) -> ErrandStatus | None:
@@ -520,7 +520,7 @@ class Drive:
         except BoxTrouble:
             # Only the provider knows whether the box still exists.
             await self._tenancy.list_leases()
-            if next_step(self._known()) != "follow":
+            if next_step(self._facts()) != "follow":
                 return None
             raise
         if seen.state == "absent":
@@ -639,7 +639,7 @@ class Drive:
             words=words,
             lease=asks.lease,
             asks=asks,
-            job_state=self._known().job_state,
+            job_state=self._facts().job_state,
             next=f"answer, then {Command('run', resume=self._run)}",
         )
 
@@ -676,7 +676,7 @@ class Drive:
         return f"{WORDS[step]}{at}"
 
     def _standing(self, outcome: str, step: Step, words: str, *, log: str = "") -> ErrandStatus:
-        lease = self._known().lease
+        lease = self._facts().lease
         return ErrandStatus.model_validate(
             {
                 "run": self._run,
@@ -727,7 +727,7 @@ def what_stands(tenancy: Verbs, run: str) -> str:
     """Say what continues when the person leaves: who watches over it, what it costs, and what ends it."""
     from gpu_tenant.domain.policy import rules_of
 
-    context, facts = tenancy.context, known(tenancy, run)
+    context, facts = tenancy.context, facts_of(tenancy, run)
     again = Command("run", resume=run)
     lease = facts.lease
     if lease is None or not lease.state.live:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_tenant.app import open_tenancy
+from gpu_tenant import app
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.order import Order
 from gpu_tenant.errands.answers import ErrandStatus, RentalPlan, Unanswered
@@ -39,12 +39,12 @@ Hears = Callable[[str], None]
 
 
 @asynccontextmanager
-async def opened(environ: Mapping[str, str] | None = None) -> AsyncIterator[Tenancy]:
+async def open_tenancy(environ: Mapping[str, str] | None = None) -> AsyncIterator[Tenancy]:
     """Open this computer's tenancy, whose methods are the verbs.
 
     At the end of the block it is closed, and the boxes keep running.
     """
-    tenancy = open_tenancy(environ)
+    tenancy = app.open_tenancy(environ)
     try:
         yield tenancy
     finally:
@@ -104,7 +104,7 @@ async def run_async(
         "to": None if to is None else str(to),
     }
     if tenancy is None:
-        async with opened() as own:
+        async with open_tenancy() as own:
             return await _run(own, Path(directory), said, order, _Program(own, agree, answer, hear))
     return await _run(tenancy, Path(directory), said, order, _Program(tenancy, agree, answer, hear))
 
@@ -175,7 +175,7 @@ async def _run(
     drive = Drive(tenancy, name, program)
     standing = await drive.go_on()
     # From here on, the program has the tenancy.
-    drive.shown(standing)
+    drive.note_shown(standing)
     return standing
 
 

@@ -92,10 +92,10 @@ def parked_in_doubt(context: Context) -> list[Lease]:
         and lease.parked_at is not None
         and now - lease.parked_at < _DOUBTED
     ]
-    return [lease for lease in parked if _tended(context, lease) is not None]
+    return [lease for lease in parked if _parking_connector(context, lease) is not None]
 
 
-def _tended(context: Context, lease: Lease) -> Parking | None:
+def _parking_connector(context: Context, lease: Lease) -> Parking | None:
     connector = context.connectors.get(lease.provider)
     if connector is None or not isinstance(connector, Tended) or not connector.tends(lease.box_id):
         return None
@@ -105,7 +105,7 @@ def _tended(context: Context, lease: Lease) -> Parking | None:
 async def run_on(context: Context, lease: Lease) -> None:
     """Record that a box which counted as parked runs, and raise an alarm."""
     ledger, at = context.ledger, context.clock.now()
-    connector = _tended(context, lease)
+    connector = _parking_connector(context, lease)
     if connector is None or lease.parked_at is None:
         return
     before = next((rate.usd_h for rate in reversed(lease.rates) if rate.at < lease.parked_at), None)

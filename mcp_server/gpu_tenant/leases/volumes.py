@@ -347,7 +347,7 @@ async def look_at_volumes(
             connector = _storage(context, provider)
             async with asyncio.timeout(patience_s):
                 listed = await await_list(connector.list_volumes(), "its list of volumes")
-                shown = {v.key: await _settled(context, v, listed, asked_at, seen) for v in volumes}
+                shown = {v.key: await _settle(context, v, listed, asked_at, seen) for v in volumes}
         except (BadRequest, ProviderTrouble, TimeoutError) as error:
             words = getattr(error, "message", "") or f"no answer within {patience_s:g} s"
             seen.alarms += [
@@ -365,7 +365,7 @@ async def look_at_volumes(
     return seen
 
 
-async def _settled(
+async def _settle(
     context: Context,
     volume: Volume,
     listed: Sequence[ListedVolume],

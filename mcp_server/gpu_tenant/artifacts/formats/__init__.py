@@ -88,12 +88,12 @@ def _proof_of(file: ReadRequest, answer: Answer | Ended, stop: Event) -> Proof |
     return Proof(
         size_bytes=int(str(answer["size_bytes"])),
         sha256=str(answer["sha256"]),
-        verdict=_shared(Verdict.model_validate(answer["verdict"])),
+        verdict=_share(Verdict.model_validate(answer["verdict"])),
     )
 
 
 @lru_cache(maxsize=1024)
-def _shared(verdict: Verdict) -> Verdict:
+def _share(verdict: Verdict) -> Verdict:
     """The same verdict, as one record for all files that have it."""
     return verdict
 

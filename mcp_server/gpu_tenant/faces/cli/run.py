@@ -104,7 +104,7 @@ def _tell(tenancy: Tenancy, drive: Drive, standing: ErrandStatus, as_json: bool)
     """Show the end, then record that it was shown."""
     output.answer(standing, as_json, _print)
     sys.stdout.flush()
-    drive.shown(standing)
+    drive.note_shown(standing)
 
 
 def _errand(tenancy: Tenancy, directory: str, command: str, said: dict[str, Any]) -> ErrandRequest:

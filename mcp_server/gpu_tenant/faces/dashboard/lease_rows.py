@@ -182,7 +182,7 @@ def row_of(
         job=job,
         is_old=is_old(card, job, blind),
         others_running=job.others_running if job else 0,
-        verbs=_verbs(card, profile, job),
+        verbs=_offered_verbs(card, profile, job),
     )
 
 
@@ -259,7 +259,7 @@ def sums_of(
     )
 
 
-def _verbs(card: Card, profile: Profile, job: Working | None) -> tuple[Verb, ...]:
+def _offered_verbs(card: Card, profile: Profile, job: Working | None) -> tuple[Verb, ...]:
     if card.state is LeaseState.LOST:
         return ("recover",)
     if card.state is LeaseState.TERMINATING:

@@ -25,7 +25,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import PodAddress
 from gpu_tenant.domain.ports import Channel, Finished, Listener
 from gpu_tenant.providers.kubernetes.client import KubernetesClient
-from gpu_tenant.providers.kubernetes.websocket import FAR_END, ExecOutput, Frames
+from gpu_tenant.providers.kubernetes.websocket import FAR_END, Frames, StderrParser
 from gpu_tenant.transports import CHUNK_BYTES, all_of, as_told, converse, run_uninterrupted
 from gpu_tenant.transports.shell import refusal_for, write_command
 
@@ -247,7 +247,7 @@ class _Exec:
         self._argv = argv
         self._over = over
         self._told = b""
-        self._far = ExecOutput()
+        self._far = StderrParser()
         self._why = "no exit status came"
         self._ended = threading.Event()
         self._input, self.writer = socketpair()

@@ -230,7 +230,7 @@ def _watch(waiting: selectors.BaseSelector, what: socket.socket, events: int) ->
         waiting.modify(what, events)
 
 
-class ExecOutput:
+class StderrParser:
     """What the far end says besides the command's output, put together from pieces of any size."""
 
     def __init__(self) -> None:

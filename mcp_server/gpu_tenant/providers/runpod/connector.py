@@ -228,13 +228,13 @@ class RunpodConnector:
             if no.status in (*_SURE, 402, 403):
                 raise
             raise ProviderSilent(f"{no.message}; a volume may exist", remedy=no.remedy) from no
-        return _listed(reply.fields, ())
+        return _listed_volume(reply.fields, ())
 
     async def list_volumes(self) -> Sequence[ListedVolume]:
         """Implement `Storing.list_volumes`."""
         pods = await self._pods()
         return [
-            _listed(v, [str(pod.get("id")) for pod in pods if v.get("id") in _mounts(pod)])
+            _listed_volume(v, [str(pod.get("id")) for pod in pods if v.get("id") in _mounts(pod)])
             for v in await self._every(_VOLUMES, "networkVolumes", {})
         ]
 
@@ -565,7 +565,7 @@ def _container_gb(wish: Wish) -> int:
     return max(_CONTAINER_GB, wish.disk_gb) if wish.volumes_at("runpod") else _CONTAINER_GB
 
 
-def _listed(volume: Object, boxes: Sequence[str]) -> ListedVolume:
+def _listed_volume(volume: Object, boxes: Sequence[str]) -> ListedVolume:
     identity, place = volume.get("id"), volume.get("dataCenter")
     if not isinstance(identity, str) or not identity or not isinstance(place, str):
         raise _unreadable("a network volume without an id or a data center")
