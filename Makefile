@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-fleet bench-transfers bench-many-files torture deaths over preemption market week storm kube wheel clean
+.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-fleet bench-transfers bench-many-files torture deaths errands over preemption market week storm kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -105,6 +105,10 @@ over: $(VENV)/.ready-dev        ## what is billed after the last needed byte of 
 PREEMPTIONS ?= 500
 preemption: $(VENV)/.ready-dev  ## boxes that are taken after some notice, in real time: what is lost; AT_ONCE=8 SEED=7
 	PREEMPTIONS=$(PREEMPTIONS) POLLS=$${POLLS:-1000000} $(BIN)/pytest -q -s -n 0 tests/preemption
+
+ERRANDS ?= 300
+errands: $(VENV)/.ready-dev     ## whole errands under faults of platform, link, job and person, in virtual time; ERRANDS=20 SEED=7
+	ERRANDS=$(ERRANDS) $(BIN)/pytest -q -s -n 0 tests/errand_storm
 
 MARKET ?= 100
 market: $(VENV)/.ready-dev      ## what a wish that waits pays on drawn market days; MARKET=20 SEED=7

@@ -176,6 +176,26 @@ async def test_the_job_of_an_outbid_box_is_grey_with_its_age_and_has_one_next_st
     assert (await read.value).ok
 
 
+async def test_the_next_step_is_in_the_language_of_the_page(tab: Tab, scene: Scene) -> None:
+    spoken = await tab.page.evaluate(
+        """async () => {
+          const {said, setLang} = await import("/page/words.js");
+          setLang("zh");
+          const told = [
+            "`gpu-tenant collect a`, then `gpu-tenant teardown a`: its work has ended",
+            "what nobody foresaw, at `a`",
+          ].map(said);
+          setLang("en");
+          return told;
+        }"""
+    )
+
+    assert spoken == [
+        "`gpu-tenant collect a`，然后 `gpu-tenant teardown a`：任务已经结束",
+        "what nobody foresaw, at `a`",
+    ]
+
+
 async def test_one_button_collects_what_a_finished_job_made_and_ends_the_bill(
     tab: Tab, scene: Scene, renter: Renter
 ) -> None:

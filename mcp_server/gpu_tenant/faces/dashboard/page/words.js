@@ -7,6 +7,7 @@ import offers from "./chinese/offers.js";
 import overview from "./chinese/overview.js";
 import platforms from "./chinese/platforms.js";
 import signatures from "./chinese/signatures.js";
+import steps from "./chinese/steps.js";
 import {useEffect, useState} from "./vendor/htm-preact.js";
 
 const KEPT = "gpu-tenant.language";
@@ -20,6 +21,7 @@ const CHINESE = {
   ...overview,
   ...platforms,
   ...signatures,
+  ...steps,
 };
 const heard = new Set();
 
@@ -51,6 +53,22 @@ export function t(key, values = {}) {
     (/** @type {string} */ whole, /** @type {string} */ name) =>
       name in values ? String(values[name]) : whole,
   );
+}
+
+/**
+ * A sentence of the server in the language of the page. Its commands are the sentence's values. A sentence that
+ * is not known here stays as it was said.
+ * @param {string} text
+ */
+export function said(text) {
+  /** @type {Record<string, string>} */
+  const commands = {};
+  const key = text.replace(/`[^`]*`/g, (command) => {
+    const name = String(Object.keys(commands).length + 1);
+    commands[name] = command;
+    return `{${name}}`;
+  });
+  return lang === "zh" && key in CHINESE ? t(key, commands) : text;
 }
 
 /** @param {string} next */

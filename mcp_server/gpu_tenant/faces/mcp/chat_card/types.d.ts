@@ -244,6 +244,8 @@ export interface Watched {
   alarm: string | null;
   /** how often it should save, as seen so far */
   cadence: string | null;
+  /** pages that its log names; the log may lie */
+  trackers: string[];
   /** if the job runs over several leases, its state on the others */
   gang: string | null;
   next: string;

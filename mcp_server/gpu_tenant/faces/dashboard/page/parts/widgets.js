@@ -7,7 +7,7 @@ import {
   useRef,
   useState,
 } from "../vendor/htm-preact.js";
-import {locale, t} from "../words.js";
+import {locale, said, t} from "../words.js";
 import {useNow, useSecondsSince} from "./ticking.js";
 
 /** @import {Moment, Part, Told, Tone, Usd} from "../known.d.ts" */
@@ -190,7 +190,7 @@ const UTC = /(\d{4}-\d\d-\d\d) (\d\d:\d\d(?::\d\d)?) UTC/;
  * @param {{text: string}} properties
  */
 export function Words({text}) {
-  return text
+  return said(text)
     .split("`")
     .map((part, n) => (n % 2 ? html`<code>${part}</code>` : html`<${Moments} text=${part} />`));
 }
@@ -277,12 +277,14 @@ export function Button({
  * @param {{text: string}} properties
  */
 export function Step({text}) {
-  return text.split("`").map((part, n) => {
-    if (n % 2 === 0) return part;
-    return part.startsWith("gpu-tenant ")
-      ? html`<${Copy} text=${part} />`
-      : html`<code>${part}</code>`;
-  });
+  return said(text)
+    .split("`")
+    .map((part, n) => {
+      if (n % 2 === 0) return part;
+      return part.startsWith("gpu-tenant ")
+        ? html`<${Copy} text=${part} />`
+        : html`<code>${part}</code>`;
+    });
 }
 
 /**

@@ -1,0 +1,1 @@
+"""Whole errands under drawn faults."""

@@ -1,0 +1,31 @@
+"""Seeded errands under faults of platform, link, job and person: each ends with a receipt, or waits for one named answer."""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from errand_storm.lives import live
+
+ERRANDS = int(os.environ.get("ERRANDS", "4"))
+SEED = int(os.environ.get("SEED", "1"))
+
+pytestmark = pytest.mark.timeout(120 * max(ERRANDS, 5))
+
+
+async def test_each_ends_with_a_receipt_or_waits_for_one_named_answer(tmp_path: Path) -> None:
+    wrong, outcomes = [], Counter[str]()
+    for seed in range(SEED, SEED + ERRANDS):
+        lived = await live(seed, tmp_path / str(seed))
+        outcomes[lived.outcome or "none"] += 1
+        print(
+            f"{seed} {lived.provider}, {lived.job}: {lived.outcome}, {lived.lines} lines",
+            flush=True,
+        )
+        if lived.wrongs:
+            wrong.append(lived)
+            print(f"wrong: {lived}", flush=True)
+
+    print(f"{ERRANDS} errands from seed {SEED}: {dict(outcomes)}, {len(wrong)} wrong")
+    assert wrong == []
