@@ -58,6 +58,9 @@ def look(directory, command, seconds, most):
 
 
 def main():
+    if sys.argv[1:] in (["-h"], ["--help"]):
+        print(__doc__)
+        return
     if sys.argv[1:] == ["clock"]:
         answer = {"now_ns": time.time_ns()}
     else:

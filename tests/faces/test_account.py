@@ -181,7 +181,7 @@ def test_what_needs_a_person_is_said_first_with_what_it_costs_and_the_next_comma
 
     first, second = capsys.readouterr().out.splitlines()[:2]
     assert first.startswith(
-        "do this: tiny-aaaa: stopped by its provider, which bills on, 0.02 USD/h: "
+        "do this: tiny-aaaa: stopped by its provider, its disk bills on, 0.02 USD/h"
     )
     assert "gpu-tenant resume tiny-aaaa" in first
     assert second.startswith("LEASE")
@@ -205,4 +205,6 @@ def test_the_next_step_of_a_lease_whose_work_has_ended_is_to_bring_it_home() -> 
 
     assert over.condition.word == "job failed"
     assert over.next.startswith("`gpu-tenant collect tiny-a`, then `gpu-tenant teardown tiny-a`")
-    assert next(iter(lease_table.to_do([over]))).startswith("tiny-a: job failed, which bills on")
+    assert next(iter(lease_table.to_do([over]))).startswith(
+        "tiny-a: job failed 0 s ago, its box bills on, "
+    )

@@ -6,7 +6,7 @@ import codecs
 import secrets
 from datetime import timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -142,7 +142,8 @@ async def watch(
     if seen.state == "absent":
         return seen
     keep_course(session.lease.id, run, seen.state, seen.progress, ledger=ledger, at=ledger.now())
-    links = await trackers_of(session, run, text, is_cut=is_cut or skipped > 0, ledger=ledger)
+    reaches: Literal["head", "tail"] = "tail" if is_cut or skipped > 0 else "head"
+    links = await trackers_of(session, run, text, reaches=reaches, ledger=ledger)
     return seen.model_copy(update={"trackers": links})
 
 

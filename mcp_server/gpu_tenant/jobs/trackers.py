@@ -1,5 +1,7 @@
 """Finds the page of a job at its experiment tracker, in the job's log."""
 
+from typing import Literal
+
 from gpu_tenant.box.caretaker import JobStatus
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
@@ -25,16 +27,16 @@ def known_trackers(events: Lines, job: str) -> tuple[str, ...]:
 
 
 async def trackers_of(
-    session: Session, job: JobId, text: str, *, is_cut: bool, ledger: Ledger
+    session: Session, job: JobId, text: str, *, reaches: Literal["head", "tail"], ledger: Ledger
 ) -> tuple[str, ...]:
     """Return the links to the job's trackers, and record those that are new.
 
-    `text` is the part of the log that was read. If `is_cut`, the beginning of the log is read as well, once.
+    `text` is the part of the log that was read. If it is the `tail`, the beginning of the log is read as well, once.
     """
     lease = session.lease.id
     known = known_trackers(ledger.events(lease, timeline.Tracked), job)
     found = tracker_links(text)
-    if is_cut and not _is_head_read(ledger, lease, job):
+    if reaches == "tail" and not _is_head_read(ledger, lease, job):
         head = await session.caretaker.status(job, offset=0, limit=_HEAD_BYTES, sample="plain")
         found = (*_links_in(head), *found)
         ledger.note(lease, timeline.Tracked(job=job, links=found), at=ledger.now())
