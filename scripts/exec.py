@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs one command for a quick look, within seconds and kilobytes, whatever it does.
 
-    exec.py clock               the box's time, in nanoseconds
-    exec.py DIR COMMAND S BYTES
+    usage: exec.py clock        the box's time, in nanoseconds
+           exec.py DIR COMMAND S BYTES
 
 DIR is where the command runs, by `sh`. After S seconds, or once it has printed BYTES, the command is killed with all of its process
 group. The last line of the output is one JSON object: `status` (null if it was killed for its time), `output`, and `cut`.

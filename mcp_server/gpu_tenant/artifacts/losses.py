@@ -1,4 +1,4 @@
-"""Names what would be lost, because a person signs for names and not for a count."""
+"""Lists what would be lost, file by file: a person signs for named files, and not for a number of files."""
 
 from collections.abc import Sequence
 
@@ -14,19 +14,19 @@ IN_WORDS = 3
 
 
 def in_words(names: Sequence[str], count: int | None = None) -> str:
-    """Write the first few names, and how many more of the `count` there are."""
+    """Write the first few names, then how many of the `count` names are left out."""
     more = (len(names) if count is None else count) - len(names[:IN_WORDS])
     return ", ".join(names[:IN_WORDS]) + (f", and {more} more" if more > 0 else "")
 
 
 def vanished_names(now: Manifest, collected: Manifest | None) -> tuple[str, ...]:
-    """The files that were collected last and are no longer on the box. The copies here are the only ones."""
+    """The files of the last collection that are no longer on the box. The copies here are the only ones."""
     names = {entry.name for entry in now.entries}
     return tuple(e.name for e in collected.entries if e.name not in names) if collected else ()
 
 
 def differs(now: Manifest, collected: Manifest | None) -> bool:
-    """Whether a seal differs from what was collected, or a draft certainly will: by name, size or known hash."""
+    """Whether the seal differs from what was collected. A draft differs if a name, a size or a hash that it knows differs."""
     if collected is None:
         return bool(now.entries)
     if now.digest:

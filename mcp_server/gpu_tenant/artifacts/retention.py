@@ -67,7 +67,7 @@ def wishes(configuration: Path) -> Wishes:
     """Read what the owner has said about snapshots.
 
     Raises:
-        LocalTrouble: the configuration cannot be read, or is not valid there.
+        LocalTrouble: the configuration cannot be read, or its `[snapshots]` is not valid.
     """
     try:
         said = Wishes.model_validate(read_table(configuration, "snapshots"))
@@ -126,8 +126,8 @@ def surplus(
 ) -> list[Checkpoint]:
     """Find the checkpoints that the policy does not want, oldest first.
 
-    The newest N of a kind are the newest by step together with the newest by time. A checkpoint does not
-    count among these if a file of it is `unsound` (it is not here, or does not load). So the newest
+    Of each kind, those with the highest steps stay, and also those that were written last: as many of each as the
+    policy keeps. A checkpoint does not count among these if a file of it is `unsound` (it is not here, or does not load). So the newest
     checkpoint that loads always stays, and so does everything newer. The target of a link stays too, and so
     does whatever `spared` names.
     """

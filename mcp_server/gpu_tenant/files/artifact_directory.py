@@ -57,7 +57,7 @@ def is_on_the_box(path: Path, lease: Lease) -> bool:
 
 
 def make_place(directory: Path, lease: Lease) -> None:
-    """Make `directory` unless it exists. A new one is ignored by git, and by every push from around it.
+    """Make `directory` unless it exists. A new one is ignored by git, and by every push of a directory that contains it.
 
     Raises:
         LocalTrouble: the directory cannot be made, or one of our own names in it is a link.

@@ -1,4 +1,4 @@
-"""Checks that a list belongs to the account and server of our box. Another account's list proves nothing about it."""
+"""Checks that a provider's list comes from the account and server where our box was rented. No other list proves anything about the box."""
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import ProviderTrouble
@@ -47,7 +47,7 @@ async def note_asking(context: Context, lease: Lease) -> None:
 
 
 def is_asking_noted(context: Context, lease: Lease) -> bool:
-    """Whether the ledger knows the server and the key with which the lease's box is looked up now, if they matter."""
+    """Whether the ledger knows the server and the key with which the lease's box is looked up now. True if the lease needs none."""
     asking = _asking_of(context, lease)
     return asking is None or any(
         each.is_like(asking) for each in context.ledger.askings_of(lease.id)

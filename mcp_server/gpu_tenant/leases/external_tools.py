@@ -1,4 +1,4 @@
-"""Boxes that another tool rents and moves: which box the tool's ssh configuration names now, and what ends the bill."""
+"""Finds the box that another tool has rented in that tool's ssh configuration, and says which of its commands ends the bill."""
 
 import re
 from collections.abc import Iterator, Mapping

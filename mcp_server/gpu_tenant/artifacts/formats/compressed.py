@@ -41,20 +41,20 @@ _TARBALLS = (".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 
 
 def gzip(source: Source, findings: Findings) -> None:
-    """Check that every gzip member is whole by its CRC-32 and length, and so is its content."""
+    """Check every gzip member against its CRC-32 and length, and check the file inside."""
     start = partial(Zlib, 16 + zlib.MAX_WBITS)
     _check(source, _streams(source.chunks(), start, GZIP), findings)
     findings.proved.append("the gzip stream is whole, by its CRC-32")
 
 
 def bzip2(source: Source, findings: Findings) -> None:
-    """Check that every bzip2 stream is whole by its CRC-32, and so is its content."""
+    """Check every bzip2 stream against its CRC-32, and check the file inside."""
     _check(source, _streams(source.chunks(), bz2.BZ2Decompressor, BZIP2), findings)
     findings.proved.append("the bzip2 stream is whole, by its CRC-32")
 
 
 def xz(source: Source, findings: Findings) -> None:
-    """Check that every xz stream is whole by its own check, and so is its content."""
+    """Check every xz stream against its own check value, and check the file inside."""
 
     def start() -> Inflater:
         return lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES)
@@ -69,7 +69,7 @@ def xz(source: Source, findings: Findings) -> None:
 
 
 def zstd(source: Source, findings: Findings) -> None:
-    """Check that every zstd frame is whole, and so is its content.
+    """Check that every zstd frame is whole, and check the file inside.
 
     Raises:
         Broken: a frame is not whole.
@@ -124,7 +124,7 @@ class _Zstd:
 
 
 def _check(source: Source, stream: Iterator[bytes], findings: Findings) -> None:
-    """Check that the stream ends properly, and that it holds what the suffix inside the file's name claims."""
+    """Check that the stream ends properly, and that the content fits the inner suffix: `.json` in `x.json.gz`."""
     source.alone()
     name = PurePath(source.name.lower())
     inner = ".tar" if name.suffix in _TARBALLS else PurePath(name.stem).suffix
@@ -150,7 +150,7 @@ def _streams(
     read = False
     while head or not read:
         if not magic.match(head):
-            # A damaged second stream looks just like garbage, and its content would be lost.
+            # These bytes are not skipped: they may be a damaged further stream, whose content would be lost unseen.
             raise Broken(
                 "bytes follow its last stream" if read else "it does not begin as its format does"
             )

@@ -15,7 +15,7 @@ _SMALLEST_SAMPLE = 4096
 
 Key = TypeVar("Key")
 Table = tuple[int, bytes]
-"""The index of a byte in a value, most significant first, and a table with 1 for each byte value that fits there."""
+"""The position of a byte in a float, most significant first, and a table of 256 flags: 1 where a byte there fits the pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Layout:
         return self._tables(self.exponent)
 
     def infinite(self) -> list[Table]:
-        """The byte patterns of infinity: only the bits of the exponent and the sign are set."""
+        """The byte patterns of infinity: all bits of the exponent are set, all of the fraction are clear, and the sign is either."""
         return self._tables((1 << 8 * self.size_bytes - 1) - 1)
 
     def _tables(self, judged: int) -> list[Table]:
@@ -136,7 +136,7 @@ class TensorSample:
 
 
 def samples(tensors: Mapping[Key, Tensor]) -> dict[Key, TensorSample]:
-    """Choose the blocks to check in every tensor of floats, as its share of the limit for the file."""
+    """Choose the blocks to check in every tensor of floats. A larger tensor gets a larger part of the limit for the file."""
     floats = {key: x for key, x in tensors.items() if x.dtype in LAYOUTS and x.count}
     total = sum(tensor.count for tensor in floats.values())
     chosen = {}
@@ -151,8 +151,8 @@ def samples(tensors: Mapping[Key, Tensor]) -> dict[Key, TensorSample]:
 def look(source: Source, tensors: Iterable[Tensor], findings: Findings) -> None:
     """Warn about every tensor that has values that are not finite.
 
-    If the file has more than `SAMPLE_LIMIT` values, evenly spaced blocks are checked, and the findings say so
-    under what was not proved.
+    If the file has more than `SAMPLE_LIMIT` values, evenly spaced blocks are checked, and
+    `findings.not_proved` says so.
     """
     chosen = samples(dict(enumerate(tensors))).values()
     for sample in sorted(chosen, key=lambda sample: sample.tensor.offset):

@@ -303,7 +303,7 @@ class Setup:
         self._ledger.note(self._lease.id, told, at=self._ledger.now())
 
     async def _note_made(self) -> None:
-        """Record what the setup put in the work directory, such as a clone, as sent from this computer.
+        """Record the files that the setup put in the work directory (a clone, say) as if this computer had sent them.
 
         This is done only before any job of the owner has run. After that, what the box says about these files
         may come from a job.

@@ -57,8 +57,6 @@ class Gang(Record):
 
 def gangs(events: Lines) -> list[Gang]:
     """The gangs recorded in a lease's timeline, oldest first."""
-    # Imported here, because the help of the verbs that launch needs the launchers' names, but no database.
-
     return [
         Gang.model_validate(event.model_dump())
         for _, event in events
@@ -75,12 +73,12 @@ def lines(
     port: int,
     pythons: Sequence[str],
 ) -> tuple[str, ...]:
-    """Build the command line of each node, in order: environment, launcher, and `command`, its script with arguments.
+    """Build one command line for each node, in the order of the nodes: environment, launcher, then `command`.
 
     The rendezvous is static: the first node has rank 0 and is the master. So it is known in advance where rank 0
-    writes. The nodes use addresses, so they need not resolve each other's host names. The launcher is run as a
-    module of the node's own `pythons` entry, because a script of that name on PATH may belong to another
-    environment than the prepared one.
+    writes. The nodes use addresses, so they need not resolve each other's host names. The node's entry in
+    `pythons` runs the launcher as a module (`-m`), because a `torchrun` on PATH may belong to another environment
+    than the prepared one.
 
     Raises:
         BadRequest: there are fewer than two nodes, the command is not a script, or the nodes differ in something
@@ -136,12 +134,12 @@ def lines(
 def environment(nodes: Sequence[Node], node: Node) -> list[str]:
     """The variables that the libraries need on that node, as `env NAME=VALUE ...`.
 
-    Without them the libraries use the interface to which the host's name resolves: in a container 127.0.1.1,
-    or a bridge that every machine has. InfiniBand is used by all nodes or by none, because a mixture waits
+    Without them the libraries use the interface that the host's name resolves to. In a container that is often
+    loopback, or a bridge whose address is the same on every machine. InfiniBand is used by all nodes or by none, because a mixture waits
     for ever.
     """
     told = {
-        # NCCL takes a prefix, unless it begins with `=`. Gloo takes the name itself.
+        # NCCL reads the value as a prefix; a leading `=` makes it an exact name. Gloo takes the exact name.
         "NCCL_SOCKET_IFNAME": f"={node.interface}",
         "GLOO_SOCKET_IFNAME": node.interface,
         "TP_SOCKET_IFNAME": node.interface,
