@@ -67,7 +67,7 @@ class HostRecord(NamedTuple):
 
     @property
     def dearer(self) -> Decimal:
-        """The share of its price by which the host counts as dearer."""
+        """How much is added to the host's price in comparisons, as a part of that price."""
         return DEARER * min(len(self.reports), _MOST)
 
     @property
@@ -97,7 +97,7 @@ def host_name(provider: str, host: str) -> str:
 
 
 def provider_of_host(name: str) -> str:
-    """Return the provider in a name of that form.
+    """Return the provider in a host's name such as `vastai:41`.
 
     Raises:
         BadRequest: the name has another form.

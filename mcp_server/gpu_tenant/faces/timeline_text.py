@@ -214,7 +214,7 @@ def _unfiled_words(why: str | None) -> str:
 
 
 def _commit(tree: Mapping[str, JsonValue]) -> str:
-    """Return at which commit a pushed tree was, in words. Empty if that is unknown."""
+    """Say in words at which commit a pushed tree was. Empty if that is unknown."""
     commit = tree.get("commit")
     if not isinstance(commit, str):
         return ""

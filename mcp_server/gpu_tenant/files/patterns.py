@@ -24,9 +24,9 @@ _PROBES = (
     "results_final.json",
     "1/2",
 )
-"""Unrelated names of files such as jobs write. A pattern that matches half of these names is too wide."""
+"""Examples of names of files that jobs write. They have nothing in common. A pattern that matches half of these names is too wide."""
 _BYTE = "%[0-9A-F]{2}"
-"""A byte that cannot be shown, in the form that it has in a name from the box."""
+"""A byte that cannot be shown, as the box writes it in a name."""
 _NO_FILES = frozenset({"proc", "sys", "dev"})
 _TOKEN = re.compile(
     r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"
@@ -64,7 +64,7 @@ def too_wide(pattern: str, what: str = "everything") -> BadRequest:
 
 
 def no_pattern(pattern: str, why: str) -> BadRequest:
-    """Return the error for a pattern that the box could not match with."""
+    """Return the error for a pattern that the box could not use."""
     literal = pattern.replace("[", r"\[").replace("]", r"\]")
     brackets = (
         f"; brackets mean one of the characters in them: for a name that has some, write {literal!r}"
@@ -145,7 +145,7 @@ def require_patterns(patterns: Iterable[str]) -> None:
 
 
 def _require_segment(pattern: str, part: str) -> None:
-    """Require that the box can match with that part of the pattern.
+    """Require that the box can use that part of the pattern.
 
     The box reads patterns in the same way (`scripts/caretaker.py`).
     """

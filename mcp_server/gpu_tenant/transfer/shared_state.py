@@ -6,7 +6,7 @@ from threading import Condition
 from typing import Generic, Protocol, TypeVar
 
 _PACKED_BELOW_BYTES_S = 32e6
-"""Compress on links that are slower than this. A processor compresses faster, so on a faster link it does not pay."""
+"""Compress on links that are slower than this. On a faster link, compressing takes longer than it saves."""
 
 _BESIDE_S = 0.15
 
@@ -71,7 +71,7 @@ class Transfer(Generic[P]):
         self.linked_bytes = 0
         """How many of these bytes came over the link."""
         self.held_back_until = 0.0
-        """Until when the piece that was last held back had to wait for its turn, on the monotonic clock."""
+        """The time on the monotonic clock until which the piece that was last held back had to wait."""
         self.packs = False
         """Whether the link is so slow that compression pays."""
 
@@ -79,8 +79,8 @@ class Transfer(Generic[P]):
         """Return the next piece for a thread. None if there is none, or if the thread should first read an answer.
 
         A thread with nothing to do waits here until there is a piece, or until there is nothing to wait for. If
-        there are more threads than wanted, the first of the others waits only for a moment, so that it can measure
-        round trips.
+        there are more threads than wanted, the first one beyond that number waits only for a moment, so that it can
+        measure round trips.
         """
         while True:
             with self._changed:

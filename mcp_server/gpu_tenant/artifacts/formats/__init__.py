@@ -40,8 +40,8 @@ def prove(
     """Hash and inspect what the regular file at `path` holds on its storage, in one pass.
 
     None if there is no such file. The verdict counts only if the hash equals `sha256`. If the inspection
-    takes too much memory or time, it is stopped. Then the verdict is `opaque`, says so, and the file is only
-    hashed. Once `stop` is set, the call ends soon.
+    takes too much memory or time, it is stopped. Then the verdict is `opaque` and gives the reason, and the file
+    is only hashed. Once `stop` is set, the call ends soon.
 
     Raises:
         OSError: the storage could not be read.

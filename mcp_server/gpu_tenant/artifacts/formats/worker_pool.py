@@ -1,4 +1,4 @@
-"""Processes that read kept files for this one, so that no file can hang this process or exhaust its memory.
+"""Processes that read kept files on behalf of this process, so that no file can hang this process or exhaust its memory.
 
 A process is started for the first file, and is used again for the next. If a file takes more CPU time or
 memory than a good file of its size would, the process is killed, and another takes its place.
@@ -29,9 +29,9 @@ MEMORY: Memory = "limited" if sys.platform.startswith("linux") else "watched"
 _TICK_S = 0.2
 _LONGEST_ANSWER_BYTES = 4 << 20
 _PATIENCE = 20
-"""The factor that allows for a reader that gets a twentieth of a core, or waits for a slow disk."""
+"""A reader may take so many times its processor time: it may get a twentieth of a core, or wait for a slow disk."""
 _LARGE = Lock()
-"""Many files are read at once, but only one of those that use much memory."""
+"""Many small files are read at once, but only one large file at a time."""
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "VIRTUAL_ENV", "TZ")
 _INHERITED_FAMILIES = ("LC_", "PYTHON", "LD_", "DYLD_", "COVERAGE_")
 
@@ -67,7 +67,7 @@ class Readers:
     def ask(
         self, files: Sequence[ReadRequest], how: Literal["prove", "inspect"], stop: Event
     ) -> Sequence[Answer | Ended]:
-        """Ask for each file what a reader says about it, or why there is no answer.
+        """Return a reader's answer for each file, or the reason why there is none.
 
         Raises:
             Stopped: `stop` was set.
@@ -85,7 +85,7 @@ class Readers:
             try:
                 for answer in reader.answers(left, how, stop):
                     if at_once > 1 and "stopped" in answer:
-                        break  # Alone, this file might have had enough memory.
+                        break  # Read alone, this file may get enough memory.
                     answers.append(answer)
                 else:
                     self._idle.append(reader)
@@ -280,7 +280,7 @@ def environment() -> dict[str, str]:
 
 def _is_readable(pipe: int) -> bool:
     if not hasattr(select, "poll"):
-        return True  # Without `poll`, a pipe can only be waited for.
+        return True  # Without `poll` this cannot be known: the read itself waits.
     poll = select.poll()  # `select` itself takes no descriptor above 1,023
     poll.register(pipe, select.POLLIN)
     return bool(poll.poll(_TICK_S * 1000))

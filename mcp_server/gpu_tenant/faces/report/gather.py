@@ -45,10 +45,10 @@ Charting = Literal["charted", "named"]
 _MOST_FILES = 400
 _MOST_JOBS = 40
 _MOST_CHARTED = 8
-"""How many jobs' logs are read. They are the newest jobs'."""
+"""How many jobs' logs are read. They are the logs of the newest jobs."""
 _LOG_BYTES = 24_000_000
 _WINDOW_BYTES = 1_000_000
-"""Of a log that is longer than `_LOG_BYTES`, that many bytes are read, in evenly spaced pieces of this size."""
+"""From a longer log only `_LOG_BYTES` are read, in evenly spaced pieces of this size."""
 
 
 async def report_of(context: Context, lease: str) -> Report:

@@ -18,7 +18,7 @@ silent.
 """
 
 _SEAM_BYTES = 64
-"""How much of the known part is fetched again, to notice if another log has the same name now."""
+"""So many bytes at the end of our copy are fetched again. If they differ, another log has the same name now."""
 _NEAR_BYTES = 1 << 20
 """If a read starts this close after the known part, everything in between is fetched as well."""
 _LEAST_BYTES, _MOST_BYTES = 1 << 20, 8 << 20
@@ -90,7 +90,7 @@ class LogHere:
 
 
 class LogOnBox:
-    """A log on the box, with a copy on this computer of the part of its beginning that has been read.
+    """A log on the box. What was read from its beginning is kept on this computer, too.
 
     It is made for one call of a verb. It asks the box at least once, and asks for no byte that it already
     has.
@@ -124,7 +124,7 @@ class LogOnBox:
         if start >= self._size:
             return self._log_bytes(self._size, b"")
         raw = await asyncio.to_thread(self._copy.read, start, limit)
-        # The copy may be empty, because it was of another log, or because there is no room for it.
+        # The copy may be empty: it belonged to another log, or there is no room for it.
         # Then ask the box.
         return (
             self._log_bytes(start, raw)
@@ -133,7 +133,7 @@ class LogOnBox:
         )
 
     async def _ask_box(self, offset: int, limit: int) -> LogBytes:
-        """Ask the box, and add bytes that continue the copy to it. Returns what the box returned."""
+        """Ask the box. Bytes that continue the copy are appended to it. Returns what the box returned."""
         clock = asyncio.get_running_loop().time
         began = clock()
         status = await self._caretaker.status(self._run, offset=offset, limit=limit, sample="plain")
