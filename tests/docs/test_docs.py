@@ -102,9 +102,9 @@ def tool_page() -> str:
 def survival_page() -> str:
     return (
         "# What survives what, and what bills then\n\n"
-        "Read this to compare platforms before you rent, stop or end a box (`gpu-tenant profiles --compare`). "
-        "Each fact's source is in its platform's page.\n\n"
-        "`yes`: the bytes are still there afterwards. `?`: nobody has confirmed it; treat it as no. `-`: there is no such event.\n\n"
+        "Read this to compare platforms (`gpu-tenant profiles --compare`). "
+        "Sources are in each platform's page.\n\n"
+        "`yes`: the bytes are still there. `?`: not confirmed, so treat it as no. `-`: no such event.\n\n"
         + comparison(list(PROFILES.values()))
     )
 

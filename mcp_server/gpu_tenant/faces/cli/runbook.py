@@ -40,7 +40,7 @@ def comparison(profiles: Sequence[Profile]) -> str:
     short = {"unknown": "?", "n/a": "-"}
     paths = [
         (
-            profile.title,
+            profile.id,
             f"`{place.path}`",
             *(short.get(place.survives[event], place.survives[event]) for event in _EVENTS),
         )
@@ -57,7 +57,7 @@ def comparison(profiles: Sequence[Profile]) -> str:
         no_credit = facts.get("billing.zero_balance", "n/a")
         bills.append(
             (
-                profile.title,
+                profile.id,
                 *stop,
                 facts.get("billing.after_destroy") or "nothing",
                 short.get(no_credit, no_credit),
