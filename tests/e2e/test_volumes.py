@@ -269,6 +269,27 @@ async def test_a_signature_from_before_a_lease_used_it_ends_nothing(
     assert len(tenant.stage.world.things("volume")) == 1
 
 
+async def test_a_signature_ends_nothing_once_more_is_on_the_volume(tmp_path: Path) -> None:
+    async with tenant_at("lambda_cloud", tmp_path) as tenant:
+        context = tenant.tenancy.context
+        await with_signature(
+            tenant.tenancy,
+            lambda: create_volume(
+                context, "data", provider="lambda_cloud", region="us-east-1", size_gb=1
+            ),
+        )
+        with pytest.raises(SignatureWanted) as asked:
+            await destroy_volume(context, "data")
+        signs(tenant.tenancy, asked.value.asked)
+        (filesystem,) = tenant.stage.world.volumes()
+        filesystem.facts["bytes"] = 500 * 10**9
+
+        with pytest.raises(SignatureWanted, match="500 GB"):
+            await destroy_volume(context, "data")
+
+        assert tenant.stage.world.volumes()
+
+
 async def test_a_volume_that_a_lease_uses_is_not_ended(tenant: Tenant, tmp_path: Path) -> None:
     await made(tenant)
     card = await rented(tenant, tmp_path)

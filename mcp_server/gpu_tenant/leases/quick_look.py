@@ -8,7 +8,7 @@ from gpu_tenant.box.session import Session
 from gpu_tenant.box.setup_record import setup_of
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import BadRequest, BoxTrouble, BoxUnreachable, JobRunning
+from gpu_tenant.domain.errors import BadRequest, BoxTrouble, BoxUnreachable, JobRunning, Refused
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import fence, plain
 from gpu_tenant.files.skill_files import script
@@ -19,8 +19,6 @@ LOOK_S = 10.0
 _MOST_BYTES = 8_000
 _ANSWER_S = 20.0
 """How long the box may take besides, to start the command and to answer."""
-_EARLIER_NS = 1_000_000_000
-"""A file system's clock may be a little behind the system's own."""
 
 
 class QuickLook(Record):
@@ -40,7 +38,7 @@ async def look_quickly(context: Context, lease: str, command: str) -> QuickLook:
 
     Raises:
         BadRequest: there is no command.
-        Refused: the lease's box takes no new work.
+        Refused: the lease's box takes no new work, or nothing was pushed to it yet.
         JobRunning: the box is being set up.
         LeaseHeld: another process is acting on the lease.
         BoxTrouble: the box did not run the command.
@@ -57,12 +55,13 @@ async def look_quickly(context: Context, lease: str, command: str) -> QuickLook:
                 f"the box of {found.id} is not set up yet: what else is written there could not be told from its setup",
                 remedy=f"{Command('setup', found.id)}, then the same command again",
             )
-        ledger.touch(found.id, at=ledger.now())
         if ledger.since_ns(found.id) is None:
-            said = (await _run(session, "clock", within_s=_ANSWER_S)).get("now_ns")
-            if not isinstance(said, int):
-                raise _odd(found.id)
-            ledger.counts_since(found.id, said - _EARLIER_NS)
+            # The guard on the box counts files from the first push or launch, and a stop may empty the home.
+            raise Refused(
+                f"nothing was pushed to {found.id} yet: what a command wrote now would not count on its box",
+                remedy=f"{Command('push', 'DIR', found.id)} first; {Command('audit', found.id)} looks without writing",
+            )
+        ledger.touch(found.id, at=ledger.now())
         ledger.note(found.id, timeline.Executed(command=plain(command)), at=ledger.now())
         told = await _bounded(session, command)
     status, output = told.get("status"), told.get("output")
@@ -99,8 +98,9 @@ async def _bounded(session: Session, command: str) -> dict[str, object]:
 
 
 async def _run(session: Session, *words: str, within_s: float) -> dict[str, object]:
+    # Isolated: a `json.py` in the login directory is the tenant's, and is not imported.
     finished = await session.transport.run(
-        ["python3", "-E", "-", *words],
+        ["python3", "-I", "-S", "-", *words],
         stdin=script("exec.py").read_bytes(),
         timeout_s=within_s,
     )

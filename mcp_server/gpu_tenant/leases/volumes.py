@@ -255,7 +255,9 @@ async def grow_volume(
                 f"the volume {name} has {volume.size_gb} GB, and none is made smaller",
                 remedy="give a larger size",
             )
-        usd_month = connector.volume_usd_month(size_gb, volume.region)
+        # The provider's usual price does not hold for a volume of a kind that it lists without one.
+        is_priced = volume.usd_month is not None
+        usd_month = connector.volume_usd_month(size_gb, volume.region) if is_priced else None
         if usd_month is None:
             ledger.must_be_signed(
                 kind="volume price",
@@ -528,7 +530,10 @@ async def destroy_volume(context: Context, name: str, *, provider: str | None = 
         if volume.state is VolumeState.INTENDED:
             volume = _bind(context, volume, listed, await _asking(context, volume.provider))
         _must_be_detached(context, volume, listed)
-        digest = _digest(context, volume)
+        if volume.state is VolumeState.ACTIVE:
+            # What a person signs for names the size that the provider shows now.
+            volume = _as_listed(context, volume, listed)
+        digest = _digest(context, volume, listed)
         signature = ledger.volume_signature(volume.key, digest, at=ledger.now())
         if signature is None:
             raise signature_wanted(
@@ -582,10 +587,14 @@ def _must_be_detached(
         )
 
 
-def _digest(context: Context, volume: Volume) -> str:
-    """Name the volume as it is now: a lease that has used it since, or another size, is another name."""
+def _digest(context: Context, volume: Volume, listed: ListedVolume) -> str:
+    """Name the volume as it is now: a lease that has used it since, or another size, is another name.
+
+    Where the size is what the volume holds, a signature ends with the next byte that is written.
+    """
     users = [mount.lease for mount in context.ledger.uses_of(volume)]
-    return digest_of([volume.key, str(volume.volume_id), str(volume.size_gb), *users])
+    size = volume.size_gb if listed.size_gb is None else listed.size_gb
+    return digest_of([volume.key, str(volume.volume_id), str(size), *users])
 
 
 def _loss_words(context: Context, volume: Volume) -> tuple[str, ...]:
