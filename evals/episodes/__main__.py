@@ -43,7 +43,7 @@ async def asked(scene: Scene, command: Sequence[str], where: Path) -> Played:
     models: list[Model] = []
 
     def make(desk: Desk, task: Task) -> Model:
-        models.append(Model(desk, task, command))
+        models.append(Model(desk, task.words, command))
         return models[-1]
 
     with tempfile.TemporaryDirectory(prefix="gpu-tenant-episode-") as root:

@@ -1,7 +1,8 @@
 """A scripted agent with the skill's discipline: it reacts to codes and to `next`, whatever the episode."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from pydantic import JsonValue
@@ -37,14 +38,40 @@ class GaveUp(Exception):
 class Careful:
     """One lease from the smoke test to the receipt."""
 
-    def __init__(self, desk: Desk, task: Task) -> None:
+    def __init__(
+        self, desk: Desk, task: Task, terms: Mapping[str, JsonValue] = MappingProxyType({})
+    ) -> None:
+        """`terms` are further arguments of `provision`."""
         self._desk = desk
         self._task = task
+        self._terms = terms
 
     async def run(self) -> str:
         """The last word to the person."""
         try:
             ended = await self._done()
+        except GaveUp as why:
+            return f"gave up: {why}"
+        return f"ended: {ended.text('state')}"
+
+    async def brought_home(self, lease: str) -> str:
+        """A job that was launched before has come to its end, and all it wrote is here. Returns the last word."""
+        try:
+            seen = await self._asked("monitor", lease, wait_s=0)
+            if seen.text("state") in ("starting", "running", "lingering"):
+                await self._watched(lease, seen.text("job"))
+            elif seen.text("state") != "finished":
+                await self._run_to_its_end(lease)
+            ended = await self._ended(lease)
+        except GaveUp as why:
+            return f"gave up: {why}"
+        return f"ended: {ended.text('state')}"
+
+    async def run_again(self, lease: str) -> str:
+        """The job has run once more on the same box, and the box is ended. Returns the last word."""
+        try:
+            await self._run_to_its_end(lease)
+            ended = await self._ended(lease)
         except GaveUp as why:
             return f"gave up: {why}"
         return f"ended: {ended.text('state')}"
@@ -78,7 +105,11 @@ class Careful:
                 self._desk.wait(_PAUSE_S)
                 continue
             card = await self._call(
-                "provision", quotes=list(quotes[:2]), smoke=smoke, hours=self._task.hours
+                "provision",
+                quotes=list(quotes[:2]),
+                smoke=smoke,
+                hours=self._task.hours,
+                **self._terms,
             )
             if card.code is None:
                 return card.text("lease")

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from evals.book import ROOT
 from evals.episodes.desk import Desk
-from evals.episodes.task import Task
 
 _TURNS: Final = 120
 _LINE_BYTES: Final = 1 << 24
@@ -26,6 +25,18 @@ _WAIT: Final[dict[str, JsonValue]] = {
         "required": ["seconds"],
     },
 }
+
+
+_READ: Final[dict[str, JsonValue]] = {
+    "name": "read_page",
+    "description": "Read a page of the skill.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"path": {"type": "string", "description": "as in references/gotchas.md"}},
+        "required": ["path"],
+    },
+}
+_PAGES: Final = ("references", "profiles")
 
 
 class Call(BaseModel):
@@ -58,18 +69,22 @@ class Message(BaseModel):
 class Model:
     """Asks the program for one move at a time; each line it is sent holds all that it may know."""
 
-    def __init__(self, desk: Desk, task: Task, command: Sequence[str]) -> None:
+    def __init__(
+        self, desk: Desk, words: str, command: Sequence[str], *, has_skill: bool = True
+    ) -> None:
+        """`words` is what the person types. With the skill, its pages can be read as well."""
         self._desk = desk
-        self._task = task
+        self._words = words
         self._command = command
+        self._has_skill = has_skill
         self.messages: list[Message] = []
 
     async def run(self) -> str:
         """The model's last word."""
         skill = (ROOT / "SKILL.md").read_text(encoding="utf-8")
         self.messages = [
-            Message(role="system", text=skill),
-            Message(role="user", text=self._task.words),
+            *([Message(role="system", text=skill)] if self._has_skill else []),
+            Message(role="user", text=self._words),
         ]
         tools: list[JsonValue] = [
             {"name": t.name, "description": t.description or "", "input_schema": t.input_schema}
@@ -80,7 +95,8 @@ class Model:
         )
         try:
             for _ in range(_TURNS):
-                last = await self._turn(program, [*tools, _WAIT])
+                own: list[JsonValue] = [_WAIT, _READ] if self._has_skill else [_WAIT]
+                last = await self._turn(program, [*tools, *own])
                 if last is not None:
                     return last
             return f"gave up: no end after {_TURNS} turns"
@@ -123,5 +139,16 @@ class Model:
                 return Message(role="tool", text="seconds: 0 to 21600", error="error")
             self._desk.wait(float(seconds))
             return Message(role="tool", text=f"{seconds} seconds have passed")
+        if call.name == "read_page" and self._has_skill:
+            return _page(str(call.arguments.get("path")))
         answer = await self._desk.call(call.name, **call.arguments)
         return Message(role="tool", text=answer.words, error="error" if answer.code else "")
+
+
+def _page(path: str) -> Message:
+    """Return the page of the skill. An error if there is no such page."""
+    asked = (ROOT / path).resolve()
+    pages = (page.resolve() for name in _PAGES for page in (ROOT / name).rglob("*.md"))
+    if asked not in pages:
+        return Message(role="tool", text=f"there is no page {path}", error="error")
+    return Message(role="tool", text=asked.read_text(encoding="utf-8"))

@@ -86,6 +86,11 @@ class Referee:
         meter = self._meter()
         return [str(box["id"]) for kind in ("running", "parked") for box in meter[kind]]
 
+    def requests(self) -> list[dict[str, object]]:
+        """All requests that the provider was sent, the first one first."""
+        lines: list[dict[str, object]] = self._asked.get("/requests").json()
+        return lines
+
     def home_of(self, box: str) -> Path:
         """That box's disk."""
         return self.stage.directory / "boxes" / box.rpartition("/")[2] / "home"

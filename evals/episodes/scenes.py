@@ -76,14 +76,14 @@ def _mended(referee: Referee) -> None:
         mend(referee.home_of(box).parent)
 
 
-def _taken_back(referee: Referee) -> None:
+def taken_back(referee: Referee) -> None:
     """The provider wanted the box for somebody else, and has stopped it by now."""
     _cut(referee)  # a box that ends takes its open sessions along
     referee.strike(Fault(do="preempted"))
     referee.wait(60)
 
 
-def _starts_it(referee: Referee) -> None:
+def starts_it(referee: Referee) -> None:
     """The owner has started the box in the console, and it has booted."""
     (box,) = referee.boxes()
     way = {
@@ -138,16 +138,16 @@ SCENES: Final = (
     Scene(
         "taken back",
         "vastai",
-        meanwhile=[_after("launch_detached", _taken_back)],
+        meanwhile=[_after("launch_detached", taken_back)],
         way="ssh",
-        owner=_starts_it,
+        owner=starts_it,
     ),
     Scene(
         "taken back",
         "gcp",
-        meanwhile=[_after("launch_detached", _taken_back)],
+        meanwhile=[_after("launch_detached", taken_back)],
         way="ssh",
-        owner=_starts_it,
+        owner=starts_it,
     ),
     Scene(
         "link cut",

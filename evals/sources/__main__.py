@@ -1,4 +1,7 @@
-"""`python -m evals.sources check|history DIR --of OWNER/NAME`: DIR is a clone of a vendor's published documentation."""
+"""`python -m evals.sources check|history DIR --of OWNER/NAME`: DIR is a clone of a vendor's published documentation.
+
+`python -m evals.sources coverage` counts the facts of money or survival whose sentence is at hand.
+"""
 
 import argparse
 import subprocess
@@ -9,6 +12,7 @@ from typing import cast
 
 from evals.book import texts
 from evals.sources.check import BOOK, Finding, check_directory, quotations
+from evals.sources.coverage import listed, quoted_facts, without_a_sentence
 from evals.sources.history import Change, replayed, seen_on
 
 _LABELS = Path(__file__).with_name("labels.yaml")
@@ -16,12 +20,14 @@ _LABELS = Path(__file__).with_name("labels.yaml")
 
 def main(arguments: Sequence[str]) -> int:
     """Return 1 where a fact has to be read again, or where the check missed a labelled change."""
+    if arguments == ["coverage"]:
+        return _coverage()
     parser = argparse.ArgumentParser(prog="python -m evals.sources", description=__doc__)
     parser.add_argument("verb", choices=("check", "history"))
     parser.add_argument("directory", type=Path, metavar="DIR")
     parser.add_argument("--of", required=True, choices=sorted({q.repository for q in quotations()}))
     parser.add_argument(
-        "--since", default="2024-01-01", metavar="DAY", help="history: from then on"
+        "--since", default="2015-01-01", metavar="DAY", help="history: from then on"
     )
     asked = parser.parse_args(arguments)
     if asked.verb == "history":
@@ -35,6 +41,14 @@ def main(arguments: Sequence[str]) -> int:
     findings = check_directory(asked.directory, asked.of, seen)
     _tell(findings)
     return int(any(finding.wants_a_person for finding in findings))
+
+
+def _coverage() -> int:
+    missing = without_a_sentence()
+    for slug, places in missing.items():
+        quoted = [fact for fact in quoted_facts() if fact.startswith(f"{slug}.")]
+        print(f"{slug}: {len(quoted)} facts have a sentence, {len(places)} have no source at hand")  # noqa: T201
+    return int(missing != listed())
 
 
 def _tell(findings: Sequence[Finding]) -> None:

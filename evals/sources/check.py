@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, Literal, cast
 
 from evals.book import texts
-from evals.sources.statements import Statement, likeness, matters, plain, statements
+from evals.sources.statements import Statement, likeness, matters, plain, prices_storage, statements
 
 BOOK: Final = Path(__file__).with_name("quotations.yaml")
 _SAME_STATEMENT = 0.5
@@ -106,7 +106,8 @@ def check_page(
     file = next(iter(quoted)).file
     for statement in now:
         is_new = statement.text not in seen and statement.text not in matched
-        if statement.section in sections and is_new and len(matters(statement.text)) > 1:
+        tells = statement.section in sections and len(matters(statement.text)) > 1
+        if is_new and (tells or prices_storage(statement.text)):
             was = max(seen, key=lambda old: likeness(old, statement.text), default="")
             if likeness(was, statement.text) < _SAME_STATEMENT or matters(was) != matters(
                 statement.text

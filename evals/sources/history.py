@@ -11,6 +11,9 @@ from evals.sources.statements import Statement, likeness, plain, statements
 _FORMER_WORDING = 0.3
 """From this likeness on, a removed statement is taken for the former wording of one that came in the same commit."""
 
+_PAGES = ("*.md", "*.mdx")
+"""What documentation is written in. A copy may lack its large files, and nothing else is read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -92,7 +95,17 @@ def _former_wording(
 
 def _changed_files(repository: Path, commit: str) -> Iterator[tuple[str, str]]:
     """Yield each page that a commit changed, and its name before. The former name is empty for a new page."""
-    told = _git(repository, "diff-tree", "--no-commit-id", "--name-status", "-M", "-r", commit)
+    told = _git(
+        repository,
+        "diff-tree",
+        "--no-commit-id",
+        "--name-status",
+        "-M",
+        "-r",
+        commit,
+        "--",
+        *_PAGES,
+    )
     for line in told.splitlines():
         status, *names = line.split("\t")
         if status.startswith("D"):

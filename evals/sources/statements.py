@@ -9,16 +9,22 @@ _FRONT = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _MARKS = re.compile(r"[*_`\\]|&#x20;|^\s*(?:[-+>]|#+|\d+\.)\s+|✅|⚠️")
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|(?<=[。！？])\s*")
 _HEADING = re.compile(r"#+\s+(.*)")
 
 _MATTERS = re.compile(
     r"\$?\d[\d.,]*\s?(?:%|gb|tb|h|hours?|minutes?|seconds?|days?)?"
     r"|\b(?:no|not|never|only|cannot|can't|won't|don't|doesn't|isn't|without|unless|until|after|before|eventually|immediately)\b"
     r"|\b(?:delet|terminat|eras|destroy|los[et]|clear|reset|wip|preserv|persist|retain|keep|kept|surviv|stop|charg|bill|pric|free|detach"
-    r"|attach|chang|resum|expir|outbid|pause|retir|deprecat|mount|refund|suspend|releas)"
+    r"|attach|chang|resum|expir|outbid|pause|retir|deprecat|mount|refund|suspend|releas|shut|interrupt)"
+    r"|不|没|仅|只|除|后|前|免费|收费|扣|元|销毁|丢失|收回|退|释放|保留|关机|欠|清空|删除|超"
 )
 """Figures, negations and verbs: the words that decide what a statement means for data or money."""
+
+_STORAGE_PRICE = re.compile(r"\$\d[\d.]*\s*(?:/|per )\s*gb|\d[\d.]*\s*元/g", re.IGNORECASE)
+
+_WORD = re.compile(r"[一-鿿]|[^\s一-鿿]+")
+"""A word to compare: Chinese has no spaces, so there each character is one."""
 
 _LABEL_WORDS = 4
 _DATA = re.compile(r'\s*"[@\w]+":|\s*[{}\[\]]')
@@ -52,7 +58,7 @@ def plain(text: str) -> str:
     text = _LINK.sub(r"\1", _TAG.sub(" ", text))
     text = _MARKS.sub("", text).replace("|", " ").replace("’", "'")
     text = re.sub(r"\bzero\b", "0", text.lower())
-    return " ".join(text.split()).strip(" .,:;-–—")
+    return " ".join(text.split()).strip(" .,:;-–—。，：；")
 
 
 def matters(text: str) -> frozenset[str]:
@@ -60,12 +66,18 @@ def matters(text: str) -> frozenset[str]:
     return frozenset(word.strip(" .,") for word in _MATTERS.findall(text))
 
 
+def prices_storage(text: str) -> bool:
+    """Whether a statement says what a gigabyte costs. That matters wherever on a page it stands."""
+    return _STORAGE_PRICE.search(text) is not None
+
+
 def likeness(one: str, other: str) -> float:
     """Return how much of two statements is the same, from 0 to 1. A label that both begin with makes them two wordings of one."""
     label = one.partition(": ")[0]
     if ": " in one and len(label.split()) <= _LABEL_WORDS and other.startswith(f"{label}: "):
         return 1.0 if one == other else 0.9
-    return difflib.SequenceMatcher(None, one.split(), other.split(), autojunk=False).ratio()
+    words = _WORD.findall(one), _WORD.findall(other)
+    return difflib.SequenceMatcher(None, *words, autojunk=False).ratio()
 
 
 def _lines(page: str) -> Iterator[str]:
