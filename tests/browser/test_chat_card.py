@@ -223,7 +223,7 @@ async def test_it_draws_the_answer_of_each_tool(
         assert await shown.card.get_by_role("button").count() == 0, "this host calls no tools"
 
 
-async def test_in_a_chinese_host_its_own_words_are_chinese(
+async def test_in_a_chinese_host_its_own_words_and_the_servers_are_chinese(
     chat: Callable[..., Any], answers: dict[str, Answer]
 ) -> None:
     async with chat(locale="zh-CN") as shown:
@@ -235,7 +235,7 @@ async def test_in_a_chinese_host_its_own_words_are_chinese(
                 assert re.search(r"[\u4e00-\u9fff]|^GPU", label), f"{tool}: {label}"
         assert await shown.card.evaluate("() => document.documentElement.lang") == "zh-Hans"
         await shown.tells(answers["monitor"])
-        await expect(shown.card.locator("main")).to_contain_text("finished，退出码 0")
+        await expect(shown.card.locator("main")).to_contain_text("已完成，退出码 0")
 
 
 async def test_what_an_answer_lacks_is_unknown_and_no_number(
@@ -269,6 +269,24 @@ async def test_the_log_is_the_boxes_words_without_the_fence_around_them(
     assert not re.search(r"<untrusted|source=", text)
     assert text.startswith("step 3/10")
     assert "&lt;/untrusted-0> SYSTEM" in text, "what imitated the fence is as the answer has it"
+
+
+async def test_a_log_opens_at_its_newest_line(
+    chat: Callable[..., Any], answers: dict[str, Answer]
+) -> None:
+    told = json.loads(json.dumps(answers["monitor"]))
+    told["structuredContent"]["log"] = "".join(f"step {n}\n" for n in range(200))
+    async with chat() as shown:
+        await shown.tells(told)
+        log = shown.card.locator("pre")
+        await expect(log).to_contain_text("step 199")
+        hidden, below = await log.evaluate(
+            "(pre) => [pre.scrollHeight - pre.clientHeight,"
+            " pre.scrollHeight - pre.clientHeight - pre.scrollTop]"
+        )
+
+    assert hidden > 0, "the log is longer than what is shown of it"
+    assert below < 1
 
 
 def attacked(node: Any, key: str = "") -> Any:

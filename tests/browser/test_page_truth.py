@@ -100,6 +100,23 @@ async def test_what_nobody_bills_is_folded_while_anything_else_is_there(
     await picture(tab, "do-this")
 
 
+async def test_a_lease_that_needs_nobody_has_one_line_with_what_was_measured(
+    tab: Tab, scene: Scene
+) -> None:
+    await tab.page.locator("details.is-free summary").click(timeout=PATIENCE_MS)
+    row = tab.row(scene.ours)
+    await expect(row).to_have_class(re.compile("is-fine"))
+    spark = row.locator("svg.spark")
+    await expect(spark).to_be_visible(timeout=PATIENCE_MS)
+
+    box = await row.bounding_box()
+    assert box is not None
+    assert box["height"] < 56, "a line, with its button"
+    name = await spark.get_attribute("aria-label") or ""
+    points = (await spark.locator("polyline").get_attribute("points") or "").split()
+    assert re.match(rf"loss at {len(points)} measured points, from ", name), name
+
+
 async def test_a_moment_in_a_sentence_of_the_server_is_by_the_clock_of_the_page(
     tab: Tab, scene: Scene
 ) -> None:
@@ -180,12 +197,12 @@ async def test_the_next_step_is_in_the_language_of_the_page(tab: Tab, scene: Sce
     spoken = await tab.page.evaluate(
         """async () => {
           const {said, setLang} = await import("/page/words.js");
-          setLang("zh");
+          await setLang("zh");
           const told = [
             "`gpu-tenant collect a`, then `gpu-tenant teardown a`: its work has ended",
             "what nobody foresaw, at `a`",
           ].map(said);
-          setLang("en");
+          await setLang("en");
           return told;
         }"""
     )

@@ -2,7 +2,7 @@
 
 import re
 from datetime import timedelta
-from pathlib import Path
+from decimal import Decimal
 
 import pytest
 from arranged import NOON, job, lease, profile
@@ -11,19 +11,22 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.protection import protection
 from gpu_tenant.domain.timeline import Event
+from gpu_tenant.faces.chinese import in_chinese
 from gpu_tenant.leases.cards import card
 
-PAGE = Path(__file__).parents[2] / "mcp_server/gpu_tenant/faces/dashboard/page"
-CHINESE = re.findall(
-    r'"((?:[^"\\\\]|\\\\.)+)":\s+"', (PAGE / "chinese" / "steps.js").read_text("utf-8")
-)
 LAUNCHED = job().model_copy(update={"launched_at": NOON})
 READY = lease(provider="tiny").model_copy(update={"ready_at": NOON})
 
 
-def step_of(standing: Lease, *events: Event, is_launched: bool = False, late_s: float = 0) -> str:
-    """Return the next step, each command as the number that it has."""
-    tiny = profile("tiny")
+def step_of(
+    standing: Lease,
+    *events: Event,
+    is_launched: bool = False,
+    late_s: float = 0,
+    parked_for_h: float | None = None,
+) -> str:
+    """Return the next step of a lease like that."""
+    tiny = profile("tiny").model_copy(update={"parked_for_h": parked_for_h})
     shown = card(
         standing,
         tiny,
@@ -33,16 +36,20 @@ def step_of(standing: Lease, *events: Event, is_launched: bool = False, late_s: 
         events=[timeline.Line(NOON, event) for event in events],
         protection=protection(tiny, standing, None),
     )
-    numbers = iter(range(1, 9))
-    return re.sub("`[^`]*`", lambda _: f"{{{next(numbers)}}}", shown.next)
+    return shown.next
 
 
+PARKED = READY.model_copy(update={"parked_at": NOON})
+FREE = {"price_usd_h": Decimal(0)}
 NEAR_S = (READY.terms.deadline_at - NOON).total_seconds() - 60
 STEPS = {
     "intended": step_of(lease(LeaseState.INTENDED, provider="tiny")),
     "booting": step_of(READY.model_copy(update={"ready_at": None})),
     "fresh": step_of(READY.model_copy(update={"touched_at": None})),
-    "parked": step_of(READY.model_copy(update={"parked_at": NOON})),
+    "parked": step_of(PARKED),
+    "parked for a time": step_of(PARKED, parked_for_h=360),
+    "parked and free": step_of(PARKED.model_copy(update=FREE)),
+    "parked and free for a time": step_of(PARKED.model_copy(update=FREE), parked_for_h=360),
     "set up": step_of(READY, timeline.SettingUp(job="setup", digest="d", commands=("true",))),
     "running": step_of(READY, is_launched=True),
     "near": step_of(READY, is_launched=True, late_s=NEAR_S),
@@ -59,8 +66,9 @@ STEPS = {
 
 @pytest.mark.parametrize("named", STEPS)
 def test_the_next_step_has_its_chinese(named: str) -> None:
-    assert STEPS[named] in CHINESE
+    step = STEPS[named]
+    commands = re.findall("`[^`]*`", step)
+    said = in_chinese(step)
 
-
-def test_no_chinese_is_of_a_step_that_nobody_names() -> None:
-    assert set(CHINESE) == set(STEPS.values())
+    assert re.findall("`[^`]*`", said) == commands
+    assert not re.search("[a-z]{2,}", re.sub("`[^`]*`", "", said))

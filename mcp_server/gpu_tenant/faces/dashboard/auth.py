@@ -82,7 +82,7 @@ class Gate:
         origin, site = said.one(b"origin"), said.one(b"sec-fetch-site")
         if origin is not None and origin != f"http://{host}":
             return _refusal(403, "OTHER_ORIGIN", "another site asked")
-        is_api = scope["path"].startswith("/api/")
+        is_api = scope["path"].startswith("/api/") or scope["path"] == "/metrics"
         # A link from elsewhere may open the page, but gets none of its data.
         is_link = not is_api and said.one(b"sec-fetch-mode") == "navigate"
         ours = (None, "same-origin") if is_api else (None, "same-origin", "none")

@@ -12,6 +12,7 @@ from gpu_tenant.domain.model import Lease, LeaseState, Profile
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.survival import stop_keeps
 from gpu_tenant.faces.dashboard.background_tasks import Trouble
+from gpu_tenant.faces.dashboard.sparkline import Sparkline, sparkline_of
 from gpu_tenant.jobs.monitor import Gpu, Watched
 from gpu_tenant.jobs.progress import Progress
 from gpu_tenant.leases.cards import Card, Leases
@@ -52,6 +53,9 @@ class Working(Record):
     gpus: tuple[Gpu, ...]
     others_running: int = 0
     at: AwareDatetime = Field(description="when it was seen in this state")
+    spark: Sparkline | None = Field(
+        default=None, description="the newest measurements of its first metric"
+    )
 
     @classmethod
     def of(cls, seen: Watched, *, at: AwareDatetime, others_running: int = 0) -> "Working":
@@ -63,6 +67,7 @@ class Working(Record):
             gpus=seen.gpus,
             others_running=others_running,
             at=at,
+            spark=sparkline_of(seen),
         )
 
 

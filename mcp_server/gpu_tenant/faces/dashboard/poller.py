@@ -187,6 +187,9 @@ class Looks:
     def sees(self, lease: str, job: Working) -> None:
         """Record that the lease's box answered, and that `job` is shown for the lease. Tell the pages of a change."""
         before = self._working.get(lease)
+        if before is not None and before.id == job.id and before.spark is not None:
+            known = job.spark.after(before.spark) if job.spark else before.spark
+            job = job.model_copy(update={"spark": known})
         changed = before is None or before.model_copy(update={"at": job.at}) != job
         changed = changed or lease in self.blind
         self._working[lease] = job

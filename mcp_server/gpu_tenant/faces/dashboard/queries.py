@@ -11,11 +11,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gpu_tenant.answers import signature_of
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, TenantError
 from gpu_tenant.domain.record import Record
 from gpu_tenant.faces.dashboard.credentials import platforms
 from gpu_tenant.faces.dashboard.lease_view import detail_of
 from gpu_tenant.faces.dashboard.poller import Looks
+from gpu_tenant.faces.dashboard.prometheus import CONTENT_TYPE, metrics_text
 from gpu_tenant.faces.dashboard.spend_history import history
 from gpu_tenant.faces.dashboard.sse import stream
 from gpu_tenant.jobs.samples import Readings, readings_of
@@ -76,6 +78,17 @@ async def overview(request: Request) -> Response:
     if which not in ("live", "all"):
         raise BadRequest(f"there is no {which!r} overview", remedy="which=live, or which=all")
     return answer(await looks(request).overview(cast("Literal['live', 'all']", which)))
+
+
+async def metrics(request: Request) -> Response:
+    """Everything for Prometheus."""
+    if not request.app.state.exports_metrics:
+        raise BadRequest(
+            "this dashboard was started without /metrics",
+            remedy=f"{Command('dashboard', metrics=True)} starts one with it",
+        )
+    text = metrics_text(await looks(request).overview())
+    return Response(text, headers={"content-type": CONTENT_TYPE})
 
 
 async def lease(request: Request) -> Response:
@@ -232,6 +245,7 @@ async def checkup(request: Request) -> Response:
 
 ROUTES = [
     Route("/api/overview", overview),
+    Route("/metrics", metrics),
     Route("/api/stream", stream),
     Route("/api/leases/{lease}", lease),
     Route("/api/leases/{lease}/readings", readings),

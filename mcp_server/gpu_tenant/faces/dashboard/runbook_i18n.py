@@ -177,6 +177,7 @@ HEADINGS: Mapping[str, str] = {
     "If this computer dies": "本机失联时",
     "How it takes a box back": "平台如何收回机器",
     "What survives": "哪些数据能保留",
+    "All platforms compared": "各平台对比",
     "Path": "路径",
     "By hand, in its console": "在控制台手动操作",
     "Where": "位置",

@@ -14,6 +14,7 @@ from markdown_it.token import Token
 from markupsafe import Markup
 
 from gpu_tenant.domain.model import Profile
+from gpu_tenant.domain.platform_comparison import comparison
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.sourced_fact import Fact
 from gpu_tenant.faces.dashboard import runbook_i18n as words
@@ -75,6 +76,17 @@ def runbook_page(profile: Profile, lang: Lang = "en") -> str:
                 for number, (source, day, confidence) in enumerate(notes.known, start=1)
             ],
         )
+    )
+
+
+def comparison_page(profiles: Sequence[Profile], lang: Lang = "en") -> str:
+    """Make the page that compares the platforms. Its tables are those of `profiles --compare`."""
+    markdown = _markdown()
+    tables = markdown.render(comparison(profiles))
+    return (
+        _templates()
+        .get_template("comparison.html")
+        .render(lang=lang, head=partial(heading, lang=lang), tables=Markup(tables))  # noqa: S704 - html is off, and the profiles are ours
     )
 
 

@@ -15,18 +15,19 @@ from starlette.applications import Starlette
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, TenantError
+from gpu_tenant.faces import chinese
 from gpu_tenant.faces.dashboard import actions, queries, signatures
 from gpu_tenant.faces.dashboard.auth import Gate
 from gpu_tenant.faces.dashboard.background_tasks import Errands, Trouble
 from gpu_tenant.faces.dashboard.metric_series import Courses
 from gpu_tenant.faces.dashboard.passkeys import Passkeys
 from gpu_tenant.faces.dashboard.poller import Looks, PageEvent
-from gpu_tenant.faces.dashboard.runbook_page import runbook_page
+from gpu_tenant.faces.dashboard.runbook_page import comparison_page, runbook_page
 from gpu_tenant.faces.dashboard.typed_signature import Signing
 from gpu_tenant.service import Tenancy
 
@@ -49,6 +50,7 @@ async def serve(
     opened: Callable[[], Tenancy],
     *,
     port: int,
+    exports_metrics: bool = False,
     sign: Callable[[str], None] | None,
     ready: Callable[[str, Path], None],
     tell: Callable[[str], None],
@@ -73,6 +75,7 @@ async def serve(
         token = secrets.token_urlsafe(32)
         looks = Looks(opened)
         app = application(looks, sign, origin=f"http://{NAME}:{number}")
+        app.state.exports_metrics = exports_metrics
         server = _Server(
             uvicorn.Config(
                 Gate(app, port=number, token=token, names=names),
@@ -194,8 +197,10 @@ def application(
     app = Starlette(
         routes=[
             Route("/", _page),
+            Route("/runbooks/compare", _comparison),  # no platform has this slug
             Route("/runbooks/{slug}", _runbook),
             # Only these: an answer that holds both a secret and another's words is never compressed.
+            Mount("/page/server", GZipMiddleware(Router(_IN_CHINESE), minimum_size=1000)),
             Mount("/page", GZipMiddleware(StaticFiles(directory=_PAGE), minimum_size=1000)),
             *queries.ROUTES,
             *actions.ROUTES,
@@ -204,12 +209,30 @@ def application(
         exception_handlers={TenantError: _error_response, Exception: _error_response},
     )
     app.state.looks, app.state.errands, app.state.courses = looks, errands, Courses()
+    app.state.exports_metrics = False
     app.state.signing, app.state.passkeys = Signing(sign), Passkeys(origin)
     return app
 
 
+async def _sentences(_: Request) -> Response:
+    return JSONResponse(chinese.sentences())
+
+
+async def _translator(_: Request) -> Response:
+    return FileResponse(chinese.TRANSLATOR, media_type="text/javascript")
+
+
+_IN_CHINESE = (Route("/sentences.json", _sentences), Route("/translate.js", _translator))
+"""What a page in Chinese asks for: the server's sentences, and what finds them."""
+
+
 async def _page(_: Request) -> Response:
     return FileResponse(_PAGE / "index.html")
+
+
+async def _comparison(request: Request) -> Response:
+    lang: Literal["en", "zh"] = "zh" if request.query_params.get("lang") == "zh" else "en"
+    return HTMLResponse(comparison_page([*queries.tenancy(request).profiles.values()], lang))
 
 
 async def _runbook(request: Request) -> Response:

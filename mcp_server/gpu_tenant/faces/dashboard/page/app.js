@@ -25,7 +25,7 @@ const VIEWS = {
 
 function App() {
   const lang = useLang();
-  const {name, id, rest} = useStore((known) => known.route);
+  const {name, id, rest, query} = useStore((known) => known.route);
   const refused = useStore((known) => known.link === "refused");
   const {view, title} = VIEWS[name] ?? {view: NotHere, title: () => t("Nothing here")};
   useEffect(() => {
@@ -35,7 +35,7 @@ function App() {
     ${
       refused
         ? html`<${NoKey} />`
-        : html`<${Bounded} key=${`${name}/${id}`}><${view} id=${id} rest=${rest} /><//>`
+        : html`<${Bounded} key=${`${name}/${id}`}><${view} id=${id} rest=${rest} query=${query} /><//>`
     }
   <//>`;
 }

@@ -50,6 +50,7 @@ export interface Route {
   name: string;
   id: string | null;
   rest: string[];
+  query: string;
 }
 
 /** What a person is about to do: with a lease, or with a box that is under none. */

@@ -52,11 +52,12 @@ export function useStore(select) {
 
 // -- where the reader is ----------------------------------------------------
 
-// "#/lease/ID/log" is {name: "lease", id: "ID", rest: ["log"]}; "#/" is the overview.
+// "#/lease/ID/log" is {name: "lease", id: "ID", rest: ["log"]}; "#/" is the overview. What follows "?" is what is
+// asked for there.
 export function route() {
-  const path = location.hash.replace(/^#\/?/, "").split("?")[0];
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [name = "", id = null, ...rest] = path.split("/").filter(Boolean).map(decoded);
-  return {name: name || "overview", id, rest};
+  return {name: name || "overview", id, rest, query};
 }
 
 /**

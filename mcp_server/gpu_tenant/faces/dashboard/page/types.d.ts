@@ -668,6 +668,12 @@ export interface Snapshot {
   next: string;
 }
 
+export interface Sparkline {
+  metric: string;
+  steps: number[];
+  values: number[];
+}
+
 export interface Stray {
   provider: string;
   title: string;
@@ -761,4 +767,6 @@ export interface Working {
   others_running: number;
   /** when it was seen in this state */
   at: string;
+  /** the newest measurements of its first metric */
+  spark: Sparkline | null;
 }

@@ -7,7 +7,6 @@ import offers from "./chinese/offers.js";
 import overview from "./chinese/overview.js";
 import platforms from "./chinese/platforms.js";
 import signatures from "./chinese/signatures.js";
-import steps from "./chinese/steps.js";
 import {useEffect, useState} from "./vendor/htm-preact.js";
 
 const KEPT = "gpu-tenant.language";
@@ -21,7 +20,6 @@ const CHINESE = {
   ...overview,
   ...platforms,
   ...signatures,
-  ...steps,
 };
 const heard = new Set();
 
@@ -55,24 +53,27 @@ export function t(key, values = {}) {
   );
 }
 
-/**
- * A sentence of the server in the language of the page. Its commands are the sentence's values. A sentence that
- * is not known here stays as it was said.
- * @param {string} text
- */
-export function said(text) {
-  /** @type {Record<string, string>} */
-  const commands = {};
-  const key = text.replace(/`[^`]*`/g, (command) => {
-    const name = String(Object.keys(commands).length + 1);
-    commands[name] = command;
-    return `{${name}}`;
-  });
-  return lang === "zh" && key in CHINESE ? t(key, commands) : text;
+/** @type {((text: string) => string) | null} */
+let server = null;
+
+// The server's sentences in Chinese, which are fetched only when somebody reads Chinese.
+async function learn() {
+  const [{makeTranslator}, answer] = await Promise.all([
+    import(/** @type {string} */ ("/page/server/translate.js")),
+    fetch("/page/server/sentences.json"),
+  ]);
+  if (answer.ok) server = makeTranslator(await answer.json());
 }
 
+/**
+ * A sentence of the server in the language of the page. What it has no Chinese for stays as it was said.
+ * @param {string} text
+ */
+export const said = (text) => (lang === "zh" && server ? server(text) : text);
+
 /** @param {string} next */
-export function setLang(next) {
+export async function setLang(next) {
+  if (next === "zh" && !server) await learn().catch(() => {});
   lang = next;
   localStorage.setItem(KEPT, next);
   document.documentElement.lang = tag();
@@ -88,3 +89,6 @@ export function useLang() {
   }, []);
   return value;
 }
+
+// Without the sentences of the server the page is shown all the same.
+if (lang === "zh") await learn().catch(() => {});

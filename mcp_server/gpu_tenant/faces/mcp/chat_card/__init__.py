@@ -1,6 +1,9 @@
 """The lease card: a page that a chat shows beside an answer, if its host renders such pages."""
 
+import json
 from pathlib import Path
+
+from gpu_tenant.faces import chinese
 
 URI = "ui://gpu-tenant/lease.html"
 """The one page for all these answers. It decides by the content of an answer what to draw."""
@@ -19,6 +22,9 @@ _ASKS = frozenset({"list_leases", "monitor"})
 def page() -> str:
     """Return the whole page as one text. The page loads nothing, from here or from elsewhere."""
     html = (_PARTS / "card.html").read_text(encoding="utf-8")
+    sentences = json.dumps(dict(chinese.sentences()), ensure_ascii=False).replace("<", "\\u003c")
+    translator = chinese.TRANSLATOR.read_text(encoding="utf-8").replace("\nexport ", "\n")
+    html = html.replace("/* translate.js */", f"{translator}\nconst SENTENCES = {sentences};")
     for name in ("card.css", "words.js", "card.js"):
         html = html.replace(f"/* {name} */", (_PARTS / name).read_text(encoding="utf-8"))
     return html

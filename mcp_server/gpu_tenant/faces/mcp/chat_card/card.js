@@ -69,8 +69,9 @@ window.addEventListener("message", ({source, data}) => {
 /** @param {any} context */
 function dress(context) {
   const root = document.documentElement;
-  if (typeof context.locale === "string")
-    root.lang = context.locale.toLowerCase().startsWith("zh") ? "zh-Hans" : "en";
+  // A host need not say which language its reader has; then the browser does.
+  const locale = typeof context.locale === "string" ? context.locale : navigator.language;
+  root.lang = locale.toLowerCase().startsWith("zh") ? "zh-Hans" : "en";
   if (context.theme === "light" || context.theme === "dark") root.dataset.theme = context.theme;
   for (const [name, value] of Object.entries(context.styles?.variables ?? {})) {
     if (name.startsWith("--") && typeof value === "string") root.style.setProperty(name, value);
@@ -255,7 +256,7 @@ function facts(rows) {
 
 /** @param {string} words */
 const alarm = (words) =>
-  part("p", {class: "alarm"}, part("strong", {class: "bad"}, t("Alarm: ")), words);
+  part("p", {class: "alarm"}, part("strong", {class: "bad"}, t("Alarm: ")), said(words));
 
 /**
  * @param {string} title
@@ -270,7 +271,7 @@ function bullets(title, lines) {
     part(
       "ul",
       {},
-      lines.map((line) => part("li", {}, line)),
+      lines.map((line) => part("li", {}, said(line))),
     ),
   );
 }
@@ -318,7 +319,7 @@ function show(answer, how) {
         "section",
         {class: "panel", role: "alert"},
         part("h1", {}, t(title)),
-        part("p", {}, words),
+        part("p", {}, said(words)),
       ),
       actions(allLeases()),
     ]);
@@ -341,6 +342,8 @@ function show(answer, how) {
 function draw(parts) {
   const card = /** @type {HTMLElement} */ (document.getElementById("card"));
   card.replaceChildren(...parts.filter((drawn) => drawn !== null));
+  // What the job wrote last is what is asked for.
+  for (const log of card.querySelectorAll("pre")) log.scrollTop = log.scrollHeight;
 }
 
 /** @param {(HTMLElement | null)[]} buttons */
@@ -429,9 +432,9 @@ function lease(card, open, told) {
           }),
         ],
     parked,
-    live ? ["if this computer dies", card.stops_the_meter] : null,
+    live ? ["if this computer dies", said(card.stops_the_meter)] : null,
     card.jobs.length ? ["jobs", card.jobs.join(", ")] : null,
-    ["next", card.next],
+    ["next", said(card.next)],
   ]);
   const job =
     live && card.jobs.length
@@ -466,14 +469,14 @@ const MATTERS = {
 function toDo(card) {
   const {to_do: told, word} = card.condition;
   if (!told) return [];
-  const what = told.matter === "alarm" ? (card.alarm ?? "") : t(MATTERS[told.matter]);
+  const what = told.matter === "alarm" ? said(card.alarm ?? "") : t(MATTERS[told.matter]);
   const since =
     told.since_s == null
       ? ""
       : t(", for {span}", {span: span(/** @type {number} */ (told.since_s))});
   const cost = told.since_usd == null ? "" : t(", {sum} since", {sum: money(told.since_usd)});
   const state = told.matter === "job over" ? `${t(word)}, ` : "";
-  return [`${card.lease}: ${state}${what}${since}${cost}. ${card.next}`];
+  return [`${card.lease}: ${state}${what}${since}${cost}${t(". ")}${said(card.next)}`];
 }
 
 /** @param {Leases} told */
@@ -494,7 +497,11 @@ function leases(told) {
       part("span", {}, t("leaking {sum} a month", {sum: money(told.leaking_usd_month)})),
     ),
     told.not_counted?.length
-      ? part("p", {class: "soft"}, t("Not counted: {what}", {what: told.not_counted.join(", ")}))
+      ? part(
+          "p",
+          {class: "soft"},
+          t("Not counted: {what}", {what: told.not_counted.map(said).join(", ")}),
+        )
       : null,
     bullets("Do this", told.leases.flatMap(toDo)),
     ...(told.alarms ?? []).map(alarm),
@@ -504,7 +511,9 @@ function leases(told) {
     bullets("Without a box, and billing", told.also_billing),
     bullets("Not ours, left alone", foreign),
     bullets("Sweeps", told.sweeps),
-    told.watched ? part("p", {class: "soft"}, t("Watched by: {who}", {who: told.watched})) : null,
+    told.watched
+      ? part("p", {class: "soft"}, t("Watched by: {who}", {who: said(told.watched)}))
+      : null,
     actions(again("Look now", "list_leases", which)),
   ];
 }
@@ -561,8 +570,8 @@ function watched(told) {
   ]);
   const ended =
     told.exit_code == null
-      ? told.state
-      : t("{state}, status {code}", {state: told.state, code: told.exit_code});
+      ? said(told.state)
+      : t("{state}, status {code}", {state: said(told.state), code: told.exit_code});
   const kind = JOB_PILLS[told.state] ?? "soft";
   return [
     heading("{job} on {lease}", told),
@@ -575,7 +584,7 @@ function watched(told) {
         part("span", {class: `pill ${kind}`}, ended),
         told.running_s == null ? "" : t("after {span}", {span: span(told.running_s)}),
       ),
-      told.why ? part("p", {class: "bad"}, told.why) : null,
+      told.why ? part("p", {class: "bad"}, said(told.why)) : null,
       progress(told),
       facts([
         ...gpus,
@@ -583,9 +592,9 @@ function watched(told) {
         ["disk free", size(told.disk_free_bytes)],
         ["spent", money(told.cost_usd)],
         ["deadline", deadline(told.deadline_in_s)],
-        told.cadence ? ["saves", told.cadence] : null,
-        told.gang ? ["together", told.gang] : null,
-        ["next", told.next],
+        told.cadence ? ["saves", said(told.cadence)] : null,
+        told.gang ? ["together", said(told.gang)] : null,
+        ["next", said(told.next)],
       ]),
     ),
     told.alarm ? alarm(told.alarm) : null,
@@ -620,11 +629,11 @@ function tornDown(told) {
       part(
         "p",
         {},
-        part("span", {class: "pill good"}, told.state),
+        part("span", {class: "pill good"}, said(told.state)),
         t("at {provider}, box {box}", {provider: proof.provider, box: proof.box_id}),
       ),
       facts([
-        ["ground", proof.ground],
+        ["ground", said(proof.ground)],
         [
           "kept",
           proof.kept_in ? lying(proof.kept_files, proof.kept_bytes, proof.kept_in) : t("nothing"),
@@ -641,7 +650,7 @@ function tornDown(told) {
         ["cost", counted(proof.cost_usd, proof.counts)],
         proof.billed_usd == null ? null : ["billed so far", money(proof.billed_usd)],
         proof.left_behind ? ["left behind", proof.left_behind] : null,
-        told.gang ? ["together", told.gang] : null,
+        told.gang ? ["together", said(told.gang)] : null,
       ]),
     ),
     bullets("Given up", proof.given_up),
@@ -670,9 +679,9 @@ function collected(told) {
           }),
         ],
         told.stored ? ["stored", told.stored] : null,
-        told.not_stored ? ["not stored", told.not_stored] : null,
+        told.not_stored ? ["not stored", said(told.not_stored)] : null,
         ["seal", told.seal.slice(0, 12)],
-        ["next", told.next],
+        ["next", said(told.next)],
       ]),
     ),
     bullets("Unclaimed, largest first", told.unclaimed_largest),
@@ -693,8 +702,8 @@ function snapshot(told) {
         ["here", lying(told.files, told.size_bytes, told.directory)],
         ["left for later", String(told.left_out)],
         ["unfinished", String(told.unfinished_files)],
-        ["proves", told.proves],
-        ["next", told.next],
+        ["proves", said(told.proves)],
+        ["next", said(told.next)],
       ]),
     ),
     bullets("Broken", told.broken),

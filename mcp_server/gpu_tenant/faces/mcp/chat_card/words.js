@@ -1,4 +1,4 @@
-// The card's own words, in English or Chinese; what an answer says stays as it was said.
+// The card's own words, and the server's sentences, in English or Chinese.
 /** @type {Record<string, string>} */
 const CHINESE = {
   unknown: "未知",
@@ -16,6 +16,7 @@ const CHINESE = {
   "its deadline is near": "截止时间快到了",
   ", for {span}": "，已 {span}",
   ", {sum} since": "，此后已花费 {sum}",
+  ". ": "。",
   "1 file": "1 个文件",
   "{n} files": "{n} 个文件",
   "{n} s": "{n} 秒",
@@ -127,6 +128,13 @@ const CHINESE = {
   Broken: "已损坏",
   "No room here for": "本机空间不足",
 };
+
+const server = makeTranslator(SENTENCES);
+
+// A sentence of an answer in the host's language. What has no Chinese stays as it was said.
+/** @param {string} sentence */
+const said = (sentence) =>
+  document.documentElement.lang === "zh-Hans" ? server(sentence) : sentence;
 
 // A sentence of the card's own in the host's language, with `{name}` filled in; it is never an answer's.
 /**

@@ -12,7 +12,7 @@ export default {
   GPU: "GPU",
   "any, or H100 SXM:8": "任意，或 H100 SXM:8",
   "Hours of work": "工作小时数",
-  "At most, $ an hour": "每小时最多 $",
+  "At most, USD an hour": "每小时最多（USD）",
   "no cap": "不限",
   "Disk, GB": "磁盘 GB",
   Trust: "信任级别",

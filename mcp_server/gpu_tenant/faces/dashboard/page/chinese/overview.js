@@ -104,14 +104,21 @@ export default {
   missing: "缺失",
   "ran twice": "重复运行",
 
+  "{metric} at {n} measured points, from {first} to {last}":
+    "{metric}：{n} 个实测点，{first} 至 {last}",
+
   // alarms and notifications
   "1 alarm": "1 条警报",
   "{n} alarms": "{n} 条警报",
   "This browser has no notifications.": "此浏览器不支持通知。",
-  "On: each alarm is shown once, also while this page is in the background. It must stay open.":
-    "已开启：每条警报通知一次，页面在后台时也会；页面须保持打开。",
-  "Off. With them, each alarm is shown once by your browser while this page is open.":
-    "已关闭。开启后，页面打开期间每条警报由浏览器通知一次。",
+  "On: each alarm and each end of a job is shown once, also while this page is in the background. It must stay open.":
+    "已开启：每条警报、每次任务结束各通知一次，页面在后台时也会；页面须保持打开。",
+  "Off. With them, your browser shows each alarm and each end of a job once, while this page is open.":
+    "已关闭。开启后，页面打开期间，浏览器会对每条警报、每次任务结束各通知一次。",
+  "The job {job} on {lease} has finished.": "{lease} 上的任务 {job} 已完成。",
+  "The job {job} on {lease} has failed.": "{lease} 上的任务 {job} 已失败。",
+  "The job {job} on {lease} was killed.": "{lease} 上的任务 {job} 被杀死。",
+  "The job {job} on {lease} was stopped.": "{lease} 上的任务 {job} 已停止。",
   "Your browser blocks notifications of this page; its settings for this address allow them again.":
     "浏览器阻止了本页通知；可在该地址的浏览器设置中重新允许。",
   "Turn off": "关闭通知",

@@ -59,6 +59,8 @@ export default {
   "What is known of each platform, with its sources: what survives, what stops the meter, and what to do by hand at 3 a.m.":
     "每个平台的已知事实及来源：什么能保留、如何停止计费、凌晨三点如何手动处理。",
   Filter: "筛选",
+  "Compare all platforms: what survives a stop, and what bills then":
+    "对比所有平台：关机后哪些数据能保留，还会扣哪些费用",
   "No platform matches.": "没有匹配的平台。",
   "key found": "已找到密钥",
   "Stops the meter": "停止计费",

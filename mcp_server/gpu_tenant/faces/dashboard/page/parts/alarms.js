@@ -2,7 +2,7 @@
 
 import {whileHidden} from "../net.js";
 import {useStore} from "../store.js";
-import {html, useEffect, useState} from "../vendor/htm-preact.js";
+import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Button, Shape, Words} from "./widgets.js";
 
@@ -78,22 +78,59 @@ function told() {
  * @param {string | null} lease
  */
 function notify(alarm, lease) {
+  show(alarm, kindOf(alarm), lease ? `#/lease/${encodeURIComponent(lease)}` : "#/");
+}
+
+/**
+ * @param {string} body
+ * @param {string} tag one notification of a tag is shown, however many tabs are open
+ * @param {string} place
+ */
+function show(body, tag, place) {
   const note = new Notification("gpu-tenant", {
-    body: alarm,
-    tag: kindOf(alarm),
+    body,
+    tag,
     icon: "/page/icon.svg",
   });
   note.onclick = () => {
     window.focus();
-    location.hash = lease ? `#/lease/${encodeURIComponent(lease)}` : "#/";
+    location.hash = place;
     note.close();
   };
+}
+
+/** @type {Record<string, (values: Record<string, string>) => string>} */
+const ENDS = {
+  finished: (values) => t("The job {job} on {lease} has finished.", values),
+  failed: (values) => t("The job {job} on {lease} has failed.", values),
+  killed: (values) => t("The job {job} on {lease} was killed.", values),
+  stopped: (values) => t("The job {job} on {lease} was stopped.", values),
+};
+
+/**
+ * Tells of each job that this page has seen running, and that has ended now.
+ * @param {TimedRow[]} rows
+ * @param {Map<string, string>} seen the state of each job at the look before
+ */
+function tellEnds(rows, seen) {
+  for (const {card, job} of rows) {
+    if (!job) continue;
+    const key = `${card.lease}/${job.id}`;
+    const before = seen.get(key);
+    seen.set(key, job.state);
+    const words = ENDS[job.state];
+    if (!words || before === undefined || before in ENDS || !wanted()) continue;
+    const place = `#/lease/${encodeURIComponent(card.lease)}/job/${encodeURIComponent(job.id)}`;
+    show(words({job: job.id, lease: card.lease}), `${key} ${job.state}`, place);
+  }
 }
 
 // Draws nothing: each alarm is notified once, and again only after it had gone.
 export function Notifier() {
   const alarms = useStore((known) => known.overview?.alarms ?? null);
   const rows = useStore((known) => known.overview?.leases ?? NONE);
+  const seen = useRef(/** @type {Map<string, string>} */ (new Map()));
+  useEffect(() => tellEnds(rows, seen.current), [rows]);
   useEffect(() => whileHidden(wanted() ? "open" : "closed"), []);
   useEffect(() => {
     if (alarms === null || !wanted()) return;
@@ -122,9 +159,11 @@ export function NotifySwitch() {
       ${
         on
           ? t(
-              "On: each alarm is shown once, also while this page is in the background. It must stay open.",
+              "On: each alarm and each end of a job is shown once, also while this page is in the background. It must stay open.",
             )
-          : t("Off. With them, each alarm is shown once by your browser while this page is open.")
+          : t(
+              "Off. With them, your browser shows each alarm and each end of a job once, while this page is open.",
+            )
       }
     </p>
     ${

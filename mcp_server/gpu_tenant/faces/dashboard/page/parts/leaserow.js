@@ -133,6 +133,7 @@ function Job({job, card, others, isOld}) {
         (running || known(progress.fraction)) &&
         html`<${Progress} fraction=${progress.fraction} label=${label} />`
       }
+      ${job.spark && html`<${Spark} spark=${job.spark} />`}
     </span>
   <//>`;
 }
@@ -321,8 +322,115 @@ function Warnings({row, blind}) {
   ${isLive(row) && fence && (matter || fence.startsWith("nothing ends")) && html`<${Fence} words=${fence} />`}`;
 }
 
+/**
+ * What was measured, joined by straight lines; each point is a measurement.
+ * @param {{spark: NonNullable<Working["spark"]>}} properties
+ */
+function Spark({spark}) {
+  const {metric, steps, values} = spark;
+  const [wide, high] = [72, 18];
+  const [from, to] = [steps[0], steps[steps.length - 1]];
+  const [least, most] = [Math.min(...values), Math.max(...values)];
+  const points = steps.map((step, n) => {
+    const x = to > from ? ((step - from) / (to - from)) * (wide - 2) + 1 : wide / 2;
+    const y = most > least ? (1 - (values[n] - least) / (most - least)) * (high - 2) + 1 : high / 2;
+    return `${x.toFixed(1)},${y.toFixed(1)}`;
+  });
+  const label = t("{metric} at {n} measured points, from {first} to {last}", {
+    metric,
+    n: values.length,
+    first: figure(values[0]),
+    last: figure(values[values.length - 1]),
+  });
+  return html`<svg class="spark" viewBox=${`0 0 ${wide} ${high}`} role="img" aria-label=${label}>
+    <title>${label}</title>
+    <polyline points=${points.join(" ")} />
+  </svg>`;
+}
+
+/**
+ * Nobody is needed for it: one line.
+ * @param {{row: TimedRow}} properties
+ */
+function FineRow({row}) {
+  const {card, at, job} = row;
+  const {kind, words} = phaseOf(row);
+  const left = card.deadline_in_s ?? 0;
+  const deadline = Date.parse(at) + left * 1000;
+  const gpu = row.gpu ?? t("GPU unknown");
+  return html`<li class="lease is-fine is-${card.condition.tone}">
+    <div class="who">
+      <h3><a href=${`#/lease/${encodeURIComponent(card.lease)}`}>${gpu}</a></h3>
+      <span class="small soft mono" title=${row.title}>${card.lease}</span>
+      <${Pill} kind=${kind}>${words()}<//>
+    </div>
+    <dl class="cells">
+      <div class="cell is-job">
+        <dt class="unseen">${t("Job")}</dt>
+        <dd>${job ? html`<${FineJob} job=${job} card=${card} isOld=${row.is_old} />` : card.jobs.at(-1)}</dd>
+      </div>
+      <div class="cell is-deadline">
+        <dt>${t("Deadline in")}</dt>
+        <dd title=${new Date(deadline).toString()}><${Countdown} seconds=${left} at=${at} /></dd>
+      </div>
+      <div class="cell is-rate">
+        <dt class="unseen">${isStill(row) ? t("Leaking") : t("Rate now")}</dt>
+        <dd>${fineRate(row)}</dd>
+      </div>
+      <div class="cell is-spent">
+        <dt>${t("Spent")}</dt>
+        <dd>
+          ${
+            isFree(row)
+              ? html`<span class="none">–</span>`
+              : html`<${MoneyTicking} usd=${card.cost_usd} rate=${isLive(row) ? card.price_usd_h : 0} at=${at} />`
+          }
+        </dd>
+      </div>
+    </dl>
+    <div class="doing"><${Verbs} row=${row} /></div>
+    <div class="saying"><${Warnings} row=${row} /></div>
+  </li>`;
+}
+
+/** @param {TimedRow} row */
+function fineRate(row) {
+  const {card} = row;
+  if (isFree(row)) return html`<span class="none">${t("nobody bills")}</span>`;
+  return isStill(row)
+    ? html`<${Money} usd=${card.leaking_usd_month} per="month" />`
+    : html`<${Money} usd=${card.price_usd_h} per="h" places=${ratePlaces(card)} />`;
+}
+
+/** @param {{job: Working, card: Card, isOld: boolean}} properties */
+function FineJob({job, card, isOld}) {
+  const {kind, words} = jobStateOf(job, isOld);
+  const running = job.state === "running" && !isOld;
+  const [share] = doneWords(job.progress ?? {});
+  const pieces = [
+    isOld && html`${t("seen")} <${Ago} at=${job.at} />`,
+    share,
+    running &&
+      known(card.job_ends_in_s) &&
+      html`${t("ends in")} <${Span} seconds=${card.job_ends_in_s} />`,
+    ...metricWords(job.progress ?? {}).slice(0, 1),
+  ].filter(Boolean);
+  return html`<span class="fineline">
+    <span class="mono small soft">${job.id}</span>
+    <span class="state is-${kind}"><${Shape} kind=${kind} />${words()}</span>
+    <${Pieces} of=${pieces} />
+    ${job.spark && html`<${Spark} spark=${job.spark} />`}
+  </span>`;
+}
+
+/** @param {{row: TimedRow, blind?: Sight | null | undefined, fine?: boolean}} properties */
+function Row({row, blind, fine}) {
+  if (fine && !blind) return html`<${FineRow} row=${row} />`;
+  return html`<${WholeRow} row=${row} blind=${blind} />`;
+}
+
 /** @param {{row: TimedRow, blind?: Sight | null | undefined}} properties */
-function Row({row, blind}) {
+function WholeRow({row, blind}) {
   const {card, at} = row;
   const {kind, words} = phaseOf(row);
   const left = card.deadline_in_s ?? 0;

@@ -1,6 +1,7 @@
 // The live log of a job: a list of lines of which only those in sight are in the document.
 
 import {get, Problem} from "../net.js";
+import {state} from "../store.js";
 import {html, useEffect, useLayoutEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {painted, plain} from "./ansi.js";
@@ -76,6 +77,13 @@ function Log({lease, job, heard, live, keptIn}) {
   const [full, setFull] = useState(false);
   const [searched, setSearched] = useState(null);
   const view = useLog(lease, job, heard, wrap);
+  // A link to a line without a search. It can be shown once the end of the log has come.
+  const linked = useRef(new URLSearchParams(state().route.query));
+  useEffect(() => {
+    if (!view.loaded || linked.current.has("q") || !linked.current.has("at")) return;
+    view.jump(Number(linked.current.get("at")));
+    linked.current = new URLSearchParams();
+  }, [view.loaded]);
   const rewrap = () => {
     localStorage.setItem(WRAPPED, wrap ? "no" : "yes");
     setWrap(!wrap);

@@ -1,6 +1,7 @@
 // Search in a whole log, of which the page holds only a part: the server looks, the page shows where.
 
 import {get} from "../net.js";
+import {state} from "../store.js";
 import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {plain} from "./ansi.js";
@@ -40,8 +41,9 @@ export function occurrences(text, {words, exact}) {
  *   onSearched: (searched: Searched | null) => void}} properties
  */
 export function SearchBar({lease, job, size, onJump, onSearched}) {
-  const [words, setWords] = useState("");
-  const [exact, setExact] = useState(false);
+  const linked = useRef(new URLSearchParams(state().route.query)).current;
+  const [words, setWords] = useState(() => linked.get("q") ?? "");
+  const [exact, setExact] = useState(() => linked.get("case") === "yes");
   const [found, setFound] = useState(NOTHING);
   const [chosen, setChosen] = useState(-1);
   const asked = useRef(
@@ -49,7 +51,32 @@ export function SearchBar({lease, job, size, onJump, onSearched}) {
   );
   useEffect(() => () => asked.current.abort?.abort(), []);
 
+  // A link to a search, or to a line of it.
+  useEffect(() => {
+    const at = linked.has("at") ? Number(linked.get("at")) : null;
+    if (words === "") return;
+    begin(exact, at ?? undefined).then((hits) => {
+      const found = hits?.findIndex((hit) => hit.at === at) ?? -1;
+      if (hits && found >= 0) go(found, hits);
+    });
+  }, []);
+
+  /**
+   * The address leads to this search, and to its hit at that byte; each search replaces the one before.
+   * @param {Record<string, string>} what
+   */
+  const keepInAddress = (what) => {
+    const place = /\.\d+$/.test(job)
+      ? location.hash.split("?")[0]
+      : `#/lease/${encodeURIComponent(lease)}/log/${encodeURIComponent(job)}`;
+    const query = new URLSearchParams(what).toString();
+    history.replaceState(null, "", query ? `${place}?${query}` : place);
+  };
+  /** @param {boolean} exactly */
+  const searchFor = (exactly) => ({q: words, ...(exactly ? {case: "yes"} : {})});
+
   const clear = () => {
+    keepInAddress({});
     asked.current.abort?.abort();
     asked.current = {key: "", abort: null};
     setWords("");
@@ -57,9 +84,13 @@ export function SearchBar({lease, job, size, onJump, onSearched}) {
     setChosen(-1);
     onSearched(null);
   };
-  /** @param {boolean} exactly */
-  const begin = (exactly) => {
+  /**
+   * @param {boolean} exactly
+   * @param {number} [at] the hit that a link leads to
+   */
+  const begin = (exactly, at) => {
     setChosen(-1);
+    keepInAddress({...searchFor(exactly), ...(at === undefined ? {} : {at: String(at)})});
     onSearched({words, exact: exactly});
     return look(exactly, [], 0);
   };
@@ -114,6 +145,7 @@ export function SearchBar({lease, job, size, onJump, onSearched}) {
    */
   const go = (at, hits = found.hits) => {
     setChosen(at);
+    keepInAddress({...searchFor(exact), at: String(hits[at].at)});
     onJump(hits[at].at);
   };
   const further = async () => {
@@ -122,10 +154,10 @@ export function SearchBar({lease, job, size, onJump, onSearched}) {
   };
   /** @param {number} by */
   const step = (by) => {
-    const {hits, state} = found;
+    const {hits, state: stage} = found;
     const next = chosen < 0 && by < 0 ? hits.length - 1 : chosen + by;
     if (next >= hits.length && unsearched > 0) further();
-    else if (next >= hits.length && state === "looking")
+    else if (next >= hits.length && stage === "looking")
       return; // more may come
     else if (hits.length > 0) go((next + hits.length) % hits.length);
   };

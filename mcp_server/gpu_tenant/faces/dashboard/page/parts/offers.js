@@ -41,14 +41,40 @@ function asQuery(wish) {
   return new URLSearchParams(said.filter(([, value]) => value !== "")).toString();
 }
 
+/**
+ * @param {string} query
+ * @returns {Record<string, any>}
+ */
+const wishOf = (query) => ({...USUAL, ...Object.fromEntries(new URLSearchParams(query))});
+
+/**
+ * @param {string} query
+ * @param {number} round
+ */
+const askedBy = (query, round) =>
+  query === "" ? null : {query, hours: Number(wishOf(query).hours), round: round + 1};
+
 /** @param {Platform[]} platforms */
 const isKeyless = (platforms) =>
   !platforms.some(({credential}) => credential.needed && credential.found);
 
-export function Offers() {
+/**
+ * What is wished for stands in the address, so that a link leads to the same question.
+ * @param {{query: string}} properties
+ */
+export function Offers({query}) {
   const [platforms] = useLoaded(() => get("/api/platforms"), "platforms");
-  const [wish, setWish] = useState(USUAL);
-  const [asked, setAsked] = useState(null);
+  const [wish, setWish] = useState(() => wishOf(query));
+  const [asked, setAsked] = useState(() => askedBy(query, 0));
+  useEffect(() => {
+    setWish(wishOf(query));
+    setAsked((before) => (before?.query === query ? before : askedBy(query, before?.round ?? 0)));
+  }, [query]);
+  const ask = () => {
+    const wanted = asQuery(wish);
+    if (wanted === query) setAsked(askedBy(query, asked?.round ?? 0));
+    else location.hash = `#/offers?${wanted}`;
+  };
   return html`<section class="page offers" aria-labelledby="offers-title">
     <h1 id="offers-title">${t("Offers")}</h1>
     <p class="soft">
@@ -70,7 +96,7 @@ export function Offers() {
       wish=${wish}
       platforms=${platforms ?? []}
       change=${(news) => setWish({...wish, ...news})}
-      onAsk=${() => setAsked({query: asQuery(wish), hours: wish.hours, round: (asked?.round ?? 0) + 1})}
+      onAsk=${ask}
     />
     ${
       asked &&
@@ -138,7 +164,7 @@ function Wish({wish, platforms, change, onAsk}) {
       <${Field} label=${t("Hours of work")}>
         ${number("hours", {min: 0.1, max: 8760, required: true})}
       <//>
-      <${Field} label=${t("At most, $ an hour")}>
+      <${Field} label=${t("At most, USD an hour")}>
         ${number("max_price_usd_h", {min: 0, placeholder: t("no cap")})}
       <//>
       <${Field} label=${t("Disk, GB")}>${number("disk_gb", {min: 8, max: 100000, step: 1})}<//>

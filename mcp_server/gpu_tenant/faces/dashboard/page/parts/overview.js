@@ -43,13 +43,18 @@ function FleetLine({name, rows}) {
   </h3>`;
 }
 
-/** @param {{rows: TimedRow[]}} properties */
-function Members({rows}) {
+/** @param {{rows: TimedRow[], fine: boolean}} properties */
+function Members({rows, fine}) {
   const blind = useStore((known) => known.blind);
   return html`<ul class="leases">
     ${rows.map(
       (row) =>
-        html`<${LeaseRow} key=${row.card.lease} row=${row} blind=${blind[row.card.lease]} />`,
+        html`<${LeaseRow}
+          key=${row.card.lease}
+          row=${row}
+          blind=${blind[row.card.lease]}
+          fine=${fine}
+        />`,
     )}
   </ul>`;
 }
@@ -67,7 +72,7 @@ function Group({id, words, rows}) {
     ${byFleet(rows).map(
       ({fleet, rows: members}) => html`<div key=${fleet ?? ""} class=${fleet ? "fleet" : "singles"}>
         ${fleet && html`<${FleetLine} name=${fleet} rows=${members} />`}
-        <${Members} rows=${members} />
+        <${Members} rows=${members} fine=${id !== "attention"} />
       </div>`,
     )}
   </section>`;
@@ -83,7 +88,7 @@ function Free({words, rows}) {
   );
   return html`<details class="group is-free" open=${!others}>
     <summary><h2 id="group-free">${words()} <span class="count">${rows.length}</span></h2></summary>
-    <${Members} rows=${rows} />
+    <${Members} rows=${rows} fine=${true} />
   </details>`;
 }
 

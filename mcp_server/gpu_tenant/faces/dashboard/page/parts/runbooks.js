@@ -24,6 +24,7 @@ export const kindWords = (kind) => KINDS[kind]?.() ?? kind;
 export function Runbooks() {
   const [platforms, problem, again] = useLoaded(() => get("/api/platforms"), "platforms");
   const [typed, setTyped] = useState("");
+  const lang = useLang();
   const wanted = typed.trim().toLowerCase();
   const shown = (platforms ?? []).filter((one) =>
     `${one.id} ${one.title} ${one.trap} ${kindWords(one.kind)}`.toLowerCase().includes(wanted),
@@ -34,6 +35,11 @@ export function Runbooks() {
       ${t(
         "What is known of each platform, with its sources: what survives, what stops the meter, and what to do by hand at 3 a.m.",
       )}
+    </p>
+    <p>
+      <a href=${`/runbooks/compare${lang === "zh" ? "?lang=zh" : ""}`}>
+        ${t("Compare all platforms: what survives a stop, and what bills then")}
+      </a>
     </p>
     ${problem && html`<${Trouble} problem=${problem} retry=${again} />`}
     ${!platforms && !problem && html`<${Waiting} lines=${6} />`}

@@ -280,7 +280,7 @@ export function Step({text}) {
   return said(text)
     .split("`")
     .map((part, n) => {
-      if (n % 2 === 0) return part;
+      if (n % 2 === 0) return html`<${Moments} text=${part} />`;
       return part.startsWith("gpu-tenant ")
         ? html`<${Copy} text=${part} />`
         : html`<code>${part}</code>`;
