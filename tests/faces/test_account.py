@@ -157,6 +157,55 @@ def test_one_s_own_boxes_burn_nothing_and_every_column_calls_that_the_same() -> 
     )
 
 
+@pytest.mark.parametrize("state", [LeaseState.ACTIVE, LeaseState.GONE])
+def test_where_nobody_bills_no_cost_is_called_unknown(state: LeaseState) -> None:
+    own = profile("own")
+    free = lease(state, provider="own")
+    told_free = card(
+        free, own, jobs=(), alarm=None, now=NOW, protection=protection(own, free, None)
+    )
+
+    assert told_free.counts == "nobody bills"
+    assert lease_table.spent_words(told_free) == "nobody bills"
+
+
+@pytest.mark.parametrize("billed", ["0.50", None])
+@pytest.mark.parametrize(
+    ("recorded", "seen", "others", "says"),
+    [
+        ("finished", "running", 0, "monitor"),
+        (None, "finished", 0, "its work has ended"),
+        ("finished", "finished", 2, "monitor"),
+        (None, "failed", 0, "its work has ended"),
+    ],
+)
+def test_a_newer_look_at_the_job_decides_what_is_next(
+    recorded: str | None, seen: str, others: int, says: str, billed: str | None
+) -> None:
+    at = profile("tiny" if billed else "own")
+    box = rented("tiny-aaaa", billed) if billed else lease(provider="own")
+    launched = job("job1").model_copy(update={"launched_at": NOW})
+    ended = timeline.Progressed(job="job1", state=recorded)
+    events = [
+        timeline.Line(NOW, timeline.Launched(job="job1")),
+        *([timeline.Line(NOW, ended)] if recorded else []),
+    ]
+    told_card = card(
+        box.model_copy(update={"ready_at": NOW}),
+        at,
+        jobs=(launched,),
+        alarm=None,
+        now=NOW,
+        protection=protection(at, box, None),
+        events=events,
+    )
+
+    newer = told_card.with_job(seen, others_running=others)
+
+    assert says in newer.next
+    assert ("when the job has ended" in newer.next) == (says == "monitor")
+
+
 def test_what_ended_leases_cost_is_in_the_sum() -> None:
     whole = in_all(
         [shown(rented("tiny-a"))],

@@ -3,17 +3,22 @@
 import asyncio
 import json
 import os
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
 import pytest
 import pytest_asyncio
+from looked import gpu as gpu_seen
+from looked import seen as seen_job
 from waited import over
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.faces.dashboard.auth import MOST_BYTES, Gate
+from gpu_tenant.faces.dashboard.lease_rows import Working
 from gpu_tenant.faces.dashboard.poller import Looks
+from gpu_tenant.faces.dashboard.prometheus import metrics_text
 from gpu_tenant.faces.dashboard.server import application
 
 PORT, TOKEN = 4567, "t" * 43
@@ -139,7 +144,21 @@ async def test_a_link_elsewhere_opens_the_page_and_reads_nothing(served: Served)
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/page/app.js", "/api/overview", "/api/nothing", "/runbooks/vastai"]
+    ("lang", "title"), [("en", "All platforms compared"), ("zh", "各平台对比")]
+)
+async def test_the_platforms_are_compared_as_at_the_terminal(
+    served: Served, lang: str, title: str
+) -> None:
+    page = (await served.page.get(f"/runbooks/compare?lang={lang}")).text
+
+    assert f"<h1>{title}</h1>" in page
+    assert "<td>autodl</td>\n<td><code>~</code></td>\n<td>yes</td>\n<td>15 days</td>" in page
+    assert "<td>there is no stop</td>" in page
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/page/app.js", "/api/overview", "/api/nothing", "/runbooks/vastai", "/runbooks/compare"],
 )
 async def test_every_answer_leaves_with_strict_headers(served: Served, path: str) -> None:
     told = (await served.page.get(path)).headers
@@ -377,3 +396,86 @@ async def test_a_key_that_was_typed_behind_a_scheme_is_not_repeated(
     assert answered.status_code == 400
     assert "S3CR3T" not in answered.text
     assert not served.looks.tenancy.home.configuration.exists()
+
+
+# For Prometheus
+
+
+SAMPLE = re.compile(
+    r"([a-z_]+)(?:\{((?:[a-z_]+=\"(?:[^\"\\\n]|\\[\\\"n])*\",?)+)\})? (-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
+)
+
+
+def parsed(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """The samples by metric; anything that the text format does not allow fails."""
+    assert text.endswith("\n")
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    helped = ""
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            helped = line.split(" ")[2]
+            assert helped not in found, "a metric comes once, with all of its samples"
+        elif line.startswith("# TYPE "):
+            assert line == f"# TYPE {helped} gauge"
+            found[helped] = []
+        else:
+            sample = SAMPLE.fullmatch(line)
+            assert sample, line
+            name, labels, value = sample.groups()
+            assert name == helped
+            pairs = re.findall(r"([a-z_]+)=\"((?:[^\"\\]|\\.)*)\"", labels or "")
+            assert dict(pairs) not in [known for known, _ in found[name]], "no sample comes twice"
+            found[name].append((dict(pairs), float(value)))
+    return found
+
+
+async def test_prometheus_reads_what_bills_only_where_the_owner_wants_it_and_with_the_token(
+    served: Served,
+) -> None:
+    off = await served.page.get("/metrics")
+    assert off.status_code == 400
+    assert "dashboard --metrics" in off.json()["remedy"]
+
+    served.app.state.exports_metrics = True
+    assert (await served.stranger.get("/metrics")).status_code == 401
+    lease = await lease_of(served)
+    answer = await served.page.get("/metrics")
+
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    told = parsed(answer.text)
+    assert told["gpu_tenant_leases"] == [({"state": "ready", "provider": "local"}, 1.0)]
+    assert told["gpu_tenant_alarms"] == [({}, 0.0)]
+    assert told["gpu_tenant_burning_usd_per_hour"] == [({}, 0.0)]
+    ((labels, left_s),) = told["gpu_tenant_lease_deadline_seconds"]
+    assert labels == {"lease": lease, "provider": "local"}
+    assert 0 < left_s <= 7200
+    assert "gpu_tenant_lease_usd_per_hour" not in told, "what is unknown is no 0"
+
+
+async def test_prometheus_reads_no_sum_before_anybody_has_looked(served: Served) -> None:
+    seen = await served.looks.overview()
+    row = seen.leases
+    unseen = seen.model_copy(update={"burning_usd_h": None, "spent_usd": None})
+
+    told = parsed(metrics_text(unseen))
+
+    assert row == ()
+    assert "gpu_tenant_burning_usd_per_hour" not in told
+    assert "gpu_tenant_spent_usd" not in told
+
+
+async def test_the_use_of_each_gpu_is_told_to_prometheus_while_it_is_seen(served: Served) -> None:
+    lease = await lease_of(served)
+    (row,) = (await served.looks.overview()).leases
+    watched = seen_job(gpu_seen(), gpu_seen(1), job='a"b\\c', lease=lease)
+    job = Working.of(watched, at=served.looks.tenancy.clock.now())
+    overview = await served.looks.overview()
+
+    def told(*, is_old: bool) -> dict[str, list[tuple[dict[str, str], float]]]:
+        shown = row.model_copy(update={"job": job, "is_old": is_old})
+        return parsed(metrics_text(overview.model_copy(update={"leases": (shown,)})))
+
+    used = told(is_old=False)["gpu_tenant_gpu_use_ratio"]
+    assert [labels for labels, _ in used] == [{"lease": lease, "gpu": n} for n in "01"]
+    assert all(0 <= share <= 1 for _, share in used)
+    assert "gpu_tenant_gpu_use_ratio" not in told(is_old=True)

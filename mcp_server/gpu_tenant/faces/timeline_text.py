@@ -1,5 +1,6 @@
 """A lease's timeline in sentences for a person, one for each kind of event."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -8,6 +9,7 @@ from pydantic import JsonValue
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.terms import Terms
+from gpu_tenant.domain.trackers import link_words
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.wording import size, some, span
 
@@ -52,6 +54,9 @@ def describe(event: timeline.Event) -> str:
             return "The box is to carry this lease's mark."
         case timeline.Marked():
             return "The box carries this lease's mark, which tells it from any other."
+        case timeline.Audited():
+            found = f"{some(event.blockers, 'blocker')}, {some(event.warnings, 'warning')}"
+            return f"The box was audited: {found}; {machine_words(event)}."
         case timeline.Looked():
             return "The box was looked at: nobody has used it."
         case timeline.TakesOver(over=over):
@@ -90,7 +95,7 @@ def describe(event: timeline.Event) -> str:
         case timeline.Forewarned(jobs=jobs, ended=ended, stored_files=stored):
             asked = f"; asked to save: {_names_words(jobs)}" if jobs else "; nothing ran"
             done = ", which has ended" if jobs and ended else ""
-            copied = f"; {some(stored, 'file')} are in the store" if stored else ""
+            copied = f"; in the store: {some(stored, 'file')}" if stored else ""
             return f"The box heard that its platform takes it back{asked}{done}{copied}."
         case timeline.Recovered():
             return _describe_recovered(event)
@@ -105,14 +110,14 @@ def describe(event: timeline.Event) -> str:
         case timeline.LoggedIn():
             return "Somebody was given a login, to work on the box by hand."
         case timeline.Tracked(job=job, links=links):
-            named = ", ".join(map(_text, links))
+            named = ", ".join(link_words(_text(link)) for link in links)
             return f"The log of {_text(job)} names {named or 'no page of a tracker'}."
         case timeline.Executed(command=command):
             return f"A quick look on the box: {_clause(command)}."
         case timeline.SettingUp(job=job, commands=commands):
             return f"The box is being set up by {_text(job)}: {some(len(commands), 'command')}."
         case timeline.SetUp(job=job, state="done", filed=filed, unfiled=unfiled):
-            made = f"; {some(filed, 'file')} that it made are on record" if filed else ""
+            made = f"; on record of what it made: {some(filed, 'file')}" if filed else ""
             return f"The box was set up by {_text(job)}{made}{_unfiled_words(unfiled)}."
         case timeline.SetUp(job=job, why=why):
             because = f": {_clause(why)}" if why else ""
@@ -207,6 +212,15 @@ def describe(event: timeline.Event) -> str:
 
 
 # The sentences of some kinds
+
+
+def machine_words(seen: timeline.Audited) -> str:
+    """Return the GPUs and the driver that an audit saw, in one line."""
+    counts = Counter(map(_text, seen.gpus))
+    gpus = " and ".join(f"{name} x{count}" for name, count in counts.items()) or "no GPU"
+    driver = f", driver {_text(seen.driver)}" if seen.driver else ""
+    cuda = f", CUDA up to {_text(seen.cuda)}" if seen.cuda else ""
+    return f"{gpus}{driver}{cuda}"
 
 
 def _unfiled_words(why: str | None) -> str:

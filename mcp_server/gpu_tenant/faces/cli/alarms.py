@@ -15,6 +15,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.wording import span
+from gpu_tenant.faces.chinese import for_terminal
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import as_json, verb
 
@@ -163,12 +164,12 @@ def _alarms(shown: Alarms) -> None:
             if each.told and each.told_s_ago is not None
             else "told to nobody yet"
         )
-        click.echo(f"{each.level}: {about}, for {span(each.open_s)}, {told}")
-        click.echo(f"  {each.words}")
+        click.echo(for_terminal(f"{each.level}: {about}, for {span(each.open_s)}, {told}"))
+        click.echo(f"  {for_terminal(each.words)}")
     for words in shown.seen_now:
-        click.echo(f"seen now: {words}")
+        click.echo(for_terminal(f"seen now: {words}"))
     if not shown.alarms and not shown.seen_now:
-        click.echo("no alarm is open, and a look at everything found nothing wrong")
+        click.echo(for_terminal("no alarm is open, and a look at everything found nothing wrong"))
 
 
 def _trial(shown: Trial) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpu_tenant.domain.wording import size, some, span, usd_words, with_dates
+from gpu_tenant.domain.wording import cost_words, size, some, span, usd_words, with_dates
 
 if TYPE_CHECKING:
     from gpu_tenant.artifacts.collect import Collected
@@ -70,4 +70,4 @@ def snapshot(shown: Snapshot) -> str:
 def torn_down(shown: TornDown) -> str:
     """The ground on which the box was destroyed, what is kept, and what it cost."""
     r = shown.receipt
-    return f"{shown.state}: {r.ground}, {some(r.kept_files, 'file')} kept, {usd_words(r.cost_usd)}"
+    return f"{shown.state}: {r.ground}, {some(r.kept_files, 'file')} kept, {cost_words(r.cost_usd, r.counts)}"

@@ -15,11 +15,14 @@ from gpu_tenant.process_hardening import UNATTENDED
 @verb("dashboard")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="a free one when left out")
 @click.option("--no-open", is_flag=True, help="only print the link; no browser is started")
-async def dashboard(port: int, no_open: bool) -> None:
+@click.option("--metrics", is_flag=True, help="also answer at /metrics, for Prometheus")
+async def dashboard(port: int, no_open: bool, metrics: bool) -> None:
     """On this computer alone, until Ctrl-C; the link it prints holds the token of this start.
 
     What the page begins goes through the same checks as the commands. A person signs there
     with a passkey, or with a code that is shown at the terminal where they started it.
+
+    With --metrics, Prometheus may read /metrics. It needs the token of the link as its bearer token.
     """
     from gpu_tenant.app import open_tenancy
     from gpu_tenant.faces.dashboard.server import serve
@@ -43,6 +46,7 @@ async def dashboard(port: int, no_open: bool) -> None:
     await serve(
         lambda: open_tenancy(tell=tell),
         port=port,
+        exports_metrics=metrics,
         sign=tell if at_terminal else None,
         ready=ready,
         tell=tell,

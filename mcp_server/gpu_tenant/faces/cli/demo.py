@@ -1,4 +1,4 @@
-"""A whole lease on this computer, shown as it happens: six phases, one interruption, one receipt."""
+"""A whole lease on this computer, shown as it happens: seven steps, one interruption, one receipt."""
 
 import asyncio
 import os
@@ -66,12 +66,12 @@ async def tour(keep: str | None, provider: str) -> None:
 async def _lease(kept: Path, stage: Stage | None) -> None:
     """Run one lease from the smoke test to the receipt, at the emulator `stage` if there is one."""
     async with output.tenancy({**os.environ, **stage.environment} if stage else None) as tenancy:
-        _phase(2, "smoke: the job's own command, here, before anything is rented")
+        _step(1, "smoke: the job's own command, here, before anything is rented")
         smoked = await tenancy.run_smoke(os.fspath(JOB), "python3 train.py --smoke", 60)
         output.smoke(smoked)
 
         if stage is None:
-            _phase(1, "provision: written down before the box exists")
+            _step(2, "provision: written down before the box exists")
             card = await tenancy.provision(
                 "local",
                 hours=1,
@@ -81,7 +81,7 @@ async def _lease(kept: Path, stage: Stage | None) -> None:
                 smoke=smoked.id,
             )
         else:
-            _phase(1, "offers, ranked by the cost of the finished work; then rent the first")
+            _step(2, "offers, ranked by the cost of the finished work; then rent the first")
             found = await tenancy.find_offers(hours=1, provider=stage.provider, limit=4)
             offers_table.print_found(found)
             quotes = [offer.quote for offer in found.offers if offer.quote]
@@ -89,10 +89,10 @@ async def _lease(kept: Path, stage: Stage | None) -> None:
         output.card(card)
         lease = card.lease
 
-        _phase(0, "audit: is the box what it should be?")
+        _step(3, "audit: is the box what it should be?")
         output.audit(await tenancy.audit(lease))
 
-        _phase(3, "push, then a detached launch with its outputs declared")
+        _step(4, "push, then a detached launch with its outputs declared")
         output.print_pushed(await tenancy.push(lease, os.fspath(JOB)))
         command = f"python3 train.py --epochs {EPOCHS}"
         output.print_launched(
@@ -101,7 +101,7 @@ async def _lease(kept: Path, stage: Stage | None) -> None:
             )
         )
 
-        _phase(4, "monitor; and in the middle, the job is killed")
+        _step(5, "monitor; and in the middle, the job is killed")
         seen, _ = await _watch(tenancy, lease, "train", kill_after=_KILL_AFTER)
         click.echo(f"  {seen.job}: {seen.state} ({seen.why})")
         click.echo("  the same command again; it resumes from its checkpoint")
@@ -110,21 +110,21 @@ async def _lease(kept: Path, stage: Stage | None) -> None:
         first, *_, last = log.strip().splitlines()
         click.echo(f"  {seen.job}: {seen.state}\n    {first}\n    {last}")
 
-        _phase(5, "teardown before collect: the law says no")
+        _step(6, "teardown before collect: the law says no")
         try:
             await tenancy.verify_and_teardown(lease)
         except Unverified as refusal:
             click.echo(f"  refused: {refusal.message}\n  hint: {refusal.remedy}")
 
-        _phase(5, "seal and collect, then verify and tear down")
+        _step(7, "seal and collect, then verify and tear down")
         with bars.bytes_bar("collect"):
             collected = await tenancy.collect(lease, os.fspath(kept))
         output.print_collected(collected)
         output.receipt(await tenancy.verify_and_teardown(lease))
 
 
-def _phase(number: int, words: str) -> None:
-    click.echo(click.style(f"\n[phase {number}] {words}", fg="cyan", bold=True))
+def _step(number: int, words: str) -> None:
+    click.echo(click.style(f"\n[step {number}] {words}", fg="cyan", bold=True))
 
 
 async def _watch(

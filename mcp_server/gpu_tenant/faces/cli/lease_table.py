@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 import click
 
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.wording import some, span, usd_words
-from gpu_tenant.faces.cli.output import card, columns, complain, print_list, until
+from gpu_tenant.domain.wording import NOBODY_BILLS, cost_words, some, span, until, usd_words
+from gpu_tenant.faces.cli.output import card, columns, complain, print_list
+from gpu_tenant.faces.to_do_text import matter_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from gpu_tenant.leases.cards import Card, Leases
-    from gpu_tenant.leases.condition import ToDo
 
 _SHOWN = 3
-NOBODY = "nobody bills"
 """What stands in the column of the rate if the box is the owner's own."""
 
 
@@ -98,42 +97,18 @@ def to_do(cards: Iterable[Card]) -> Iterator[str]:
             yield f"{row.lease}: {matter_words(row, row.condition.to_do)}: {row.next}"
 
 
-def matter_words(row: Card, to_do: ToDo) -> str:
-    """Say why that lease needs a person, since when, and what it has cost since."""
-    ago = "" if to_do.since_s is None else f" {span(to_do.since_s)} ago"
-    match to_do.matter:
-        case "job over":
-            words = [f"{row.condition.word}{ago}", f"its box bills on, {row.price_words}"]
-        case "taken":
-            words = [f"{row.condition.word}{ago}", f"its disk bills on, {row.price_words}"]
-        case "silent":
-            since = "" if to_do.since_s is None else f" for {span(to_do.since_s)}"
-            words = [f"its box has not answered{since}" if since else "its box does not answer"]
-            words.append("it may be running and billing")
-        case "alarm":
-            words = [row.alarm or "an alarm is open"]
-        case "ends soon":
-            words = [
-                "its deadline is near"
-                + (f", {until(row.deadline_in_s)}" if row.deadline_in_s is not None else "")
-            ]
-        case unreachable:
-            assert_never(unreachable)
-    if to_do.since_usd is not None:
-        words.append(f"{usd_words(to_do.since_usd)} since")
-    return ", ".join(words)
-
-
 def rate_words(row: Card) -> str:
     """Write what the lease costs an hour now, for a column: a number, or why there is none."""
     if row.bills in ("nobody", "no more"):
-        return NOBODY if row.bills == "nobody" else "-"
+        return NOBODY_BILLS if row.bills == "nobody" else "-"
     return "unknown" if row.price_usd_h is None else f"{row.price_usd_h.normalize():f}"
 
 
 def spent_words(row: Card) -> str:
     """Write what the lease has cost so far, for a column."""
-    return NOBODY if row.bills == "nobody" and not row.cost_usd else usd_words(row.cost_usd)
+    if row.bills == "nobody" and not row.cost_usd:
+        return NOBODY_BILLS
+    return cost_words(row.cost_usd, row.counts)
 
 
 def sum_line(shown: Leases) -> str:

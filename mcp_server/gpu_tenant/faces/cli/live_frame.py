@@ -18,6 +18,7 @@ from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.wording import size, some, span, usd_words
+from gpu_tenant.faces.chinese import for_terminal
 from gpu_tenant.faces.cli.lease_table import rate_words, spent_words, sum_line, to_do
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Card, Foreign, Leases
@@ -81,7 +82,8 @@ class Frame:
         below = rows + len(rest) - self.from_line - len(shown)
         shown += [[Segment("")]] * (room - len(shown))
         more = f"; {some(below, 'line')} below" if below else ""
-        foot = Text(self._keys + more, style="dim", no_wrap=True, overflow="ellipsis")
+        foot = _plain_text(self._keys + more, "dim")
+        foot.no_wrap, foot.overflow = True, "ellipsis"
         for line in (*head, *shown, *console.render_lines(foot, free)):
             yield from line
             yield Segment.line()
@@ -89,16 +91,16 @@ class Frame:
     def _head(self) -> RenderableType:
         seen, lines = self._seen, []
         if seen.leases is None:
-            lines.append(Text("asking every provider…"))
+            lines.append(_plain_text("asking every provider…"))
         else:
             spent = seen.leases.spent_usd + sum(
                 (_since(card, seen.since_s(self._now)) for card in seen.leases.leases), Decimal(0)
             )
-            lines.append(Text(sum_line(seen.leases.model_copy(update={"spent_usd": spent}))))
-            lines.append(Text(f"looked {span(seen.since_s(self._now))} ago", style="dim"))
+            lines.append(_plain_text(sum_line(seen.leases.model_copy(update={"spent_usd": spent}))))
+            lines.append(_plain_text(f"looked {span(seen.since_s(self._now))} ago", "dim"))
             if seen.leases.alarms:
                 told = some(len(seen.leases.alarms), "alarm")
-                lines[-1].append(f"; {told}, told below", style="bold red")
+                lines[-1].append_text(_plain_text(f"; {told}, told below", "bold red"))
             lines += self._do_this()
         if seen.trouble is not None:
             lines.append(_plain_text(f"the last look failed: {seen.trouble}", "bold red"))
@@ -110,10 +112,10 @@ class Frame:
             return
         words = list(to_do(_as_seen(card, self._seen, self._now) for card in self._cards))
         if words:
-            yield Text("DO THIS", style="bold red")
+            yield _plain_text("DO THIS", "bold red")
         yield from (_plain_text(f"  {line}", "bold") for line in words[:_DO_FIRST])
         if len(words) > _DO_FIRST:
-            yield Text(f"  and {len(words) - _DO_FIRST} more below", style="bold")
+            yield _plain_text(f"  and {len(words) - _DO_FIRST} more below", "bold")
 
     @property
     def _cards(self) -> tuple[Card, ...]:
@@ -134,7 +136,9 @@ class Frame:
         if shown is None:
             return
         if not shown.leases:
-            yield Text("no lease is live: no box of ours is billing that this ledger knows of")
+            yield _plain_text(
+                "no lease is live: no box of ours is billing that this ledger knows of"
+            )
         more = list(to_do(_as_seen(card, seen, self._now) for card in shown.leases))[_DO_FIRST:]
         yield from _with_title("DO THIS, TOO", [_plain_text(words, "bold") for words in more])
         yield from _with_title("ALARMS", [_plain_text(words, "red") for words in shown.alarms])
@@ -173,17 +177,17 @@ class Frame:
 _Column = tuple[str, Callable[[Card, LiveState, float], Text]]
 
 _COLUMNS: tuple[_Column, ...] = (
-    ("LEASE", lambda card, seen, past_s: _plain_text(card.lease, "bold")),
+    ("LEASE", lambda card, seen, past_s: _name(card.lease, "bold")),
     (
         "PLATFORM",
-        lambda card, seen, past_s: _plain_text(seen.titles.get(card.provider, card.provider)),
+        lambda card, seen, past_s: _name(seen.titles.get(card.provider, card.provider)),
     ),
     ("STATE", lambda card, seen, past_s: _state(card, seen)),
     ("GPU", lambda card, seen, past_s: _plain_text(_gpus(card, seen))),
-    ("AGE", lambda card, seen, past_s: Text(_age(card, past_s))),
+    ("AGE", lambda card, seen, past_s: _plain_text(_age(card, past_s))),
     ("DEADLINE", lambda card, seen, past_s: _deadline(card, past_s)),
-    ("USD/H", lambda card, seen, past_s: Text(rate_words(card))),
-    ("SPENT", lambda card, seen, past_s: Text(_spent_words(card, past_s))),
+    ("USD/H", lambda card, seen, past_s: _plain_text(rate_words(card))),
+    ("SPENT", lambda card, seen, past_s: _plain_text(_spent_words(card, past_s))),
     ("BY DEADLINE", lambda card, seen, past_s: Text(usd_words(card.forecast_deadline_usd))),
 )
 _LEFT_OUT_FIRST = ("PLATFORM", "AGE", "GPU", "BY DEADLINE")
@@ -202,7 +206,7 @@ def _fit_table(
         columns = [column for column in _COLUMNS if column[0] not in _LEFT_OUT_FIRST[:count]]
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for name, _ in columns:
-            table.add_column(name, no_wrap=True)
+            table.add_column(for_terminal(name), no_wrap=True)
         for card in cards:
             table.add_row(*(cell(card, seen, seen.since_s(now)) for _, cell in columns))
         wide = options.update(max_width=10_000)
@@ -213,7 +217,7 @@ def _fit_table(
 
 def _with_title(title: str, lines: Sequence[RenderableType]) -> Iterator[RenderableType]:
     if lines:
-        yield Text(f"\n{title}", style="bold")
+        yield Text(f"\n{for_terminal(title)}", style="bold")
         yield Padding(Group(*lines), (0, 0, 0, 2))
 
 
@@ -266,10 +270,10 @@ def _job(watched: Watched, course: str) -> Iterator[RenderableType]:
     line.add_row(*cells)
     yield Padding(line, (0, 0, 0, 2))
     if course:
-        yield Text(f"  {course}")
+        yield _plain_text(f"  {course}")
     last = next((said for said in reversed(watched.log.split("\n")) if said.strip()), "")
     if last:
-        words = _plain_text(f"  box says: {last.strip()}", "dim")
+        words = _name(f"  {for_terminal('box says')}: {last.strip()}", "dim")
         words.no_wrap, words.overflow = True, "ellipsis"
         yield words
 
@@ -346,7 +350,7 @@ def _deadline(card: Card, past_s: float) -> Text:
         return Text("-")
     left_s = card.deadline_in_s - past_s
     if left_s < 0:
-        return Text(f"passed {span(-left_s)} ago", style="bold red")
+        return _plain_text(f"passed {span(-left_s)} ago", "bold red")
     minutes, seconds = divmod(int(left_s), 60)
     hours, minutes = divmod(minutes, 60)
     return Text(f"{hours}:{minutes:02}:{seconds:02}", style="yellow" if left_s < _SOON_S else "")
@@ -370,5 +374,10 @@ def _since(card: Card, past_s: float) -> Decimal:
 
 
 def _plain_text(words: str, style: str = "") -> Text:
-    """Return words from any source, without markup and without characters that control a terminal."""
+    """Return a sentence without markup and without characters that control a terminal, in the reader's language."""
+    return Text(for_terminal(plain(words)), style=style)
+
+
+def _name(words: str, style: str = "") -> Text:
+    """Return a name, or words of a box, as they are, but without characters that control a terminal."""
     return Text(plain(words), style=style)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import click
 
 from gpu_tenant.domain.errors import BadRequest, TenantError
-from gpu_tenant.domain.wording import some
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import Chosen
 
@@ -82,7 +81,7 @@ def must_be_one(chosen: Chosen, tenancy: Tenancy, why: str) -> str:
     """
     leases = chosen.leases(tenancy)
     if len(leases) > 1:
-        raise BadRequest(f"{why}, but {some(len(leases), 'lease')} are named", remedy="name one")
+        raise BadRequest(f"{why}, and {len(leases)} leases are named", remedy="name one")
     return leases[0]
 
 

@@ -10,7 +10,16 @@ from unicodedata import east_asian_width
 import click
 
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.wording import size, some, span, usd_words, with_dates
+from gpu_tenant.domain.wording import (
+    NOBODY_BILLS,
+    cost_words,
+    size,
+    some,
+    span,
+    until,
+    usd_words,
+    with_dates,
+)
 
 # What a verb shows is imported only by the command of that verb.
 if TYPE_CHECKING:
@@ -70,11 +79,6 @@ def complain(who: str, words: str) -> None:
 
 def _print_finding(level: str, words: str) -> None:
     click.echo(f"{click.style(level, fg=_COLOURS[level])}{' ' * (9 - len(level))}{words}")
-
-
-def until(seconds: float) -> str:
-    """Write a time that is `seconds` ahead, or past if negative, in words."""
-    return f"in {span(seconds)}" if seconds >= 0 else f"passed {span(-seconds)} ago"
 
 
 def step(words: str) -> str:
@@ -144,7 +148,7 @@ def card(shown: Card) -> None:
         rows.insert(2, ("budget", usd_words(shown.budget_usd)))
     if shown.forecast_deadline_usd is not None:
         rows.insert(2, ("forecast", _foretold(shown)))
-    if shown.counts:
+    if shown.counts and shown.counts != NOBODY_BILLS:
         rows.insert(2, ("counted", shown.counts))
     if shown.alarm:
         rows.append(("note", shown.alarm))
@@ -269,7 +273,9 @@ def print_collected(shown: Collected) -> None:
         ("fetched now", f"{some(shown.fetched_files, 'file')}, {size(shown.fetched_bytes)}"),
         (
             "may be lost",
-            f"{size(shown.discarded_bytes)} by {', '.join(shown.discarded_by) or 'no pattern'}",
+            f"{size(shown.discarded_bytes)} by {', '.join(shown.discarded_by)}"
+            if shown.discarded_by
+            else "nothing",
         ),
     ]
     if shown.unclaimed_files:
@@ -307,7 +313,11 @@ def receipt(shown: TornDown) -> None:
             "handed back" if r.left_behind else "seen gone",
             f"{'seen' if r.left_behind else ''} twice, last at {r.second_absent_at:%H:%M:%S} UTC".strip(),
         ),
-        ("cost", usd_words(r.cost_usd) + (f": {r.counts}" if r.counts else "")),
+        (
+            "cost",
+            cost_words(r.cost_usd, r.counts)
+            + (f": {r.counts}" if r.counts and r.counts != NOBODY_BILLS else ""),
+        ),
         *([("billed", f"{usd_words(r.billed_usd)} so far")] if r.billed_usd is not None else []),
     ]
     rows += [("given up", words) for words in r.given_up[:5]]

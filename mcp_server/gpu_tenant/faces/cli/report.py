@@ -1,6 +1,7 @@
 """The command that writes a report of a lease into a file to keep."""
 
 import stat
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -9,14 +10,26 @@ import click
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.wording import some, usd_words
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import as_json, lease_argument, the_lease, verb
-from gpu_tenant.faces.report import Report, as_html, as_markdown, mark_of, report_of
+from gpu_tenant.faces.report import (
+    Expenses,
+    Report,
+    as_html,
+    as_markdown,
+    expenses_html,
+    expenses_markdown,
+    expenses_of,
+    mark_of,
+    report_of,
+)
 from gpu_tenant.files.replace_file import replace_file
 
 Form = Literal["html", "md"]
 
 _HEAD_BYTES = 512
+_SUM = str(Command("report", all=True, since="YYYY-MM-DD"))
 
 
 class Reported(Record):
@@ -27,17 +40,45 @@ class Reported(Record):
     report: Report
 
 
+class Summed(Record):
+    """The files that were written, and the sum that they show."""
+
+    files: tuple[str, ...]
+    expenses: Expenses
+
+
 @verb("report")
 @lease_argument
+@click.option("--all", "every", is_flag=True, help="the sum of all leases; needs --since")
+@click.option(
+    "--since", metavar="DAY|MONTH", help="the first day, or a month, by UTC: 2026-10-01, 2026-10"
+)
+@click.option(
+    "--until", metavar="DAY", help="the last day, by UTC; the month's, or today, when left out"
+)
 @click.option(
     "--to", type=click.Path(), help="where it goes; gpu-tenant-LEASE.html and .md when left out"
 )
 @click.option("--form", type=click.Choice(["html", "md", "both"]), help="by --to's ending, or both")
 @as_json
-async def report(lease: str | None, to: str | None, form: str | None, as_json: bool) -> None:
+async def report(
+    lease: str | None,
+    every: bool,
+    since: str | None,
+    until: str | None,
+    to: str | None,
+    form: str | None,
+    as_json: bool,
+) -> None:
     """What ran, what it cost, what was proved and when, what was given up and by whom: one HTML file that
     needs nothing else, and the same in Markdown. A lease that is not over says so. Earlier reports of
-    the same lease are replaced; any other file is left alone."""
+    the same lease are replaced; any other file is left alone.
+
+    `--all --since 2026-10-01` adds up what every lease has cost since that day, for an expense claim.
+    `--since 2026-10` without `--until` means that month."""
+    if every or since is not None or until is not None:
+        await _report_all(lease, every, since, until, to=to, form=form, as_json=as_json)
+        return
     async with output.tenancy(purpose="look") as tenancy:
         told = await report_of(tenancy.context, the_lease(lease, tenancy))
     places = _places(told.lease, to, form)
@@ -49,6 +90,75 @@ async def report(lease: str | None, to: str | None, form: str | None, as_json: b
         lease=told.lease, files=tuple(str(place.absolute()) for _, place in places), report=told
     )
     output.answer(written, as_json, _print_written)
+
+
+async def _report_all(
+    lease: str | None,
+    every: bool,
+    since: str | None,
+    until: str | None,
+    *,
+    to: str | None,
+    form: str | None,
+    as_json: bool,
+) -> None:
+    if not every or since is None or lease is not None:
+        raise BadRequest(
+            "a sum is over all leases since a day",
+            remedy=_SUM,
+        )
+    first, end = _period(since, until)
+    async with output.tenancy(purpose="look") as tenancy:
+        told = expenses_of(tenancy.context, first, end)
+    name = f"all-{first:%Y-%m-%d}"
+    places = _places(name, to, form)
+    for wanted, place in places:
+        _require_ours(place, name, wanted)
+    for wanted, place in places:
+        html = wanted == "html"
+        _write(place, expenses_html(told, name) if html else expenses_markdown(told, name))
+    summed = Summed(files=tuple(str(place.absolute()) for _, place in places), expenses=told)
+    output.answer(summed, as_json, _print_summed)
+
+
+def _period(since: str, until: str | None) -> tuple[datetime, datetime]:
+    """Return the first moment of the period, and the moment directly after it.
+
+    Raises:
+        BadRequest: a day is no date, or the last day is before the first.
+    """
+    is_month = len(since) == len("2026-10")
+    first = _day(f"{since}-01" if is_month else since)
+    if until is not None:
+        end = _day(until) + timedelta(days=1)
+    elif is_month:
+        end = (first + timedelta(days=31)).replace(day=1)
+    else:
+        end = datetime.max.replace(tzinfo=UTC)
+    if end <= first:
+        raise BadRequest("the last day is before the first", remedy=_SUM)
+    return first, end
+
+
+def _day(written: str) -> datetime:
+    try:
+        return datetime.strptime(written, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        raise BadRequest(f"{written!r} is no day", remedy=_SUM) from None
+
+
+def _print_summed(summed: Summed) -> None:
+    told = summed.expenses
+    output.print_list(
+        f"{usd_words(told.total_usd)} for {some(len(told.leases), 'lease')}, "
+        f"{told.since:%Y-%m-%d} to {told.last_day:%Y-%m-%d}",
+        [
+            *((title, usd_words(sum_usd)) for title, sum_usd in told.by_platform.items()),
+            *([("unknown", ", ".join(told.unknown))] if told.unknown else []),
+            *([("not over", ", ".join(told.running))] if told.running else []),
+            *(("wrote", place) for place in summed.files),
+        ],
+    )
 
 
 def _print_written(written: Reported) -> None:

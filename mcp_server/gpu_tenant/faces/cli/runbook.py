@@ -7,12 +7,9 @@ from typing import Literal
 import click
 
 from gpu_tenant.domain.model import Profile
+from gpu_tenant.domain.platform_comparison import comparison
 
 _EVENTS = ("reboot", "park", "destroy", "host_loss", "preempt")
-
-
-_HEADS = ("a reboot", "a stop", "the end", "a dead host", "being taken back")
-"""The same events, in the words of the comparison."""
 
 
 def platforms(
@@ -30,58 +27,6 @@ def platforms(
             click.echo("\n".join([*_facts(profile), "", profile.runbook]))
         else:
             click.echo(f"{profile.id:<14} {profile.title}: {profile.trap}")
-
-
-def comparison(profiles: Sequence[Profile]) -> str:
-    """Return two Markdown tables: which path survives which event, and what bills after a stop and after the end.
-
-    "?" stands for unknown and "-" for an event that the platform does not have.
-    """
-    short = {"unknown": "?", "n/a": "-"}
-    paths = [
-        (
-            profile.id,
-            f"`{place.path}`",
-            *(short.get(place.survives[event], place.survives[event]) for event in _EVENTS),
-        )
-        for profile in profiles
-        for place in profile.places
-    ]
-    bills = []
-    for profile in profiles:
-        facts = {fact.place: fact.value for fact in profile.facts}
-        stop = (
-            facts.get("verbs.park.bills", "?" if profile.park != "none" else "there is no stop"),
-            f"{facts['verbs.park.gpu_guaranteed_after']}" if profile.park != "none" else "-",
-        )
-        no_credit = facts.get("billing.zero_balance", "n/a")
-        bills.append(
-            (
-                profile.id,
-                *stop,
-                facts.get("billing.after_destroy") or "nothing",
-                short.get(no_credit, no_credit),
-            )
-        )
-    return (
-        _table(("platform", "path", *_HEADS), paths)
-        + "\n"
-        + _table(
-            (
-                "platform",
-                "a stopped box bills",
-                "its GPU is kept",
-                "may bill after the end",
-                "with no credit",
-            ),
-            bills,
-        )
-    )
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)
 
 
 def _facts(profile: Profile) -> Iterator[str]:

@@ -1,7 +1,24 @@
 """A lease as one file to keep: what ran, what it cost, what was proved, and how it ended."""
 
+from gpu_tenant.faces.report.expenses import Expenses, expenses_of
 from gpu_tenant.faces.report.gather import report_of
 from gpu_tenant.faces.report.records import Report
-from gpu_tenant.faces.report.render import as_html, as_markdown, mark_of
+from gpu_tenant.faces.report.render import (
+    as_html,
+    as_markdown,
+    expenses_html,
+    expenses_markdown,
+    mark_of,
+)
 
-__all__ = ["Report", "as_html", "as_markdown", "mark_of", "report_of"]
+__all__ = [
+    "Expenses",
+    "Report",
+    "as_html",
+    "as_markdown",
+    "expenses_html",
+    "expenses_markdown",
+    "expenses_of",
+    "mark_of",
+    "report_of",
+]

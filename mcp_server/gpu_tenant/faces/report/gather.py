@@ -9,21 +9,25 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
+from gpu_tenant.box.environment.history import Recorded
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import BYTES, counted_usd, newest_bill
 from gpu_tenant.domain.evidence import Evidence
-from gpu_tenant.domain.model import Job, Lease, LeaseState
+from gpu_tenant.domain.model import Job, Lease, LeaseState, Profile
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.policy import rules_of
 from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.seal import Manifest, SealedFile
 from gpu_tenant.domain.terms import cost_usd
 from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.domain.trackers import link_words
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.domain.wording import size
+from gpu_tenant.domain.wording import NOBODY_BILLS, size, some
+from gpu_tenant.faces.report.chart_svg import amount
 from gpu_tenant.faces.report.records import (
     Charged,
     Cost,
+    Environment,
     EventTold,
     FileTold,
     GivenUp,
@@ -31,19 +35,22 @@ from gpu_tenant.faces.report.records import (
     KeptFiles,
     Report,
 )
-from gpu_tenant.faces.timeline_text import describe
+from gpu_tenant.faces.timeline_text import describe, machine_words
+from gpu_tenant.faces.to_do_text import matter_words
 from gpu_tenant.files.direct_io import open_regular
 from gpu_tenant.jobs.metrics import Metrics, Series
 from gpu_tenant.jobs.samples import readings_of
 from gpu_tenant.jobs.trackers import known_trackers
 from gpu_tenant.leases.billing import counted_words, disagreement
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.overview import on_card
 from gpu_tenant.ledger import Ledger
 
 Charting = Literal["charted", "named"]
 
 _MOST_FILES = 400
 _MOST_JOBS = 40
+_MOST_LAST = 4
 _MOST_CHARTED = 8
 """How many jobs' logs are read. They are the logs of the newest jobs."""
 _LOG_BYTES = 24_000_000
@@ -65,6 +72,13 @@ async def report_of(context: Context, lease: str) -> Report:
     shown = jobs[-_MOST_JOBS:]
     kept_in = Path(found.kept_in or context.home.artifacts_of(found.id))
     logs = (kept_in / "log", context.home.logs / found.id)
+    kept = _kept_files(found, ledger, events)
+    told_jobs = tuple(
+        [
+            await _job(job, events, logs, {other.id for other in jobs} - {job.id}, charted)
+            for job, charted in _charts(shown)
+        ]
+    )
     return Report(
         lease=found.id,
         made_at=now,
@@ -73,8 +87,13 @@ async def report_of(context: Context, lease: str) -> Report:
         state=found.state,
         is_over=not found.state.live,
         standing=_standing_words(found, now),
+        to_do=_to_do_words(context, found),
+        result=_result_words(told_jobs),
+        proof=_proof_words(kept, is_over=not found.state.live),
         box=None if found.box_id is None else plain(found.box_id),
         gpu=None if quoted is None else f"{plain(quoted.gpu)} x{quoted.gpu_count}",
+        machine=_machine(events),
+        environment=_environment(events),
         created_at=found.created_at,
         active_at=found.active_at,
         ready_at=found.ready_at,
@@ -85,15 +104,10 @@ async def report_of(context: Context, lease: str) -> Report:
         terms=rules_of(found, profile),
         if_this_computer_dies=context.protection(found).words,
         receipt=ledger.receipt(found.id),
-        cost=_cost(found, events, now, ledger.receipt(found.id)),
-        kept=_kept_files(found, ledger, events),
+        cost=_cost(found, profile, events, now, ledger.receipt(found.id)),
+        kept=kept,
         given_up=tuple(_given_up(jobs, events)),
-        jobs=tuple(
-            [
-                await _job(job, events, logs, {other.id for other in jobs} - {job.id}, charted)
-                for job, charted in _charts(shown)
-            ]
-        ),
+        jobs=told_jobs,
         jobs_left_out=len(jobs) - len(shown),
         readings=await asyncio.to_thread(readings_of, context.home, found.id),
         events=tuple(
@@ -119,10 +133,66 @@ def _standing_words(lease: Lease, now: datetime) -> str:
             )
 
 
+def _to_do_words(context: Context, lease: Lease) -> str | None:
+    shown = on_card(context, lease.id)
+    to_do = shown.condition.to_do
+    return None if to_do is None else plain(f"{matter_words(shown, to_do)}: {shown.next}")
+
+
+def _result_words(jobs: Sequence[JobTold]) -> str:
+    """Say how the newest job ended, and its last metrics."""
+    if not jobs:
+        return "no job was declared"
+    newest = jobs[-1]
+    last = [
+        f"{plain(name)} {amount(known[-1], 'number')}"
+        for name, series in newest.metrics.items()
+        if (known := [value for value in series.values if value is not None])
+    ]
+    seen = newest.last_seen or f"{newest.id}: nobody has looked"
+    return "; ".join([seen, *last[:_MOST_LAST]])
+
+
+def _proof_words(kept: KeptFiles | None, *, is_over: bool) -> str:
+    """Say what was proved of the kept files."""
+    if kept is None:
+        return "nothing was sealed, so nothing is proved"
+    if kept.verified_at is None:
+        return f"{some(kept.total, 'file')} sealed, and none re-read: collected is not verified"
+    unclaimed = f"; {some(kept.unclaimed, 'unclaimed file')}" if kept.unclaimed else ""
+    lost = ", lost with the box" if kept.unclaimed and is_over else ""
+    return (
+        f"{kept.proved} of {some(kept.total, 'file')} ({size(kept.total_bytes)}) re-read and equal to "
+        f"the seal, {kept.verified_at:%Y-%m-%d %H:%M} UTC{unclaimed}{lost}"
+    )
+
+
+# What it ran on
+
+
+def _machine(events: Lines) -> str | None:
+    audits = [event for _, event in events if isinstance(event, timeline.Audited)]
+    return machine_words(audits[-1]) if audits else None
+
+
+def _environment(events: Lines) -> Environment | None:
+    made = [event for _, event in events if isinstance(event, timeline.Prepared) and event.record]
+    if not made:
+        return None
+    record = Recorded.model_validate(made[-1].record)
+    return Environment(
+        python_version=plain(record.python_version),
+        installer=plain(record.installer),
+        packages=tuple(map(plain, record.freeze)),
+    )
+
+
 # What it cost
 
 
-def _cost(lease: Lease, events: Lines, now: datetime, receipt: Receipt | None) -> Cost:
+def _cost(
+    lease: Lease, profile: Profile, events: Lines, now: datetime, receipt: Receipt | None
+) -> Cost:
     # A box bills until it is first seen gone; the second look only proves that.
     until = receipt.first_absent_at if receipt else min(lease.ended_at or now, now)
     billed = newest_bill(events)
@@ -138,14 +208,15 @@ def _cost(lease: Lease, events: Lines, now: datetime, receipt: Receipt | None) -
         )
         for rate, end in zip(lease.rates, ends, strict=False)
     ]
+    words = counted_words(lease, profile, billed)
     return Cost(
         spent_usd=counted_usd(lease, now, billed=billed, receipt=receipt),
         budget_usd=lease.terms.budget_usd,
         max_price_usd_h=lease.terms.max_price_usd_h,
         rates=tuple(rates),
         parked_s=_time_parked(events, until).total_seconds(),
-        counts=receipt.counts if receipt and receipt.counts else counted_words(lease, billed),
-        not_counted=tuple(_not_counted(lease, rates)),
+        counts=receipt.counts if receipt and receipt.counts else words,
+        not_counted=() if words == NOBODY_BILLS else tuple(_not_counted(lease, rates)),
         billed_usd=billed.usd if billed else None,
         billed_until=billed.until if billed else None,
         billed_parts={plain(part): usd for part, usd in billed.by_part.items()} if billed else {},
@@ -295,7 +366,7 @@ async def _job(
         declared_at=job.declared_at,
         launched_at=job.launched_at,
         last_seen=describe(seen[-1]) if seen else None,
-        trackers=known_trackers(events, job.id),
+        trackers=tuple(map(link_words, known_trackers(events, job.id))),
         metrics=metrics,
         metrics_from=words,
     )

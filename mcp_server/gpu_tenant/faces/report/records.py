@@ -100,6 +100,14 @@ class EventTold(Record):
     words: str
 
 
+class Environment(Record):
+    """The environment that was made for the jobs."""
+
+    python_version: str
+    installer: str
+    packages: tuple[str, ...] = Field(description="each with its version, as `pip freeze` names it")
+
+
 class Report(Record):
     """All that is on record about one lease, as of `made_at`."""
 
@@ -110,8 +118,19 @@ class Report(Record):
     state: LeaseState
     is_over: bool
     standing: str = Field(description="its condition, in a sentence")
+    to_do: str | None = Field(
+        description="why a person is needed, and the next command; None: no person is needed"
+    )
+    result: str = Field(description="how its newest job ended, and its last metrics")
+    proof: str = Field(description="what was proved of the files that were kept")
     box: str | None
     gpu: str | None
+    machine: str | None = Field(
+        description="its GPUs and driver as the last audit saw them; None: no audit was made"
+    )
+    environment: Environment | None = Field(
+        description="None: none was made, and the jobs ran with the image's own"
+    )
     created_at: AwareDatetime
     active_at: AwareDatetime | None
     ready_at: AwareDatetime | None

@@ -12,8 +12,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.domain.wording import size, some, span, usd_words
+from gpu_tenant.domain.wording import NOBODY_BILLS, cost_words, size, some, span, usd_words
 from gpu_tenant.faces.report.chart_svg import Across, Curve, Up, amount, chart, shade
+from gpu_tenant.faces.report.expenses import Expenses
 from gpu_tenant.faces.report.records import JobTold, Report
 from gpu_tenant.jobs.metrics import Series
 from gpu_tenant.jobs.samples import Readings
@@ -75,6 +76,19 @@ def as_markdown(report: Report) -> str:
     return re.sub(r"\n{3,}", "\n\n", said).strip() + "\n"
 
 
+def expenses_html(told: Expenses, name: str) -> str:
+    """Make the sum of many leases as one file for screen and paper. `name` is what the file calls itself."""
+    page = _templates().get_template("expenses.html")
+    return page.render(told=told, mark=mark_of(name, "html"), **_words())
+
+
+def expenses_markdown(told: Expenses, name: str) -> str:
+    """Make the sum of many leases in GitHub's Markdown."""
+    page = _templates().get_template("expenses.md")
+    said = page.render(told=told, mark=mark_of(name, "md"), **_words())
+    return re.sub(r"\n{3,}", "\n\n", said).strip() + "\n"
+
+
 def mark_of(lease: str, form: Literal["html", "md"]) -> str:
     """The text that is in the first lines of such a file for that lease, and in no other file."""
     if form == "html":
@@ -100,11 +114,14 @@ def _words() -> dict[str, object]:
     """The functions with which a template formats values."""
     return {
         "usd": usd_words,
+        "cost": cost_words,
         "usd_h": _usd_h,
         "when": _when,
         "size": size,
         "span": span,
         "some": some,
+        "money": _money,
+        "day": lambda at: f"{at:%Y-%m-%d}",
         "hours": lambda seconds: f"{seconds / 3600:.2f} h",
     }
 
@@ -112,6 +129,21 @@ def _words() -> dict[str, object]:
 def _usd_h(rate_usd_h: Decimal | None) -> str:
     """Write a rate as it was stated. If it were rounded, nobody could check the sum."""
     return "unknown" if rate_usd_h is None else f"{rate_usd_h} USD/h"
+
+
+def _money(report: Report) -> str:
+    """Write what the lease has cost, and what its provider's books say of it."""
+    cost = report.cost
+    if cost.counts == NOBODY_BILLS:
+        return NOBODY_BILLS
+    words = [f"{usd_words(cost.spent_usd)} by our count"]
+    if cost.billed_usd is not None:
+        words.append(f"{usd_words(cost.billed_usd)} by its provider's books")
+    if cost.budget_usd is not None:
+        words.append(f"of a budget of {usd_words(cost.budget_usd)}")
+    if not report.is_over:
+        words.append("so far")
+    return ", ".join(words)
 
 
 def _when(at: datetime | None) -> str:
