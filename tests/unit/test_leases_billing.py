@@ -178,7 +178,9 @@ def test_what_a_cost_counts_is_told_with_its_source() -> None:
 
     def words(told: object, billed: Billed | None = None) -> str:
         return counted_words(
-            lease().model_copy(update={"quote": quote(offer=offer(price=told))}), billed
+            lease().model_copy(update={"quote": quote(offer=offer(price=told))}),
+            profile("tiny"),
+            billed,
         )
 
     assert words(price()) == "compute and disk by its provider's rate; bytes are free"

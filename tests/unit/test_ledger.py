@@ -335,6 +335,18 @@ def test_what_is_declared_is_what_every_job_said_and_what_was_said_later(ledger:
     assert ledger.declarations(LEASE) == (["out/", "logs/", "found.bin"], ["cache/", "tmp/"])
 
 
+def test_a_job_that_may_write_nothing_frees_no_other_job_of_what_it_must_write(
+    ledger: Ledger,
+) -> None:
+    active(ledger)
+    ledger.declare(job("one", artifacts=("events.*",)))
+    ledger.declare(job("two", artifacts=("events.*", "a*"), discard=("events.*", "a*")))
+
+    assert ledger.declarations(LEASE) == (["events.*", "a*"], ["a*"])
+    ledger.claim(LEASE, artifacts=[], discard=["events.*"], at=NOON)
+    assert ledger.declarations(LEASE) == (["events.*", "a*"], ["a*", "events.*"])
+
+
 def test_no_later_word_takes_a_pattern_away_from_what_is_to_be_kept(ledger: Ledger) -> None:
     active(ledger)
     ledger.declare(job(artifacts=("out/", "never/"), discard=("cache/",)))

@@ -526,7 +526,7 @@ BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
     ),
     "a volume without an intent": (
         active,
-        "INSERT INTO volumes VALUES ('v','local','n','m','r',1,'active','x',NULL,'t',NULL,NULL,NULL,NULL)",
+        "INSERT INTO volumes VALUES ('v','local','n','m','r',1,'active','x',NULL,'t',NULL,NULL,NULL,NULL,NULL)",
         "law: a volume begins as an intent",
     ),
     "a volume given up over another signature": (

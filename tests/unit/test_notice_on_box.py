@@ -165,6 +165,24 @@ def test_what_is_complete_is_copied_while_a_job_still_saves(box: Box, metadata: 
     until(lambda: (box.ask("status")["notice"] or {}).get("kept"))
 
 
+def test_what_copies_is_ready_before_the_jobs_have_saved(box: Box, metadata: Metadata) -> None:
+    keep = box.script("keep", {"ok": True, "kept": [{}], "failed": []})
+    told = keep.read_text(encoding="utf-8")
+    keep.write_text(f"open(__file__ + '.begun', 'w').close()\n{told}", encoding="utf-8")
+    begun = keep.with_name("keep.py.begun")
+    saves = f"until [ -e {begun} ]; do sleep 0.02; done; echo saved > checkpoint; exit 3"
+    waits = f"trap '{saves}' USR1; while :; do sleep 0.02; done"
+    box.start(waits, "train", stop_signal="USR1", artifacts=["checkpoint"])
+    store = {"kind": "directory", "path": "/x"}
+    box.arm(600, store=store, seal={"work": str(box.work)}, scripts={"keep": str(keep)}, **LISTENS)
+
+    metadata.word = b"TRUE"
+
+    until(lambda: (box.ask("status")["notice"] or {}).get("kept"))
+    assert (box.work / "checkpoint").exists()
+    assert "work/checkpoint" in {entry["name"] for entry in asked(keep)[-1][1]["files"]}
+
+
 def test_a_box_that_stays_after_its_notice_still_ends_at_its_deadline(
     box: Box, metadata: Metadata
 ) -> None:

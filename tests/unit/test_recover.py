@@ -17,7 +17,7 @@ from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import NoCapacity, ProviderSilent, Refused
-from gpu_tenant.domain.model import BoxState, Lease, LeaseId, LeaseState
+from gpu_tenant.domain.model import BoxState, Fate, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import Wish
 from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.seal import SealedFile
@@ -194,6 +194,37 @@ def test_a_job_that_was_seen_to_end_is_not_launched_again(desk: Desk) -> None:
     desk.ledger.note(LOST, timeline.Preparing(job="setup"), at=NOON)
 
     assert [each.id for each in unfinished_jobs(desk.ledger, LOST)] == ["runs"]
+
+
+@pytest.mark.parametrize(
+    ("state", "minutes", "fate", "unfinished"),
+    [
+        ("killed", 2, "preempted", True),
+        ("killed", -2, "outbid", True),
+        ("killed", 60, "preempted", False),
+        ("killed", 2, "stopped_by_provider", False),
+        ("killed", 2, None, False),
+        ("failed", 2, "preempted", False),
+        ("finished", 2, "preempted", False),
+    ],
+)
+def test_a_job_that_was_killed_with_its_box_is_unfinished_whoever_said_it_first(
+    desk: Desk, state: str, minutes: int, fate: Fate | None, unfinished: bool
+) -> None:
+    ended = (NOON, timeline.Progressed(job="train", state=state))
+    taken = (NOON + timedelta(minutes=minutes), timeline.Taken(fate=fate, words="so"))
+    for at, event in sorted((ended, taken), key=lambda line: line[0]):
+        desk.ledger.note(LOST, event, at=at)
+
+    assert bool(unfinished_jobs(desk.ledger, LOST)) == unfinished
+
+
+def test_a_job_that_we_stopped_before_its_box_was_taken_is_not_launched_again(desk: Desk) -> None:
+    desk.ledger.note(LOST, timeline.Stopped(job="train"), at=NOON)
+    desk.ledger.note(LOST, timeline.Progressed(job="train", state="killed"), at=NOON)
+    desk.ledger.note(LOST, timeline.Taken(fate="preempted", words="so"), at=NOON)
+
+    assert unfinished_jobs(desk.ledger, LOST) == ()
 
 
 async def test_what_is_not_on_record_or_not_as_it_was_is_refused_before_anything_is_rented(

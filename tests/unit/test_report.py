@@ -171,6 +171,32 @@ async def test_a_lease_that_is_not_over_says_so_and_has_no_receipt(tenancy: Tena
         assert "unknown" in text, "what it cost, which is not zero"
 
 
+async def test_a_box_that_bills_after_its_job_has_ended_is_what_to_do_first(
+    tenancy: Tenancy,
+) -> None:
+    active(tenancy.ledger)
+    tenancy.ledger.ready(LEASE, at=NOON)
+    tenancy.ledger.note_rate(LEASE, Decimal("2.00"), at=NOON)
+    tenancy.ledger.note_launched(tenancy.ledger.declare(job("train")), at=NOON)
+    ended = timeline.JobEnded(job="train", state="failed", ago_s=None)
+    tenancy.ledger.note(LEASE, ended, at=NOON)
+    clock = tenancy.clock
+    assert isinstance(clock, HandClock)
+    clock.advance(1800)
+
+    told = await report_of(tenancy.context, LEASE)
+
+    assert told.to_do is not None
+    assert told.to_do.startswith(
+        "job failed 30 min ago, its box bills on, 2.00 USD/h, 1.00 USD since"
+    )
+    for text in (as_html(told), as_markdown(told)):
+        do, result, proof, money, state = (
+            text.index(words) for words in ("Do this:", "Result", "Proof", "Money", "State")
+        )
+        assert do < result < proof < money < state
+
+
 async def test_a_lease_that_is_over_shows_its_receipt(tenancy: Tenancy) -> None:
     gone(tenancy.ledger)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from box_scripts.caretaker.verbs import PART_OF
-from gpu_tenant.box.sent_script import only_for, packed
+from gpu_tenant.box.sent_script import only_for, pack_script
 
 CARETAKER = Path(__file__).parents[2] / "scripts" / "caretaker.py"
 WHOLE = CARETAKER.read_text(encoding="utf-8")
@@ -50,13 +50,13 @@ def test_an_index_travels_without_the_seal_and_answers_the_same(tmp_path: Path) 
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "a").write_text("a", encoding="utf-8")
     sent = tmp_path / "sent.py"
-    sent.write_bytes(zlib.decompress(packed(CARETAKER, "index")))
+    sent.write_bytes(zlib.decompress(pack_script(CARETAKER, "index")))
     request = {"work": str(tmp_path / "work"), "paths": ["a"]}
 
     said = [_files(at, tmp_path / "home", request) for at in (sent, CARETAKER)]
 
     assert said[0] == said[1] != {}
-    assert len(packed(CARETAKER, "index")) < len(zlib.compress(CARETAKER.read_bytes(), 9)) / 2
+    assert len(pack_script(CARETAKER, "index")) < len(zlib.compress(CARETAKER.read_bytes(), 9)) / 2
     assert "--- seal ---" in WHOLE
     assert "--- seal ---" not in sent.read_text("utf-8")
 
@@ -74,16 +74,16 @@ def _files(script: Path, home: Path, request: dict[str, object]) -> object:
 def test_a_script_that_is_not_joined_from_parts_travels_whole() -> None:
     occupancy = CARETAKER.with_name("occupancy.py")
 
-    assert zlib.decompress(packed(occupancy, "mark")) == occupancy.read_bytes()
+    assert zlib.decompress(pack_script(occupancy, "mark")) == occupancy.read_bytes()
 
 
 def test_a_script_that_was_replaced_is_packed_anew(tmp_path: Path) -> None:
     script = tmp_path / "caretaker.py"
     script.write_text(WHOLE, encoding="utf-8")
-    before = zlib.decompress(packed(script, "index"))
+    before = zlib.decompress(pack_script(script, "index"))
     script.write_text(WHOLE.replace("import errno", "import errno  # now"), encoding="utf-8")
 
-    after = zlib.decompress(packed(script, "index"))
+    after = zlib.decompress(pack_script(script, "index"))
 
     assert before != after
     assert b"import errno  # now" in after

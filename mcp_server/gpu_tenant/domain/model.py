@@ -207,6 +207,11 @@ class Lease(Record):
         return f"{self.directory}/caretaker"
 
     @property
+    def was_taken_over(self) -> bool:
+        """Whether the box was in use before the lease. Files on it are older than any record, and count."""
+        return self.touched_at is not None and self.touched_at == self.created_at
+
+    @property
     def lets_us_in(self) -> bool:
         """Whether the box has let us in, and has not been stopped since."""
         return self.ready_at is not None and self.parked_at is None
@@ -289,6 +294,10 @@ class Profile(Record):
     park: Literal["keeps", "wipes", "none"] = Field(
         description="keeps: everything on disk; wipes: not everything, so only an unused box is parked"
     )
+    parked_for_h: float | None = Field(
+        default=None,
+        description="after so long in a row a stopped box is deleted, disk and all; None: no end is known",
+    )
     park_how: Literal["api", "in_box", "owner"]
     park_command: str | None = Field(description="in_box: what stops the GPU meter on the box")
     interruption: str | None = Field(description="how the platform takes a box back, in a sentence")
@@ -311,6 +320,10 @@ class Profile(Record):
         description="facts about billing and survival that nobody has confirmed, in words"
     )
     checked_on: date
+    outlived: tuple[str, ...] = Field(
+        default=(),
+        description="the facts that are too old to be believed by now; they are unknown in the fields above",
+    )
     mirror_needed: bool
     speed_up: str | None = Field(
         description="what a shell on the box sources to reach foreign sites"

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from gpu_tenant.domain.fact_life import asks_to_read_again, stop_is_in_doubt
 from gpu_tenant.domain.model import Fate, Lease, LeaseState, LocalAddress, Profile, SshAddress
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.survival import kept_by_a_stop, lost_by_a_stop, stop_keeps
@@ -149,6 +150,9 @@ def _usd_h(lease: Lease) -> Decimal | None:
 def _nothing(profile: Profile, lease: Lease, armed: Armed | None) -> str:
     if armed is not None and way_out(profile, lease) is not None:
         return f"nothing ends the bill: {armed.words}"
+    if profile.outlived:
+        words, remedy = asks_to_read_again(profile)
+        return f"nothing is known to end the bill: {words}; {remedy}"
     if profile.in_box != "none" and profile.park == "wipes":
         why = f" ({lease.place.why})" if lease.place and lease.place.why else ""
         return f"nothing ends the bill: a stop at {profile.title} empties the disk that the work is on{why}, and nobody has signed for that"
@@ -186,6 +190,8 @@ def _kept_words(profile: Profile) -> str:
 
 def _stop_keeps_all(profile: Profile, lease: Lease) -> bool:
     """Whether everything written on the box survives a stop, as far as we know."""
+    if stop_is_in_doubt(profile):
+        return False
     unsure = lost_by_a_stop(profile)
     return profile.park == "keeps" and (not unsure or _has_only_kept_disks(lease))
 

@@ -1,8 +1,10 @@
 """What outlives a stop of a lease's box: everything, the lease's own directory, or nothing that matters."""
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Literal
 
+from gpu_tenant.domain.fact_life import stop_is_in_doubt
 from gpu_tenant.domain.model import Lease, MountedVolume, Profile, WorkPlace
 
 HOME = "~"
@@ -88,7 +90,7 @@ def stop_keeps(profile: Profile, lease: Lease) -> Kept:
     If this is `work`, the box must be searched before a stop, because what would be lost may have something that
     counts.
     """
-    if profile.park == "none":
+    if profile.park == "none" or "verbs.park.effect" in profile.outlived:
         return "nothing"
     if profile.park == "keeps" and not lost_by_a_stop(profile):
         return "all"
@@ -97,11 +99,18 @@ def stop_keeps(profile: Profile, lease: Lease) -> Kept:
 
 def may_keep(profile: Profile) -> bool:
     """Whether a stop at that platform keeps at least the work, if its box is as the platform documents it."""
-    if profile.park == "none":
+    if profile.park == "none" or stop_is_in_doubt(profile):
         return False
     if profile.park == "keeps":
         return True
     return _fate(profile, profile.work_places[0] if profile.work_places else HOME) == "yes"
+
+
+def deleted_at(profile: Profile, lease: Lease) -> datetime | None:
+    """Return when the platform deletes the parked box with its disk. None if it is not parked, or no end is known."""
+    if lease.parked_at is None or profile.parked_for_h is None:
+        return None
+    return lease.parked_at + timedelta(hours=profile.parked_for_h)
 
 
 def kept_words(profile: Profile, lease: Lease) -> str:
@@ -119,6 +128,8 @@ def _parked_words(profile: Profile, lease: Lease) -> str:
         return "is not possible there"
     rate = lease.quote.offer.price.parked_usd_h if lease.quote else None
     at = "at an unknown rate" if rate is None else f"at {rate} USD/h"
+    if profile.parked_for_h is not None:
+        at += f", for {profile.parked_for_h / 24:g} days at most"
     match stop_keeps(profile, lease):
         case "all":
             return f"keeps every disk {at}"

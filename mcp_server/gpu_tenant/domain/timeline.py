@@ -87,6 +87,17 @@ class Looked(Told):
     kind = "looked"
 
 
+class Audited(Told):
+    """What an audit saw of the box. None: it does not say."""
+
+    kind = "audited"
+    gpus: tuple[str, ...]
+    driver: str | None = None
+    cuda: str | None = None
+    blockers: int
+    warnings: int
+
+
 class TakesOver(Told):
     """A person made the lease take the place of another."""
 
@@ -580,6 +591,7 @@ Event: TypeAlias = (
     | SetUp
     | Preparing
     | Prepared
+    | Audited
     | Guarded
     | Launched
     | Together

@@ -1,10 +1,16 @@
 """Experiment trackers: the links that a job's log prints, and what a tracker leaves in the work directory."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 
 OFFLINE_RUNS = ("wandb/offline-run-*/", "events.out.tfevents.*")
 """What a tracker wrote that is nowhere else: an offline run of W&B, and a TensorBoard directory's event files."""
+_PARTS = {
+    OFFLINE_RUNS[0]: ("wandb", "offline-run-20260101_000000-0a1b2c3d"),
+    OFFLINE_RUNS[1]: ("events.out.tfevents.1700000000.box.1.0",),
+}
+"""Names as they stand in the paths of such runs."""
 BESIDE_RUNS = ("wandb/latest-run", "wandb/debug.log", "wandb/debug-internal.log")
 """What W&B writes beside its runs: links into the newest one."""
 
@@ -23,6 +29,11 @@ _LINK = re.compile(
     r")/?(?=['\"<>)\],;.]{0,3}(?:\s|$))",
     re.ASCII,
 )
+_KNOWN_HOST = re.compile(
+    r"https://(?:(?:[a-z0-9-]{1,63}\.)?wandb\.(?:ai|io)|tensorboard\.dev|(?:www\.)?huggingface\.co"
+    r"|[a-z0-9-]{1,63}\.cloud\.databricks\.com|[a-z0-9.-]{1,63}\.(?:azuredatabricks\.net|gcp\.databricks\.com))/",
+    re.ASCII,
+)
 _NO_OWNER = re.compile(
     r"https://(?:www\.)?huggingface\.co/(?:docs|blog|settings|api|papers|join|login)/"
 )
@@ -35,7 +46,23 @@ def tracker_links(log: str) -> tuple[str, ...]:
     lie: a link is shown as text, and is never followed.
     """
     found = (match[0].rstrip("/.") for match in _LINK.finditer(log))
-    return tuple(dict.fromkeys(link for link in found if not _NO_OWNER.match(link)))[:MOST_LINKS]
+    return first_links(link for link in found if not _NO_OWNER.match(link))
+
+
+def first_links(links: Iterable[str]) -> tuple[str, ...]:
+    """Return few of the links, each once: those to known trackers first, so that no others take their place."""
+    each = dict.fromkeys(links)
+    return tuple(sorted(each, key=lambda link: not _KNOWN_HOST.match(link)))[:MOST_LINKS]
+
+
+def link_words(link: str) -> str:
+    """Return the link as every face shows it: one to a host that is no known tracker's is marked.
+
+    A box can print a link to any host. A page on a server of one's own looks just like a stranger's.
+    """
+    if _KNOWN_HOST.match(link):
+        return link
+    return f'"{link}" (only the box says that this is a tracker)'
 
 
 def kept_by_default(
@@ -43,10 +70,16 @@ def kept_by_default(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what must be kept and what may be lost, with the runs of trackers kept if there are any.
 
-    A pattern that is in both is kept, and may match nothing. Whoever says anything of `wandb` or of event files
-    decides it alone.
+    A pattern that is in both is kept, and may match nothing. Whoever names a place of W&B, or event files, decides
+    about those alone.
     """
-    said = " ".join((*artifacts, *discard))
-    runs = [p for p in OFFLINE_RUNS if p.split("/")[0].split(".")[0] not in said]
+    said = (*artifacts, *discard)
+    runs = [p for p in OFFLINE_RUNS if not any(_is_about(one, _PARTS[p]) for one in said)]
     beside = BESIDE_RUNS if OFFLINE_RUNS[0] in runs else ()
     return (*artifacts, *runs), (*discard, *runs, *beside)
+
+
+def _is_about(pattern: str, names: Sequence[str]) -> bool:
+    """Whether a part of the pattern stands for one of the names. A part that stands for any name does not count."""
+    parts = [part for part in pattern.split("/") if part.strip("*?")]
+    return any(fnmatchcase(name, part) for part in parts for name in names)

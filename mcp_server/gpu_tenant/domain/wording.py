@@ -4,6 +4,7 @@ import re
 from datetime import UTC, datetime
 from decimal import Decimal
 
+NOBODY_BILLS = "nobody bills"
 _INSTANT = re.compile(r"\bat ([1-9]\d{9})(?:\.\d+)?\b")
 
 
@@ -21,6 +22,11 @@ def usd_words(amount: Decimal | None, unknown: str = "unknown") -> str:
     if amount is None:
         return unknown
     return f"{amount:.{2 if abs(amount) >= 1 else 4}f} USD"
+
+
+def cost_words(amount: Decimal | None, counts: str | None) -> str:
+    """Do as `usd_words`. Where nothing is counted because nobody bills, that is said in place of *unknown*."""
+    return usd_words(amount, NOBODY_BILLS if counts == NOBODY_BILLS else "unknown")
 
 
 def size(count: int | float | None) -> str:
@@ -43,6 +49,11 @@ def span(seconds: float) -> str:
     if seconds < 7200:
         return f"{sign}{seconds / 60:.0f} min"
     return f"{sign}{seconds / 3600:.1f} h"
+
+
+def until(seconds: float) -> str:
+    """Return a time that is `seconds` ahead, or past if negative, in words for a person."""
+    return f"in {span(seconds)}" if seconds >= 0 else f"passed {span(-seconds)} ago"
 
 
 def with_dates(words: str) -> str:

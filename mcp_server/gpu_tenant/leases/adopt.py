@@ -128,7 +128,7 @@ async def _take_over(
     """
     hours = DEADLINE_H if asked.hours is None else asked.hours
     must_be_hours(hours)
-    box = _listed(await context.connectors[profile.id].list_boxes(), named, profile)
+    box = _find_listed(await context.connectors[profile.id].list_boxes(), named, profile)
     box_id = box.id
     if box.price_usd_h is None:
         box = box.model_copy(update={"price_usd_h": price_usd_h})
@@ -164,7 +164,7 @@ async def _take_over(
     return lease
 
 
-def _listed(boxes: Sequence[Box], named: str, profile: Profile) -> Box:
+def _find_listed(boxes: Sequence[Box], named: str, profile: Profile) -> Box:
     """Return the one listed box that has this id or stands at this address.
 
     Raises:

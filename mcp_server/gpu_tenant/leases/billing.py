@@ -9,8 +9,9 @@ from decimal import Decimal
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import BYTES, Billed, newest_bill
 from gpu_tenant.domain.errors import TenantError
-from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.model import Lease, Profile
 from gpu_tenant.domain.ports import Billing
+from gpu_tenant.domain.wording import NOBODY_BILLS
 from gpu_tenant.leases.context import Context
 from gpu_tenant.ledger import Ledger
 
@@ -123,8 +124,11 @@ def _slack(counted: Decimal) -> Decimal:
     return max(counted * _SLACK, _SLACK_USD)
 
 
-def counted_words(lease: Lease, billed: Billed | None) -> str:
+def counted_words(lease: Lease, profile: Profile, billed: Billed | None) -> str:
     """Say what a lease's cost includes, and where its rates come from."""
+    had_a_rate = lease.price_usd_h or any(rate.usd_h for rate in lease.rates)
+    if profile.kind == "own" and not had_a_rate and billed is None:
+        return NOBODY_BILLS
     price = lease.quote.offer.price if lease.quote else None
     source = "the rate on record"
     if price is not None:

@@ -29,6 +29,7 @@ from gpu_tenant.domain.protection import Protection
 from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.reconcile import way_on
 from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.domain.survival import deleted_at
 from gpu_tenant.domain.terms import cost_usd
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.volumes import Volume, VolumeKey
@@ -120,7 +121,11 @@ class Card(Record):
                     update={"since_s": since_s, "since_usd": self._cost_of(since_s)}
                 )
             condition = condition.model_copy(update={"to_do": to_do})
-        next_step = _ending_words(self.lease) if condition.is_wasted else self.next
+        next_step = self.next
+        if self.phase == "ready" and state is not None and (self.jobs or condition.is_wasted):
+            near = condition.to_do is not None and condition.to_do.matter == "ends soon"
+            is_over = state in ENDED and not others_running
+            next_step = _job_words(self.lease, is_over=is_over, is_near=near)
         return self.model_copy(update={"condition": condition, "next": next_step})
 
     def _cost_of(self, seconds: float | None) -> Decimal | None:
@@ -260,7 +265,7 @@ def card(
         leaking_usd_month=None
         if not stands or lease.price_usd_h is None
         else (lease.price_usd_h * MONTH_H).quantize(CENT),
-        counts=counted_words(lease, billed),
+        counts=counted_words(lease, profile, billed),
         terms=rules_of(lease, profile, looked_after=looked_after) if live else (),
         stops_the_meter=protection.words,
         phase=phase,
@@ -274,6 +279,7 @@ def card(
             recorded_fate(events),
             is_over=job in ENDED and not others,
             is_near=condition.to_do is not None and condition.to_do.matter == "ends soon",
+            parked_until=deleted_at(profile, lease),
             events=events,
         ),
         fleet=lease.fleet,
@@ -394,6 +400,15 @@ def _with_since(condition: Condition, lease: Lease, events: Lines, now: datetime
     return condition.model_copy(update={"to_do": to_do.model_copy(update=told)})
 
 
+def _parked_words(lease: Lease, until: datetime | None) -> str:
+    bills = "a parked box goes on billing its disk"
+    if lease.parked_at is not None and lease.price_usd_h == 0:
+        bills = "a parked box costs nothing here"
+    if until is None:
+        return bills
+    return f"{bills}, and its platform deletes it, data and all, at {until:%Y-%m-%d %H:%M} UTC"
+
+
 def _setup_words(lease: Lease, events: Lines) -> str | None:
     """Return what to do about the box's setup. None if none was begun, or it is done."""
     told = [x for _, x in events if isinstance(x, timeline.SettingUp | timeline.SetUp)]
@@ -410,8 +425,15 @@ def _setup_words(lease: Lease, events: Lines) -> str | None:
             return None
 
 
-def _ending_words(lease: str) -> str:
-    return f"{Command('collect', lease)}, then {Command('teardown', lease)}: its work has ended"
+def _job_words(lease: str, *, is_over: bool, is_near: bool) -> str:
+    """Return what to do about the newest job of a box that is ready."""
+    home, end = Command("collect", lease), Command("teardown", lease)
+    if is_over:
+        return f"{home}, then {end}: its work has ended"
+    when_over = f"when the job has ended: {home}, then {end}"
+    if is_near:
+        return f"{Command('extend', lease, hours=2)} if it needs longer; {when_over}"
+    return f"{Command('monitor', lease)}; {when_over}"
 
 
 def _next(
@@ -422,6 +444,7 @@ def _next(
     *,
     is_over: bool,
     is_near: bool,
+    parked_until: datetime | None,
     events: Lines = (),
 ) -> str:
     match lease.state:
@@ -430,17 +453,11 @@ def _next(
         case LeaseState.ACTIVE if phase in STANDS_STILL:
             way = way_on(lease, fate) if phase == TAKEN else "resume"
             on = Command("recover", lease.id) if way == "recover" else Command("resume", lease.id)
-            return f"{on}; a parked box goes on billing its disk"
+            return f"{on}; {_parked_words(lease, parked_until)}"
         case LeaseState.ACTIVE if lease.ready_at is None:
             return f"{Command('audit', lease.id)}: this waits until the box lets us in"
         case LeaseState.ACTIVE if jobs:
-            if is_over:
-                return _ending_words(lease.id)
-            home, end = Command("collect", lease.id), Command("teardown", lease.id)
-            when_over = f"when the job has ended: {home}, then {end}"
-            if is_near:
-                return f"{Command('extend', lease.id, hours=2)} if it needs longer; {when_over}"
-            return f"{Command('monitor', lease.id)}; {when_over}"
+            return _job_words(lease.id, is_over=is_over, is_near=is_near)
         case LeaseState.ACTIVE if (setup := _setup_words(lease, events)) is not None:
             return setup
         case LeaseState.ACTIVE if lease.touched_at is not None:

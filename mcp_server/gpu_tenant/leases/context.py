@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -24,6 +23,7 @@ from gpu_tenant.domain.errors import (
     LeaseHeld,
     LocalTrouble,
 )
+from gpu_tenant.domain.fact_life import READ_AGAIN, as_believed
 from gpu_tenant.domain.interruption import TURNS, recorded_fate
 from gpu_tenant.domain.model import (
     Address,
@@ -42,7 +42,7 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.watchdog_heartbeat import BY_THIS_SERVER, is_watched, last_watch_words
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.providers.credentials import Account
+from gpu_tenant.providers.credentials import Account, read_table
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -110,7 +110,9 @@ class Context:
     ) -> None:
         self.home = home
         self.ledger = ledger
-        self.profiles = profiles
+        self.shipped = profiles
+        """The platforms' facts as their files state them. `profiles` says what is believed of them today."""
+        self._believed: tuple[tuple[object, ...], Mapping[str, Profile]] | None = None
         self.clock = ledger.clock
         self.connectors = connectors
         self.locate = locate
@@ -147,6 +149,19 @@ class Context:
         self._transports.clear()
         self.ledger.close()
 
+    @property
+    def profiles(self) -> Mapping[str, Profile]:
+        """Every platform's facts, as far as they are believed today. A fact past its life is unknown."""
+        today = self.ledger.now().date()
+        key = today, _changed_ns(self.home.configuration), id(self.shipped)
+        if self._believed is None or self._believed[0] != key:
+            now = {slug: as_believed(of, today) for slug, of in self.shipped.items()}
+            if any(of.outlived for of in now.values()):
+                read = _read_again(self.home.configuration)
+                now |= {x: as_believed(self.shipped[x], today, read[x]) for x in now if x in read}
+            self._believed = key, now
+        return self._believed[1]
+
     def profile(self, provider: str) -> Profile:
         """Return the platform's facts, whether or not a key for it was found.
 
@@ -155,7 +170,9 @@ class Context:
         """
         profile = self.profiles.get(provider)
         if profile is None:
-            near = difflib.get_close_matches(provider, self.profiles, n=1, cutoff=0.6)
+            from difflib import get_close_matches
+
+            near = get_close_matches(provider, self.profiles, n=1, cutoff=0.6)
             raise BadRequest(
                 f"no provider {provider!r} (known: {', '.join(sorted(self.profiles))})",
                 remedy=f"{f'did you mean {near[0]}? ' if near else ''}{Command('profiles')} lists them",
@@ -410,3 +427,27 @@ class Context:
         from gpu_tenant.artifacts.stores.configuration import open_store
 
         return open_store(said, configuration=self.home.configuration, environ=self.environ)
+
+
+def _changed_ns(configuration: Path) -> int:
+    """Return when the file was last changed. 0 if there is none."""
+    try:
+        return configuration.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _read_again(configuration: Path) -> dict[str, date]:
+    """Return the day on which a person last read each platform's pages.
+
+    A day that cannot be read counts as none: then the old facts are unknown, which is the safe way. `doctor` says
+    what is wrong with the file.
+    """
+    with suppress(LocalTrouble):
+        said: Mapping[str, object] = read_table(configuration, READ_AGAIN)
+        return {
+            slug: day
+            for slug, day in said.items()
+            if isinstance(day, date) and not isinstance(day, datetime)
+        }
+    return {}

@@ -58,8 +58,8 @@ async def change(
         elif action == "resume" and changed.ready_at is None:
             # The start may only be queued until a GPU is free, so look at what the provider shows.
             changed, words, box = await _as_shown(context, changed)
-        words = words or only_there(context, changed) or _remarks(context, found, changed)
-        return card_of(context, changed, words, box)
+        told = (words, only_there(context, changed), _remarks(context, found, changed))
+        return card_of(context, changed, "; ".join(filter(None, told)) or None, box)
 
 
 def _remarks(context: Context, before: Lease, after: Lease) -> str | None:

@@ -36,10 +36,10 @@ from gpu_tenant.leases.reopen import (
 )
 from gpu_tenant.leases.settle import PATIENCE_S, Survey, deployment_of, survey
 from gpu_tenant.leases.ssh_access import refresh_hosts
-from gpu_tenant.leases.volumes import VolumesSeen, look_at_volumes, user_of, volume_words
 
 if TYPE_CHECKING:
     from gpu_tenant.box.ownership import Seen
+    from gpu_tenant.domain.volumes import Volume
 
 
 def card_of(
@@ -108,9 +108,9 @@ async def overview(
     found = await survey(
         context, at=at, twins=twins, patience_s=patience_s, look=partial(_look_at_twin, context)
     )
-    seen_volumes = await _volumes(context, at, patience_s)
+    volumes, volume_alarms = await _volumes(context, at, patience_s)
     alarms = [f"this computer: {context.unrecorded}"] if context.unrecorded else []
-    alarms += [f"{name}: {words}" for name, words in seen_volumes.alarms]
+    alarms += [f"{name}: {words}" for name, words in volume_alarms]
     alarms += [f"{name}: {words}" for name, words in found.alarms]
     alarms += await balance_alarms(context, found)
     leases = [
@@ -163,8 +163,8 @@ async def overview(
             for b in found.foreign
         ],
         leftovers=found.leftovers,
-        volumes={v: volume_words(context, v) for v in seen_volumes.volumes},
-        in_use={v.key for v in seen_volumes.volumes if user_of(context, v) is not None},
+        volumes={volume: words for volume, words, _ in volumes},
+        in_use={volume.key for volume, _, is_used in volumes if is_used},
         strays=found.strays,
         unseen=found.unseen,
         watched=context.watch_words(),
@@ -174,11 +174,22 @@ async def overview(
     )
 
 
-async def _volumes(context: Context, at: Collection[str] | None, patience_s: float) -> VolumesSeen:
-    """Return the volumes on record. Their providers are asked; without any on record, nobody is."""
+async def _volumes(
+    context: Context, at: Collection[str] | None, patience_s: float
+) -> tuple[list[tuple["Volume", str, bool]], list[tuple[str, str]]]:
+    """Return the volumes on record, and the alarms about them. Their providers are asked.
+
+    With each volume come the words that tell it, and whether a lease uses it.
+    """
     if not context.ledger.volumes("all"):
-        return VolumesSeen()
-    return await look_at_volumes(context, at=at, patience_s=patience_s)
+        return [], []
+    from gpu_tenant.leases.volumes import look_at_volumes, user_of, volume_words
+
+    seen = await look_at_volumes(context, at=at, patience_s=patience_s)
+    return [
+        (volume, volume_words(context, volume), user_of(context, volume) is not None)
+        for volume in seen.volumes
+    ], seen.alarms
 
 
 async def _look_at_twin(context: Context, lease: Lease, box: Box) -> "Seen":

@@ -17,6 +17,7 @@ from gpu_tenant.domain.errors import (
     ProviderTrouble,
     Refused,
 )
+from gpu_tenant.domain.fact_life import asks_to_read_again, stop_is_in_doubt
 from gpu_tenant.domain.model import BoxState, Lease, Profile
 from gpu_tenant.domain.ports import Parking, Tended
 from gpu_tenant.domain.reconcile import Listed, rate_words
@@ -74,6 +75,12 @@ async def park(
     if lease.touched_at is not None and keeps == "nothing":
         # The box's own record of what was written there would also be gone, and with it every
         # proof.
+        if stop_is_in_doubt(profile):
+            words, remedy = asks_to_read_again(profile)
+            raise Refused(
+                words,
+                remedy=f"{remedy}; or {Command('collect', lease.id)}, then {Command('teardown', lease.id)}",
+            )
         unsure = unsure_of(profile)
         if unsure:
             raise Refused(

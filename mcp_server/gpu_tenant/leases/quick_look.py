@@ -6,6 +6,7 @@ import secrets
 
 from gpu_tenant.box.session import Session
 from gpu_tenant.box.setup_record import setup_of
+from gpu_tenant.concurrency import finish_first
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, BoxUnreachable, JobRunning, Refused
@@ -63,7 +64,7 @@ async def look_quickly(context: Context, lease: str, command: str) -> QuickLook:
             )
         ledger.touch(found.id, at=ledger.now())
         ledger.note(found.id, timeline.Executed(command=plain(command)), at=ledger.now())
-        told = await _bounded(session, command)
+        told = await _run_bounded(session, command)
     status, output = told.get("status"), told.get("output")
     if not isinstance(output, str) or not isinstance(status, int | None):
         raise _odd(found.id)
@@ -85,15 +86,19 @@ def fence_output(seen: QuickLook) -> QuickLook:
     return seen.model_copy(update={"output": fence(seen.output, nonce=secrets.token_hex(4))})
 
 
-async def _bounded(session: Session, command: str) -> dict[str, object]:
-    """Run the command. If the link breaks, return only when the command is over: nobody seals the box before."""
+async def _run_bounded(session: Session, command: str) -> dict[str, object]:
+    """Run the command. If the call is cut or the link breaks, return only when the command is over.
+
+    Until then the lease is held, so that nobody seals the box while the command may write.
+    """
     loop = asyncio.get_running_loop()
     over_s = loop.time() + LOOK_S + _ANSWER_S
-    argv = (session.lease.work_directory, command, f"{LOOK_S:g}", str(_MOST_BYTES))
+    lease = session.lease
+    argv = (lease.caretaker_home, lease.work_directory, command, f"{LOOK_S:g}", str(_MOST_BYTES))
     try:
-        return await _run(session, *argv, within_s=LOOK_S + _ANSWER_S)
+        return await finish_first(_run(session, *argv, within_s=LOOK_S + _ANSWER_S))
     except BoxUnreachable:
-        await asyncio.sleep(max(0.0, over_s - loop.time()))
+        await finish_first(asyncio.sleep(max(0.0, over_s - loop.time())))
         raise
 
 

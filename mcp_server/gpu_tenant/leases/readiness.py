@@ -57,6 +57,20 @@ async def must_run(context: Context, lease: str) -> Lease:
     return found
 
 
+def must_not_be_parked(context: Context, lease: str) -> None:
+    """Check that a job could run on the lease's box. Starting the box in order to stop a job would only cost money.
+
+    Raises:
+        Refused: the box is parked.
+    """
+    found = context.ledger.lease(lease)
+    if found.state is LeaseState.ACTIVE and found.parked_at is not None:
+        raise Refused(
+            f"{found.id} is parked: no job runs on it, so there is nothing to stop",
+            remedy=f"{Command('leases')} shows what it costs",
+        )
+
+
 async def let_in(context: Context, lease: Lease) -> Lease:
     """Wait until the box has let us in.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import ROUND_DOWN, Decimal
 
 from gpu_tenant.artifacts.push import PushedTree, is_unchanged, pushed_trees
@@ -10,13 +10,17 @@ from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Refused
-from gpu_tenant.domain.interruption import notice_on_record
+from gpu_tenant.domain.interruption import notice_on_record, recorded_fate
 from gpu_tenant.domain.model import Job, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import CENT, Wish
+from gpu_tenant.domain.reconcile import GOES_ON
 from gpu_tenant.domain.terms import Terms, cost_usd
+from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.ledger import Ledger
 
+_SAID_WITHIN = timedelta(minutes=10)
+"""How long before its provider's word a job may have been killed together with its box."""
 _LEAST_H = 0.25
 """The fewest hours to rent a box for.
 
@@ -47,16 +51,22 @@ def unfinished_jobs(ledger: Ledger, lease_id: LeaseId) -> tuple[Job, ...]:
     """The jobs that the ledger last saw running on the lease's box.
 
     A job that was seen to end is done, even if it crashed: it would crash again wherever it is launched. A seal
-    shows that nothing was running. Both rules have an exception: a job that was asked to save because its box will
-    be taken is unfinished.
+    shows that nothing was running. Both rules have two exceptions. A job that was asked to save because its box will
+    be taken is unfinished. So is a job that was killed, and not by us, when its box was taken: the provider may say
+    later than the box what it has done.
     """
     running: set[str] = set()
     asked: set[str] = set()
-    for _, event in ledger.events(lease_id):
+    stopped: set[str] = set()
+    killed: dict[str, datetime] = {}
+    events = ledger.events(lease_id)
+    for at, event in events:
         match event:
             case timeline.Launched(job=str(job)):
                 running.add(job)
                 asked.discard(job)
+                stopped.discard(job)
+                killed.pop(job, None)
             case timeline.Forewarned(jobs=jobs):
                 asked |= set(jobs)
             case timeline.Sealed():
@@ -64,12 +74,34 @@ def unfinished_jobs(ledger: Ledger, lease_id: LeaseId) -> tuple[Job, ...]:
             case timeline.Stopped(job=job):
                 running.discard(job)
                 asked.discard(job)
+                stopped.add(job)
             case timeline.Progressed(job=job, state=state) if state in ENDED:
                 running.discard(job)
+                if state == "killed" and job not in stopped:
+                    killed.setdefault(job, at)
             case _:
                 pass
-    unfinished = (running | asked) - _setups(ledger, lease_id)
+    taken = _first_seen_taken(ledger, ledger.lease(lease_id), events)
+    with_its_box = {
+        job for job, at in killed.items() if taken is not None and taken - at <= _SAID_WITHIN
+    }
+    unfinished = (running | asked | with_its_box) - _setups(ledger, lease_id)
     return tuple(job for job in ledger.jobs(lease_id) if job.id in unfinished)
+
+
+def _first_seen_taken(ledger: Ledger, lease: Lease, events: Lines) -> datetime | None:
+    """Return when the provider first showed that the box was taken, by a fate that stands. None if it does not."""
+    since: datetime | None = None
+    if recorded_fate(events) in GOES_ON:
+        for at, event in events:
+            if isinstance(event, timeline.Taken) and event.fate is not None:
+                since = since or at
+            elif isinstance(
+                event, timeline.Taken | timeline.Ready | timeline.Resumed | timeline.Parked
+            ):
+                since = None
+    omitted = ledger.absences(lease.id)[:1] if lease.state is LeaseState.LOST else []
+    return min([*([since] if since else []), *omitted], default=None)
 
 
 def _setups(ledger: Ledger, lease_id: LeaseId) -> set[str]:
@@ -128,11 +160,13 @@ def work_of(lease: Lease, *, ledger: Ledger) -> RecoverableWork:
 
 
 def claims_of(ledger: Ledger, lease_id: LeaseId) -> tuple[Sequence[str], Sequence[str]]:
-    """Return what the owner claimed or discarded, after launch, that no job had declared."""
-    jobs = ledger.jobs(lease_id)
-    kept, given_up = ledger.declarations(lease_id)
-    declared = {p for job in jobs for p in job.artifacts}, {p for job in jobs for p in job.discard}
-    return [p for p in kept if p not in declared[0]], [p for p in given_up if p not in declared[1]]
+    """Return what the owner claimed, after launch, that no job had declared, and what the owner gave up then."""
+    declared = {pattern for job in ledger.jobs(lease_id) for pattern in job.artifacts}
+    events = ledger.events(lease_id, timeline.Claimed)
+    claims = [event for _, event in events if isinstance(event, timeline.Claimed)]
+    kept = dict.fromkeys(p for claim in claims for p in claim.artifacts if p not in declared)
+    given_up = dict.fromkeys(p for claim in claims for p in claim.discard)
+    return list(kept), list(given_up)
 
 
 # Under which leases the work was and is done

@@ -212,7 +212,7 @@ async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Rec
                 filter(
                     None,
                     (
-                        counted_words(lease, billed),
+                        counted_words(lease, profile, billed),
                         cost.words,
                         _apart(lease, billed, cost.usd, first),
                     ),
@@ -338,8 +338,9 @@ def _given_up(lease: Lease, ground: str, ledger: Ledger, seal: Manifest | None) 
     """What was given up: how much by each pattern, or the losses that a person signed for."""
     replaced = overwritten(ledger, lease)
     if ground != "waived" and seal is not None:
-        # Nobody has named the runs of trackers: they are kept if there are any.
-        missing = {*ledger.declarations(lease.id)[1]} & {*seal.unmatched} - {*OFFLINE_RUNS}
+        # Unless somebody demands the runs of trackers, they are kept if there are any.
+        unnamed = {*OFFLINE_RUNS} - ledger.demanded_patterns(lease.id)
+        missing = {*ledger.declarations(lease.id)[1]} & {*seal.unmatched} - unnamed
         return (
             *replaced,
             *_empty(seal),

@@ -172,7 +172,7 @@ async def assess(
     began_at_s = real_s()
     in_all = sum(entry.size_bytes for entry in now.entries)
     wait_for(
-        f"{some(len(now.entries), 'file')} ({size(in_all)}) are re-read from this computer's disk",
+        f"this computer's disk is read again: {some(len(now.entries), 'file')} ({size(in_all)})",
         usd_h=lease.price_usd_h,
     )
     evidence: list[Evidence] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -15,6 +16,7 @@ from gpu_tenant.domain.errors import (
     ProviderSilent,
     ProviderTrouble,
     Refused,
+    TenantError,
 )
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.model import LeaseId
@@ -33,6 +35,7 @@ from gpu_tenant.providers.response_limits import await_list
 
 _GONE_WITHIN_S = 300
 """If a volume is still listed this long after the destroy request, a person has to look."""
+_GROWN_WITHIN_S = 60
 _LEAST_PAUSE_S = 5.0
 _PATIENCE_S = 40
 _LOST_FOR = timedelta(days=30)
@@ -143,14 +146,12 @@ async def create_volume(
     context.set_up(provider)
     connector, ledger = _storage(context, provider), context.ledger
     usd_month = connector.volume_usd_month(size_gb, region)
-    if usd_month is None:
-        ledger.must_be_signed(
-            kind="volume price",
-            subject=provider,
-            would=f"make the volume {name} ({size_gb} GB at {provider}, {region}), which bills until somebody ends it",
-            words=("what it costs is unknown, which is not zero",),
-            at=ledger.now(),
-        )
+    signed = _signed_for_price(
+        context,
+        provider,
+        usd_month,
+        f"make the volume {name} ({size_gb} GB at {provider}, {region}), which bills until somebody ends it",
+    )
     key = VolumeKey(new_id("vol", {v.key for v in ledger.volumes("all")}))
     volume = ledger.intend_volume(
         key,
@@ -163,6 +164,7 @@ async def create_volume(
         usd_month=usd_month,
         at=ledger.now(),
         allowed=lambda others: _must_be_allowed(context, others, usd_month),
+        signed=signed,
     )
     asking = await _asking(context, provider)
     wait_for(f"{provider} makes the volume {name}")
@@ -172,10 +174,31 @@ async def create_volume(
         silence.message += f"; the volume {name} may exist, and bill"
         silence.remedy = f"{Command('volumes')} looks again"
         raise
-    except ProviderTrouble as refusal:
+    except TenantError as refusal:
         ledger.end_volume(volume.key, "void", plain(refusal.message)[:300], at=ledger.now())
         raise
     return _bind(context, volume, made, asking)
+
+
+def _signed_for_price(
+    context: Context, provider: str, usd_month: Decimal | None, would: str
+) -> tuple[str, ...]:
+    """Return the code of a person's signature for an unknown price, for use at once. None is needed for a known one.
+
+    Raises:
+        SignatureWanted: nobody has signed for it.
+    """
+    if usd_month is not None:
+        return ()
+    ledger = context.ledger
+    code = ledger.must_be_signed(
+        kind="volume price",
+        subject=provider,
+        would=would,
+        words=("what it costs is unknown, which is not zero",),
+        at=ledger.now(),
+    )
+    return (code,)
 
 
 def _must_be_named(name: str) -> None:
@@ -205,7 +228,7 @@ async def adopt_volume(context: Context, name: str, *, provider: str, volume_id:
             f"{provider} lists no volume with the id {plain(volume_id)[:80]}",
             remedy=f"{Command('leases')} shows what bills there without a box, by its id",
         )
-    ledger.must_be_signed(
+    signature = ledger.must_be_signed(
         kind="volume adoption",
         subject=provider,
         would=f"take up {plain(found.name)} ({found.id} at {provider}, {plain(found.region)}) as the volume {name}",
@@ -217,7 +240,9 @@ async def adopt_volume(context: Context, name: str, *, provider: str, volume_id:
     )
     asking = await _asking(context, provider)
     key = VolumeKey(new_id("vol", {v.key for v in ledger.volumes("all")}))
-    return ledger.adopt_volume(key, name, found, asking, provider=provider, at=ledger.now())
+    return ledger.adopt_volume(
+        key, name, found, asking, provider=provider, signature=signature, at=ledger.now()
+    )
 
 
 async def grow_volume(
@@ -258,32 +283,48 @@ async def grow_volume(
         # The provider's usual price does not hold for a volume of a kind that it lists without one.
         is_priced = volume.usd_month is not None
         usd_month = connector.volume_usd_month(size_gb, volume.region) if is_priced else None
-        if usd_month is None:
-            ledger.must_be_signed(
-                kind="volume price",
-                subject=volume.provider,
-                would=f"make {volume.words} as large as {size_gb} GB, which bills until somebody ends it",
-                words=("what it costs is unknown, which is not zero",),
-                at=ledger.now(),
-            )
-        ledger.intend_growth(
+        signed = _signed_for_price(
+            context,
+            volume.provider,
+            usd_month,
+            f"make {volume.words} as large as {size_gb} GB, which bills until somebody ends it",
+        )
+        wanted = ledger.intend_growth(
             volume.key,
             size_gb,
             usd_month,
             at=ledger.now(),
             allowed=lambda others: _must_be_allowed(context, others, usd_month),
+            signed=signed,
         )
         try:
             await connector.grow_volume(volume, size_gb)
         except ProviderSilent:
             raise  # The next look shows how large it is.
-        except ProviderTrouble as refusal:
+        except TenantError as refusal:
             ledger.rate_volume(volume.key, volume.usd_month, volume.size_gb)
             words = plain(refusal.message)[:300]
             ledger.note_volume(volume.key, "growth refused", words, at=ledger.now())
             raise
-        shown = await _listed_now(context, volume, connector)
-        return ledger.volume(volume.key) if shown is None else _as_listed(context, volume, shown)
+        return await _seen_grown(context, wanted, connector)
+
+
+async def _seen_grown(context: Context, wanted: Volume, connector: Storing) -> Volume:
+    """Wait until the list shows the new size, and record what it shows. Some providers take their time.
+
+    If the list does not show it, the size and the rate that were asked for stay on record until the next look.
+    """
+    ledger = context.ledger
+    give_up_at = ledger.now() + timedelta(seconds=_GROWN_WITHIN_S)
+    while True:
+        with suppress(ProviderTrouble):
+            shown = await _listed_now(context, wanted, connector)
+            if shown is not None and round(shown.size_gb or 0) >= wanted.size_gb:
+                return _as_listed(context, wanted, shown)
+        if ledger.now() >= give_up_at:
+            return wanted
+        wait_for(f"the volume {wanted.name} grows")
+        await ledger.clock.sleep(_LEAST_PAUSE_S)
 
 
 def _must_be_allowed(context: Context, others: Sequence[Volume], usd_month: Decimal | None) -> None:
@@ -386,7 +427,11 @@ async def _settle(
         if ledger.volume_absences(volume.key):
             ledger.see_volume(volume.key, listed="listed", at=asked_at)
         if state is VolumeState.LOST:
-            volume = ledger.find_volume_again(volume.key, at=asked_at)
+            found_again = ledger.find_volume_again(volume.key, at=asked_at)
+            if found_again is None:
+                _tell_of_another(context, volume, seen)
+                return volume
+            volume = found_again
             seen.alarms.append((volume.provider, f"{volume.words} is listed again, and bills"))
         if state is VolumeState.ENDING:
             again = Command("volumes", destroy=volume.name, on=volume.provider)
@@ -414,6 +459,16 @@ async def _settle(
             words = "its provider lists it no more, and this program did not destroy it"
             seen.alarms.append((volume.provider, f"{volume.words}: {words}"))
             return ledger.end_volume(volume.key, "lost", words, at=asked_at)
+
+
+def _tell_of_another(context: Context, lost: Volume, seen: VolumesSeen) -> None:
+    """Say that a lost volume bills under no name of ours, unless it was taken up under another one."""
+    live = context.ledger.volumes()
+    if any((v.provider, v.volume_id) == (lost.provider, lost.volume_id) for v in live):
+        return
+    take_up = Command("volumes", adopt="NAME", on=lost.provider, id=lost.volume_id)
+    words = f"is listed again, and bills; another volume has its name now: {take_up} takes it up"
+    seen.alarms.append((lost.provider, f"{lost.words} {words}"))
 
 
 def _in_list(volume: Volume, listed: Sequence[ListedVolume]) -> ListedVolume | None:
@@ -530,9 +585,8 @@ async def destroy_volume(context: Context, name: str, *, provider: str | None = 
         if volume.state is VolumeState.INTENDED:
             volume = _bind(context, volume, listed, await _asking(context, volume.provider))
         _must_be_detached(context, volume, listed)
-        if volume.state is VolumeState.ACTIVE:
-            # What a person signs for names the size that the provider shows now.
-            volume = _as_listed(context, volume, listed)
+        # What a person signs for names the size that the provider shows now.
+        volume = _as_listed(context, volume, listed)
         digest = _digest(context, volume, listed)
         signature = ledger.volume_signature(volume.key, digest, at=ledger.now())
         if signature is None:
@@ -547,20 +601,25 @@ async def destroy_volume(context: Context, name: str, *, provider: str | None = 
                 )
             )
         permit = sign_volume(volume, signature, digest=digest)
-        if volume.state is VolumeState.ACTIVE:
-            volume = ledger.file_volume_permit(permit, at=ledger.now())
-        # A box may have mounted the volume since the first look. No lease can have done so, because the permit is
-        # recorded.
+        volume = ledger.file_volume_permit(permit, at=ledger.now())
+        # A box may have mounted the volume since the first look, and written to it. No lease can have done so, because
+        # the permit is recorded.
         again = await _listed_now(context, volume, connector)
         if again is not None:
             _must_be_detached(context, volume, again)
+            if _digest(context, volume, again) != digest:
+                raise Refused(
+                    f"the volume {name} is not any more what was signed for: its provider shows another size; "
+                    "nothing was destroyed",
+                    remedy=f"{Command('volumes', destroy=name, on=volume.provider)} asks for a new signature",
+                )
             ledger.still_mine(LeaseId(volume.key))
             ledger.note_volume(volume.key, "asked", "the destroy was sent", at=ledger.now())
             try:
                 await connector.destroy_volume(permit)
             except ProviderSilent:
                 pass  # The list will tell, and asking twice does no harm.
-            except ProviderTrouble as refusal:
+            except TenantError as refusal:
                 words = plain(refusal.message)[:300]
                 ledger.note_volume(volume.key, "refused", words, at=ledger.now())
                 refusal.message = f"{volume.words} goes on billing: {refusal.message}"

@@ -1,7 +1,6 @@
 """Which process holds a lease. A later process with the same number is not mistaken for it."""
 
 import os
-import platform
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -28,7 +27,7 @@ def _host() -> str:
     # With the boot id, a hold from before a reboot counts as another host's, so only its expiry ends it.
     boot_id = boot.read_text(encoding="ascii").strip() if boot.exists() else ""
     # Two containers may share a name and a boot id, yet not see each other's processes.
-    return f"{platform.node()}/{boot_id}{_namespace()}"
+    return f"{os.uname().nodename}/{boot_id}{_namespace()}"
 
 
 def _namespace() -> str:

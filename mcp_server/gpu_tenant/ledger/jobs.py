@@ -21,6 +21,8 @@ _STOPS = tuple(
 )
 _STOPS_WITHIN = timedelta(minutes=10)
 """How long an answer to a request to stop a box is waited for. After that, the next look shows what came of it."""
+_Claim = tuple[Sequence[str], Sequence[str]]
+"""What one declaration keeps, and what it gives up."""
 _WITHDRAWN = "SELECT job FROM placements JOIN releases ON placement = seq WHERE lease_id=? AND why='withdrawn'"
 
 
@@ -142,20 +144,32 @@ class JobTable(Timeline):
         """Return what must be kept and what may be lost, by the declarations of all jobs and by later claims.
 
         A pattern may be in both lists. If so, what it matches is kept, and it is no error if it matches nothing. A
-        job that was withdrawn before it started declares nothing.
+        declaration with a pattern in both lists gives up nothing that another one demands. A job that was withdrawn
+        before it started declares nothing.
         """
-        artifacts: dict[str, None] = {}
-        discard: dict[str, None] = {}
+        claims = self._claims(lease_id)
+        demanded = _demanded_patterns(claims)
+        artifacts = {pattern: None for kept, _ in claims for pattern in kept}
+        discard = {
+            pattern: None
+            for kept, given_up in claims
+            for pattern in given_up
+            if pattern not in kept or pattern not in demanded
+        }
+        return list(artifacts), list(discard)
+
+    def demanded_patterns(self, lease_id: LeaseId) -> set[str]:
+        """Return the patterns that somebody demanded, who did not say at once that they may match nothing."""
+        return _demanded_patterns(self._claims(lease_id))
+
+    def _claims(self, lease_id: LeaseId) -> list[_Claim]:
         never_ran = self.never_ran(lease_id)
         jobs = [job for job in self.jobs(lease_id) if job.id not in never_ran]
-        claims = [(job.artifacts, job.discard) for job in jobs]
-        for _, event in self.events(lease_id):
+        claims: list[_Claim] = [(job.artifacts, job.discard) for job in jobs]
+        for _, event in self.events(lease_id, timeline.Claimed):
             if isinstance(event, timeline.Claimed):
                 claims.append((event.artifacts, event.discard))
-        for kept, given_up in claims:
-            artifacts.update(dict.fromkeys(kept))
-            discard.update(dict.fromkeys(given_up))
-        return list(artifacts), list(discard)
+        return claims
 
     def file_smoke(self, smoke_id: str, record: str, *, at: datetime) -> None:
         """Record a smoke test's outcome."""
@@ -174,3 +188,7 @@ class JobTable(Timeline):
         """Return the outcome of that smoke test. None if there was none."""
         filed = self._read(record, "SELECT record FROM smokes WHERE id=?", smoke_id)
         return filed[0] if filed else None
+
+
+def _demanded_patterns(claims: Sequence[_Claim]) -> set[str]:
+    return {pattern for kept, given_up in claims for pattern in kept if pattern not in given_up}

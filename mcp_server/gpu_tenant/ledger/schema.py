@@ -568,4 +568,17 @@ MIGRATIONS: tuple[str, ...] = (
     + _append_only("volume_events", "volume_sightings", "volume_permits")
     + _never_replaced("id", "volumes")
     + _never_replaced("seq", "volume_events", "volume_sightings", "volume_permits"),
+    # Two volumes that were made elsewhere may have one name at their provider. `mark` stays unique, and tells our own
+    # volumes apart; `called` is the name of one that was taken up.
+    """
+    ALTER TABLE volumes ADD COLUMN called TEXT;
+    CREATE UNIQUE INDEX one_live_volume_an_id ON volumes(provider, volume_id)
+      WHERE state IN ('intended','active','ending');
+    DROP TRIGGER a_volume_stays_what_it_is;
+    CREATE TRIGGER a_volume_stays_what_it_is BEFORE UPDATE ON volumes
+      WHEN NEW.id IS NOT OLD.id OR NEW.provider IS NOT OLD.provider OR NEW.name IS NOT OLD.name
+        OR NEW.mark IS NOT OLD.mark OR NEW.called IS NOT OLD.called
+        OR (OLD.volume_id IS NOT NULL AND NEW.volume_id IS NOT OLD.volume_id)
+      BEGIN SELECT raise(ABORT, 'law: a volume stays what it is'); END;
+    """,
 )

@@ -71,18 +71,22 @@ class VolumeTable(Signatures):
         usd_month: Decimal | None,
         at: datetime,
         allowed: Callable[[Sequence[Volume]], None],
+        signed: Sequence[str] = (),
     ) -> Volume:
         """Record that a volume is wanted. None exists for it yet.
 
         `allowed` raises if the owner's limits leave no room besides the volumes that it is given. It is called
-        inside the transaction, so that two simultaneous calls see each other.
+        inside the transaction, so that two simultaneous calls see each other. `signed` are the codes of the
+        signatures that this uses up.
 
         Raises:
-            Refused: a volume of that name may exist there.
+            Refused: a volume of that name may exist there, or a signature was used before.
         """
         try:
             with self._transaction() as db:
                 allowed([_volume(row) for row in db.execute(_LIVE)])
+                for code in signed:
+                    use(db, code, at=at)
                 db.execute(
                     "INSERT INTO volumes(id, provider, name, mark, region, size_gb, state, usd_month,"
                     " created_at) VALUES (?,?,?,?,?,?,'intended',?,?)",
@@ -140,28 +144,28 @@ class VolumeTable(Signatures):
         asking: Asking | None,
         *,
         provider: str,
+        signature: str,
         at: datetime,
     ) -> Volume:
         """Record a volume that somebody made elsewhere, under that name. It exists, and bills.
 
+        `signature` is the code of the signature that this uses up. One that counts as lost or gone, and is listed
+        nevertheless, is taken up like any other.
+
         Raises:
-            Refused: a volume of that name, or this very volume, is on record there.
+            Refused: a volume of that name, or this very volume, is on record there, or the signature was used before.
         """
         place, secret, account = asking if asking is not None else (None, None, None)
         size_gb = 0 if listed.size_gb is None else round(listed.size_gb)
         try:
             with self._transaction() as db:
-                known = db.execute(
-                    "SELECT 1 FROM volumes WHERE provider=? AND volume_id=?", (provider, listed.id)
-                ).fetchone()
-                if known is not None:
-                    raise _on_record(provider, listed.id)
+                use(db, signature, at=at)
                 db.execute(
-                    "INSERT INTO volumes(id, provider, name, mark, region, size_gb, state, usd_month,"
-                    " created_at) VALUES (?,?,?,?,?,?,'intended',?,?)",
+                    "INSERT INTO volumes(id, provider, name, mark, called, region, size_gb, state, usd_month,"
+                    " created_at) VALUES (?,?,?,?,?,?,?,'intended',?,?)",
                     (
-                        *(key, provider, name, listed.name, listed.region, size_gb),
-                        *(_text(listed.usd_month), at.isoformat()),
+                        *(key, provider, name, f"taken up as {key}", listed.name, listed.region),
+                        *(size_gb, _text(listed.usd_month), at.isoformat()),
                     ),
                 )
                 db.execute(
@@ -170,7 +174,10 @@ class VolumeTable(Signatures):
                 )
                 _note(db, key, "adopted", f"{listed.id}, called {listed.name} there", at)
         except IntegrityError as error:
-            raise _on_record(provider, name) from error
+            if "volumes.provider" not in str(error):
+                raise
+            by_id = "volumes.volume_id" in str(error)
+            raise _on_record(provider, listed.id if by_id else name) from error
         return self.volume(key)
 
     def intend_growth(
@@ -181,13 +188,16 @@ class VolumeTable(Signatures):
         *,
         at: datetime,
         allowed: Callable[[Sequence[Volume]], None],
+        signed: Sequence[str] = (),
     ) -> Volume:
         """Record that the volume is to be that large. Its new rate counts from now on, whatever comes of it.
 
-        `allowed` is as for `intend_volume`, and is given all the other volumes.
+        `allowed` and `signed` are as for `intend_volume`. `allowed` is given all the other volumes.
         """
         with self._transaction() as db:
             allowed([v for v in map(_volume, db.execute(_LIVE)) if v.key != key])
+            for code in signed:
+                use(db, code, at=at)
             db.execute(
                 "UPDATE volumes SET usd_month=?, size_gb=? WHERE id=?",
                 (_text(usd_month), size_gb, key),
@@ -236,21 +246,34 @@ class VolumeTable(Signatures):
             _note(db, key, kind, words, at)
         return self.volume(key)
 
-    def find_volume_again(self, key: VolumeKey, *, at: datetime) -> Volume:
-        """Record that a lost volume is listed again."""
-        with self._transaction() as db:
-            db.execute("UPDATE volumes SET state='active', ended_at=NULL WHERE id=?", (key,))
-            _note(db, key, "found again", "its provider lists it again", at)
+    def find_volume_again(self, key: VolumeKey, *, at: datetime) -> Volume | None:
+        """Record that a lost volume is listed again. None if another one has its name now, or has been taken up for it."""
+        try:
+            with self._transaction() as db:
+                db.execute("UPDATE volumes SET state='active', ended_at=NULL WHERE id=?", (key,))
+                _note(db, key, "found again", "its provider lists it again", at)
+        except IntegrityError as error:
+            if "volumes.provider" not in str(error):
+                raise
+            return None
         return self.volume(key)
 
     def file_volume_permit(self, permit: VolumePermit, *, at: datetime) -> Volume:
         """Record the permit, use its signature up, and begin the end of the volume. From then on no lease takes it.
+
+        A permit on a signature with which this end began already is on record, and changes nothing.
 
         Raises:
             Refused: the signature was used before or has expired, or a live lease uses the volume.
         """
         try:
             with self._transaction() as db:
+                begun = db.execute(
+                    "SELECT 1 FROM volume_permits WHERE volume=? AND signature=?",
+                    (permit.volume, permit.signature),
+                ).fetchone()
+                if begun is not None:
+                    return self.volume(permit.volume)
                 use(db, permit.signature, at=at)
                 db.execute(
                     "INSERT INTO volume_permits(volume, volume_id, signature, at) VALUES (?,?,?,?)",
@@ -279,18 +302,21 @@ class VolumeTable(Signatures):
         return begun[0] if begun else self.unused_signature("volume", key, digest, at=at)
 
     def uses_of(self, volume: Volume) -> list[VolumeUse]:
-        """Return every lease that had the volume, oldest first. An intent that never had a box is left out."""
+        """Return every lease that had the volume, oldest first. An intent that never had a box is left out.
+
+        A volume that was lost and taken up again has two records. The leases under both had it.
+        """
         return self._read(
             _use_of,
-            "SELECT l.id, l.state, coalesce(l.active_at, l.created_at) AS begun_at, l.ended_at,"
+            "SELECT DISTINCT l.id, l.state, coalesce(l.active_at, l.created_at) AS begun_at, l.ended_at,"
             " (SELECT ground FROM permits WHERE lease_id=l.id ORDER BY seq DESC LIMIT 1) AS ground"
-            " FROM leases l, json_each(l.terms, '$.order.volumes') AS mount WHERE l.provider=?"
-            " AND mount.key=? AND l.created_at>=? AND l.state<>'void'"
-            " AND (?4 IS NULL OR l.created_at<=?4) ORDER BY l.created_at, l.id",
+            " FROM volumes v, leases l, json_each(l.terms, '$.order.volumes') AS mount"
+            " WHERE v.provider=?1 AND (v.id=?2 OR v.volume_id=?3) AND l.provider=v.provider"
+            " AND mount.key=v.name AND l.created_at>=v.created_at AND l.state<>'void'"
+            " AND (v.ended_at IS NULL OR l.created_at<=v.ended_at) ORDER BY l.created_at, l.id",
             volume.provider,
-            volume.name,
-            volume.created_at.isoformat(),
-            None if volume.ended_at is None else volume.ended_at.isoformat(),
+            volume.key,
+            volume.volume_id,
         )
 
 
@@ -327,7 +353,7 @@ def _volume(row: Row) -> Volume:
         key=VolumeKey(row["id"]),
         provider=row["provider"],
         name=row["name"],
-        mark=row["mark"],
+        mark=row["called"] or row["mark"],
         region=row["region"],
         size_gb=row["size_gb"],
         state=VolumeState(row["state"]),

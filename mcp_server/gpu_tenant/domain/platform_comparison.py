@@ -1,0 +1,73 @@
+"""All platforms side by side: which path survives which event, and what bills after a stop and after the end."""
+
+from collections.abc import Sequence
+
+from gpu_tenant.domain.model import Place, Profile
+
+_EVENTS = ("reboot", "park", "destroy", "host_loss", "preempt")
+_HEADS = ("a reboot", "a stop", "the end", "a dead host", "being taken back")
+"""The same events, in the words of the comparison."""
+
+
+def comparison(profiles: Sequence[Profile]) -> str:
+    """Return two Markdown tables: which path survives which event, and what bills after a stop and after the end.
+
+    "?" stands for unknown, "-" for an event that the platform does not have, and days for bytes that a stop
+    keeps no longer than that.
+    """
+    short = {"unknown": "?", "n/a": "-"}
+    paths = [
+        (
+            profile.id,
+            f"`{place.path}`",
+            *(_fate(profile, place, event) for event in _EVENTS),
+        )
+        for profile in profiles
+        for place in profile.places
+    ]
+    bills = []
+    for profile in profiles:
+        facts = {fact.place: fact.value for fact in profile.facts}
+        stop = (
+            facts.get("verbs.park.bills", "?" if profile.park != "none" else "there is no stop"),
+            f"{facts['verbs.park.gpu_guaranteed_after']}" if profile.park != "none" else "-",
+        )
+        no_credit = facts.get("billing.zero_balance", "n/a")
+        bills.append(
+            (
+                profile.id,
+                *stop,
+                facts.get("billing.after_destroy") or "nothing",
+                short.get(no_credit, no_credit),
+            )
+        )
+    return (
+        _table(("platform", "path", *_HEADS), paths)
+        + "\n"
+        + _table(
+            (
+                "platform",
+                "a stopped box bills",
+                "its GPU is kept",
+                "may bill after the end",
+                "with no credit",
+            ),
+            bills,
+        )
+    )
+
+
+def _fate(profile: Profile, place: Place, event: str) -> str:
+    """Say in a word what becomes of a path. What a stop keeps may have an end of its own, which goes with the box."""
+    fate = place.survives[event]
+    ends_h = (
+        profile.parked_for_h if event == "park" and place.survives["destroy"] != "yes" else None
+    )
+    if fate == "yes" and ends_h is not None:
+        return f"{ends_h / 24:g} days"
+    return {"unknown": "?", "n/a": "-"}.get(fate, fate)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)
