@@ -42,13 +42,18 @@ HINT_VARIABLES = (
     "VAST_CONTAINERLABEL", "AutoDLContainerUUID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE",
 )
 # fmt: on
-TORCH = """
+NOT_FROM_HERE = "import sys; sys.path[:] = [path for path in sys.path if path]; "
+# What lies in the login directory is the tenant's: a `torch.py` there is not PyTorch.
+TORCH = (
+    NOT_FROM_HERE
+    + """
 import json, torch
 seen = {"version": torch.__version__, "built_for_cuda": torch.version.cuda}
 seen["cuda_available"] = torch.cuda.is_available()
 seen["devices"] = torch.cuda.device_count()
 print(json.dumps(seen))
 """
+)
 
 
 def main():
@@ -406,13 +411,13 @@ def container():
 def package_index():
     """HOST[:PORT] of the index that pip uses here: a mirror, where one is set."""
     asked = [
-        ["-m", "pip", "config", "get", "global.index-url"],
-        ["-c", "from pip._internal.models.index import PyPI; print(PyPI.url)"],
+        "import runpy; sys.argv = 'pip config get global.index-url'.split(); runpy.run_module('pip', run_name='__main__')",
+        "from pip._internal.models.index import PyPI; print(PyPI.url)",
     ]
     url = os.environ.get("PIP_INDEX_URL", "")
-    for words in asked if not url else ():
+    for code in asked if not url else ():
         ran = subprocess.run(
-            [sys.executable, *words],
+            [sys.executable, "-c", NOT_FROM_HERE + code],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -52,7 +52,7 @@ def join_parts(folder: Path, order: Sequence[str]) -> str:
         odd = ", ".join(sorted(there ^ set(order))) or ENTRY
         raise Unbuildable(f"{folder}: list every part once, {ENTRY} last; look at {odd}")
     package = f"{HERE.name}.{folder.name}"
-    texts = {name: _checked(folder, name, order[:place]) for place, name in enumerate(order)}
+    texts = {name: _read_part(folder, name, order[:place]) for place, name in enumerate(order)}
     docstring, entry = _split(texts.pop(ENTRY))
     head = [
         "#!/usr/bin/env python3",
@@ -82,7 +82,7 @@ def _split(source: str) -> tuple[str, str]:
     return docstring, source.partition(f"\n{_FUTURE}\n")[2].strip("\n")
 
 
-def _checked(folder: Path, name: str, before: Sequence[str]) -> str:
+def _read_part(folder: Path, name: str, before: Sequence[str]) -> str:
     """Read a part, and check that it keeps the rules."""
     at = folder / f"{name}.py"
     source = at.read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
 """Does many things at once, up to a limit. A failure of one neither stops nor hides the others."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Literal, TypeVar
 
@@ -56,3 +56,22 @@ async def each(
                 await asyncio.wait(workers)
         raise
     return [came[place] for place in range(len(came))]
+
+
+async def finish_first(work: Coroutine[object, object, T]) -> T:
+    """Run `work` to its end, however often the caller is cancelled, and return its result.
+
+    A caller that was cancelled is cancelled when `work` has ended. `work` must end by itself.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as said:
+            cancelled = said
+    if cancelled is not None:
+        if not task.cancelled():
+            task.exception()
+        raise cancelled
+    return task.result()

@@ -12,6 +12,7 @@ from typing import Literal
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import ProviderTrouble, TenantError
+from gpu_tenant.domain.fact_life import asks_to_read_again
 from gpu_tenant.domain.model import MARK_PREFIX, Box, Profile
 from gpu_tenant.domain.ports import Clock, Connector, Funded
 from gpu_tenant.domain.record import Record
@@ -75,7 +76,10 @@ async def examine(
             findings.append(Examined(subject=slug, level="blocker", words=str(error)))
             continue
         age = ledger.now().date() - profile.checked_on
-        if age > _FACTS_AGE and key is not None:
+        if profile.outlived and key is not None:
+            words, remedy = asks_to_read_again(profile)
+            findings.append(_warning(slug, f"{words}; {remedy}"))
+        elif age > _FACTS_AGE and key is not None:
             words = f"its facts were checked {age.days} days ago: look at its prices and verbs anew"
             findings.append(_warning(slug, words))
         rented = [x.id for x in live if x.provider == slug and not x.goes_by_address]

@@ -24,7 +24,13 @@ from gpu_tenant.domain.record import Amount, Hours
 from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.context import PAGE, WAIT_S, Context, LeaseName, call_bytes_s, progress_to
-from gpu_tenant.leases.readiness import active, fulfil_intent, must_be_idle, must_run
+from gpu_tenant.leases.readiness import (
+    active,
+    fulfil_intent,
+    must_be_idle,
+    must_not_be_parked,
+    must_run,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -432,6 +438,14 @@ class Tenancy:
             lease_is="rehearsed" if context.ledger.is_rehearsed else "real",
         )
         remember_audit(found, audited, ledger=context.ledger)
+        seen = timeline.Audited(
+            gpus=tuple(gpu.name for gpu in audited.gpus),
+            driver=audited.driver,
+            cuda=audited.cuda,
+            blockers=audited.blockers,
+            warnings=audited.warnings,
+        )
+        context.ledger.note(found.id, seen, at=context.clock.now())
         if audited.blockers or found.touched_at is None:
             return audited
         # The box was used before. So the next step is that of the lease, not that of a new box.
@@ -777,6 +791,7 @@ class Tenancy:
         from gpu_tenant.leases.read_logs import run_of
 
         context = self.context
+        must_not_be_parked(context, lease)
         run = await run_of(context, await must_run(context, lease), job)
         await self.stop_run(lease, run, grace_s=grace_s)
         return await self.monitor(lease, run, wait_s=0)

@@ -24,9 +24,9 @@ from gpu_tenant.transports.local import LocalTransport
 
 
 class Fate:
-    """Counts the moments of a story, and ends the process at the chosen one."""
+    """Counts the moments of a story, and ends the process at the chosen one: by its number, or the first of that name."""
 
-    def __init__(self, dies_at: int | None, told: Path) -> None:
+    def __init__(self, dies_at: int | str | None, told: Path) -> None:
         self._dies_at = dies_at
         self._told = told
         self._count = 0
@@ -37,7 +37,7 @@ class Fate:
         with self._lock:
             with self._told.open("a", encoding="utf-8") as log:
                 log.write(f"{self._count} {name}\n")
-            if self._count == self._dies_at:
+            if self._dies_at in (self._count, name):
                 os.kill(os.getpid(), signal.SIGKILL)
             self._count += 1
 

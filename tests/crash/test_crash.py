@@ -26,6 +26,8 @@ from gpu_tenant.service import Tenancy
 AT_ONCE = max(2, os.cpu_count() or 2)
 EVERY = 1 if os.environ.get("GPU_TENANT_TORTURE") else 7
 """Every so many moments; `make torture` visits them all."""
+ALWAYS = ("before create", "after create", "before destroy", "after destroy")
+"""These are visited by name: how many moments lie before them differs from run to run."""
 MODEL = '{"weights": [1, 2, 3]}'
 STATE_BYTES = 1_200_000
 """Enough to come in pieces."""
@@ -57,7 +59,7 @@ async def work(tenancy: Tenancy, lease: str, world: Path) -> None:
     await tenancy.collect(lease)
 
 
-def live_through(directory: Path, dies_at: int | None) -> int:
+def live_through(directory: Path, dies_at: int | str | None) -> int:
     """How a process of its own ended that lived through the story, or died at that moment of it."""
     child = os.fork()
     if child:
@@ -124,10 +126,21 @@ def wrongs(directory: Path) -> list[str]:
     return found
 
 
-def die_and_go_on(root: Path, moment: int) -> list[str]:
+def sampled(moments: int, every: int) -> list[int | str]:
+    """As many moments as every so many of them are, with those at which a box is made or destroyed."""
+    most = len(range(0, moments, every))
+    if most == moments:
+        return list(range(moments))
+    others = most - len(ALWAYS)
+    return [*ALWAYS, *(moments * n // others for n in range(others))]
+
+
+def die_and_go_on(root: Path, moment: int | str) -> list[str]:
     """What is wrong after a process died at that moment and another took over."""
-    directory = a_world(root / f"at-{moment}")
-    live_through(directory, moment)
+    directory = a_world(root / f"at-{str(moment).replace(' ', '-')}")
+    status = live_through(directory, moment)
+    if moment in ALWAYS and status != -signal.SIGKILL:
+        return ["it did not die there"]
     if live_through(directory, None) != 0:
         return [(directory / "error").read_text(encoding="utf-8")]
     return wrongs(directory)
@@ -144,14 +157,29 @@ def test_a_kill_at_any_moment_loses_nothing_and_repeats_nothing(
 
     # Forked before any thread is started, because the workers fork again.
     with get_context("fork").Pool(AT_ONCE) as pool:
-        visited = range(0, len(moments), EVERY)
+        visited = sampled(len(moments), EVERY)
         found = pool.map(partial(die_and_go_on, tmp_path), visited, chunksize=1)
-    results = [(moments[at], wrong) for at, wrong in zip(visited, found, strict=True)]
+    results = [
+        (at if isinstance(at, str) else moments[at], wrong)
+        for at, wrong in zip(visited, found, strict=True)
+    ]
 
     record_property("crash_cases", len(results))
     print(f"{len(results)} crash cases")
     assert len(results) > 80 // EVERY
+    assert len(results) == len(range(0, len(moments), EVERY))
     assert [(at, name, wrong) for at, (name, wrong) in enumerate(results) if wrong] == []
+
+
+@pytest.mark.parametrize(("moments", "every"), [(150, 7), (150, 1), (90, 7)])
+def test_the_moments_around_a_box_are_always_among_those_that_are_tried(
+    moments: int, every: int
+) -> None:
+    tried = sampled(moments, every)
+
+    assert len({*tried}) == len(tried) == len(range(0, moments, every))
+    assert every == 1 or {*ALWAYS} <= {*tried}
+    assert all(0 <= at < moments for at in tried if isinstance(at, int))
 
 
 def test_a_fresh_ledger_knows_nothing(tmp_path: Path) -> None:

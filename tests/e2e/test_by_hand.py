@@ -156,7 +156,7 @@ async def test_a_stop_by_the_box_itself_parks_it_and_its_owner_finds_it_again_el
         # The platform's own command would stop this computer: this one stops the box's way in.
         stop = f"pkill -KILL -P {box.pid}; kill -KILL {box.pid}"
         known = tenancy.profiles["autodl"]
-        tenancy.context.profiles = {
+        tenancy.context.shipped = {
             **tenancy.profiles,
             "autodl": known.model_copy(update={"park_command": stop}),
         }
@@ -297,7 +297,7 @@ async def test_another_box_is_not_taken_for_the_one_that_was_parked(
     async with person.tenancy() as tenancy:
         known = tenancy.profiles["autodl"]
         stop = f"pkill -KILL -P {box.pid}; kill -KILL {box.pid}"
-        tenancy.context.profiles = {
+        tenancy.context.shipped = {
             **tenancy.profiles,
             "autodl": known.model_copy(update={"park_command": stop}),
         }
@@ -319,7 +319,7 @@ async def test_a_box_that_never_said_it_took_the_stop_is_not_parked(
 ) -> None:
     async with person.tenancy() as tenancy:
         known = tenancy.profiles["autodl"]
-        tenancy.context.profiles = {
+        tenancy.context.shipped = {
             **tenancy.profiles,
             "autodl": known.model_copy(update={"park_command": "true"}),
         }
@@ -368,7 +368,7 @@ async def test_a_box_that_goes_on_answering_is_not_called_parked(
     monkeypatch.setattr("gpu_tenant.leases.park._QUIET_WITHIN_S", 0)
     async with person.tenancy() as tenancy:
         known = tenancy.profiles["autodl"]
-        tenancy.context.profiles = {
+        tenancy.context.shipped = {
             **tenancy.profiles,
             "autodl": known.model_copy(update={"park_command": "true"}),
         }
@@ -391,7 +391,7 @@ async def test_a_disk_whose_fate_nobody_knows_is_not_parked(
     async with person.tenancy() as tenancy:
         known = tenancy.profiles["autodl"]
         unsure = tuple(p.model_copy(update={"survives": {"park": "unknown"}}) for p in known.places)
-        tenancy.context.profiles = {
+        tenancy.context.shipped = {
             **tenancy.profiles,
             "autodl": known.model_copy(update={"places": unsure}),
         }

@@ -55,9 +55,9 @@ def toured(home: Path) -> Toured:
     return Toured(home, kept, demo.returncode, demo.stdout)
 
 
-def test_the_demo_goes_through_every_phase_and_ends_well(toured: Toured) -> None:
+def test_the_demo_goes_through_its_steps_in_order_and_ends_well(toured: Toured) -> None:
     assert toured.status == 0, toured.said
-    assert re.findall(r"^\[phase (\d)\]", toured.said, re.MULTILINE) == list("2103455")
+    assert re.findall(r"^\[step (\d)\]", toured.said, re.MULTILINE) == list("1234567")
 
 
 def test_its_job_is_killed_and_goes_on_from_its_checkpoint(toured: Toured) -> None:
@@ -93,7 +93,7 @@ def test_a_teardown_is_refused_before_the_collect_and_proved_after_it(toured: To
 def test_the_picture_of_the_readme_shows_what_the_demo_says(toured: Toured) -> None:
     """By the first two words of each line: sums, times and names differ from run to run."""
     if os.environ.get("GPU_TENANT_SNAPSHOTS") == "write":
-        PICTURED.write_text(toured.said[toured.said.index("[phase 4]") :], encoding="utf-8")
+        PICTURED.write_text(toured.said[toured.said.index("[step 5]") :], encoding="utf-8")
 
     def beginnings(said: str) -> list[str]:
         lines = [re.sub(r"\d\S*|local-\w+", "#", line).split() for line in said.splitlines()]

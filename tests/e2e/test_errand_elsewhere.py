@@ -2,8 +2,13 @@
 
 import asyncio
 import json
+import os
+import signal
+from itertools import count
 from pathlib import Path
+from typing import Any
 
+import pytest
 from arranged import Alone
 from e2e.people import Person
 from e2e.renting import Tenant, tenant_at
@@ -12,8 +17,9 @@ from sshd import Sshd, wait_until
 
 from gpu_tenant.artifacts.snapshot import snapshot
 from gpu_tenant.domain.errors import BoxUnreachable
-from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.jobs.monitor import Watched
+from gpu_tenant.leases.cards import Leases
 
 RESUMES = """\
 [ -n "$SMOKE" ] && exit 0
@@ -68,13 +74,34 @@ class Outbid(Asker):
                 turn=Alone(),
                 quiet_s=0,
             )
-            self._tenant.fault("host_lost", box=found.box_id)
-            raise BoxUnreachable("a box that was taken answers nobody", remedy="look again")
+            await self._takes(found)
         return await super().follow(lease, job)
 
+    async def _takes(self, lease: Lease) -> None:
+        self._tenant.fault("host_lost", box=lease.box_id)
+        raise BoxUnreachable("a box that was taken answers nobody", remedy="look again")
 
+
+class KilledFirst(Outbid):
+    """Somebody whose job is killed a while before the provider says that it has taken the box."""
+
+    async def _takes(self, lease: Lease) -> None:
+        home = self._tenant.home_of(str(lease.box_id)) / lease.caretaker_home
+        (started,) = home.glob("jobs/*/started.json")
+        os.killpg(json.loads(started.read_bytes())["pid"], signal.SIGKILL)
+        real, looks = self.tenancy.list_leases, count()
+
+        async def says_it_later(*told: Any) -> Leases:
+            if next(looks) == 1:
+                self._tenant.fault("host_lost", box=lease.box_id)
+            return await real(*told)
+
+        self.tenancy.list_leases = says_it_later  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("asker", [Outbid, KilledFirst])
 async def test_a_box_that_is_taken_goes_on_at_the_next_by_itself_when_the_order_says_so(
-    tmp_path: Path,
+    tmp_path: Path, asker: type[Outbid]
 ) -> None:
     tree = a_tree(tmp_path / "tree")
     (tree / "train.sh").write_text(RESUMES, encoding="utf-8")
@@ -88,7 +115,7 @@ async def test_a_box_that_is_taken_goes_on_at_the_next_by_itself_when_the_order_
             max_usd="5",
         )
 
-        standing = await goes_on(tenant.tenancy, errand, Outbid(tenant))
+        standing = await goes_on(tenant.tenancy, errand, asker(tenant))
 
         assert standing.outcome == "done", standing
         assert standing.ended is not None

@@ -36,6 +36,16 @@ async def a_lease(tenancy: Tenancy, place: Path) -> str:
     return lease
 
 
+def lives(place: Path) -> bool:
+    """Whether the process whose number was written there lives. A dead one may wait for its parent."""
+    pid = place.read_text(encoding="utf-8").strip()
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
 async def test_what_a_look_writes_counts_as_work_and_is_on_record(
     tenancy: Tenancy, tmp_path: Path
 ) -> None:
@@ -90,8 +100,57 @@ async def test_it_ends_in_seconds_and_in_kilobytes_with_all_that_it_started(
     assert len(endless.output) <= 8_000
     assert "bytes" in endless.next
     assert (late.exit_status, "launch" in late.next) == (None, True)
-    assert not Path(f"/proc/{left.read_text().strip()}").exists()
+    assert not lives(left)
     assert (behind.exit_status, behind.output.strip()) == (0, "begun")
+
+
+async def test_what_leaves_the_group_of_a_look_is_ended_too(
+    tenancy: Tenancy, tmp_path: Path
+) -> None:
+    lease, left = await a_lease(tenancy, tmp_path), tmp_path / "left"
+
+    await tenancy.look_quickly(
+        lease, f"setsid sh -c 'cd /; echo $$ > {left}; exec sleep 600' & sleep 0.3; cat {left}"
+    )
+
+    assert not lives(left)
+
+
+async def test_what_a_look_started_is_known_as_the_lease_s_own_wherever_it_stands(
+    tenancy: Tenancy, tmp_path: Path
+) -> None:
+    """A seal counts a process with this mark as at work, even if nothing else ties it to the work directory."""
+    lease = await a_lease(tenancy, tmp_path)
+
+    seen = await tenancy.look_quickly(lease, "cd /; printenv GPU_TENANT_CARETAKER")
+
+    home = Path(seen.output.strip())
+    assert home.is_absolute()
+    assert home.parts[-2:] == (lease, "caretaker")
+    assert home.is_dir()
+
+
+async def test_a_call_that_is_cut_keeps_the_lease_until_its_command_is_over(
+    tenancy: Tenancy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(quick_look, "LOOK_S", 2)
+    lease, begun, late = await a_lease(tenancy, tmp_path), tmp_path / "begun", tmp_path / "late"
+    look = asyncio.create_task(
+        tenancy.look_quickly(lease, f"echo $$ > {begun}; sleep 1; echo 1 > {late}; sleep 600")
+    )
+    for _ in range(500):
+        if begun.exists():
+            break
+        await asyncio.sleep(0.02)
+
+    look.cancel()
+    await asyncio.sleep(0)
+    look.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await look
+
+    assert late.exists(), "the call ended before its command"
+    assert not lives(begun)
 
 
 async def test_it_is_refused_while_another_process_proves_the_box(

@@ -13,6 +13,7 @@ from waited import over
 
 from gpu_tenant.box.environment.prepare import Prepared
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, JobRunning, Refused
+from gpu_tenant.faces.report import as_html, as_markdown, report_of
 from gpu_tenant.service import Tenancy
 
 TORCH = "2.3.1+cu121"
@@ -94,6 +95,10 @@ async def test_a_setup_outlives_its_client_and_is_taken_up_by_the_next(
             f"`gpu-tenant teardown {collected.lease}`",
         )
         assert (await tenancy.verify_and_teardown(lease)).receipt.ground == "verified"
+        told = await report_of(tenancy.context, lease)
+        assert told.environment is not None
+        assert "tinypkg==1.0" in told.environment.packages
+        assert all("tinypkg==1.0" in written(told) for written in (as_html, as_markdown))
     seen = (person.state / "kept" / lease / "work" / "out" / "seen.json").read_text("utf-8")
     assert seen == f'["{TORCH}", "1.0", "{made.environment}"]'
 

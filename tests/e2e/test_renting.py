@@ -461,7 +461,7 @@ async def test_a_stop_that_wipes_is_refused_for_a_box_whose_work_is_in_its_home(
     async with tenant_at("runpod", tmp_path, time="runs") as tenant:
         context = tenant.tenancy.context
         at_home = PROFILES["runpod"].model_copy(update={"work_places": ()})
-        context.profiles = {**context.profiles, "runpod": at_home}
+        context.shipped = {**context.profiles, "runpod": at_home}
         card = await tenant.rented()
         tree = tenant.root / "tree"
         tree.mkdir()
@@ -504,6 +504,11 @@ async def test_a_parked_box_is_named_as_parked_by_every_verb_and_ends_after_a_re
             with pytest.raises(Refused) as told:
                 await verb(card.lease)
             assert f"`gpu-tenant resume {card.lease}`" in told.value.remedy
+        with pytest.raises(Refused, match="nothing to stop") as told:
+            await tenant.tenancy.stop_job(card.lease)
+        assert "resume" not in told.value.remedy
+        shorter = await tenant.tenancy.change_lease(card.lease, "extend", hours=0.5)
+        assert "it is earlier now" in (shorter.alarm or "")
         with pytest.raises(Refused, match="parked already"):
             await tenant.tenancy.change_lease(card.lease, "park")
 

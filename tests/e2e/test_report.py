@@ -45,6 +45,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
     async def live() -> Lived:
         tenancy = open_tenancy()
         lease = (await tenancy.provision(smoke="none")).lease
+        await tenancy.audit(lease)
         await tenancy.push(lease, str(root / "tree"))
         await tenancy.launch_detached(
             lease,
@@ -86,6 +87,9 @@ def test_the_report_of_an_ended_lease_has_its_receipt_its_evidence_and_its_cours
 
     assert told.receipt is not None
     assert (told.receipt.ground, told.is_over) == ("verified", True)
+    assert told.machine is not None
+    assert told.machine.startswith("no GPU")
+    assert "The box was audited: " in as_markdown(told)
     assert told.kept is not None
     assert (told.kept.proved, told.kept.verified_at is not None) == (told.kept.total, True)
     assert any("script" in file.name and file.outcome == "loads" for file in told.kept.files)

@@ -123,3 +123,31 @@ def test_each_line_of_a_watchdog_begins_with_its_time(owner: Owner) -> None:
         dog.communicate()
 
     assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC  ", line), line
+
+
+def test_an_audit_imports_no_module_that_lies_in_the_home_of_the_box(owner: Owner) -> None:
+    lease = rented(owner)
+    (home,) = (owner.state / "boxes").iterdir()
+    for name in ("json", "torch", "platform", "socket"):
+        (home / f"{name}.py").write_text(
+            f"open('ran-{name}', 'w').close(); __version__ = '99'\n", encoding="utf-8"
+        )
+
+    told = json.loads(owner.does("audit", lease, "--json"))
+
+    assert list(home.glob("ran-*")) == []
+    assert [x["seen"] for x in told["findings"] if x["subject"] == "torch"] == ["not installed"]
+
+
+def test_where_nobody_bills_and_nothing_is_given_up_neither_is_counted(owner: Owner) -> None:
+    lease = rented(owner)
+    owner.does("push", ".")
+
+    collected = owner.does("collect", lease)
+    ended = owner.does("teardown", lease)
+    listed = owner.does("leases", "--all")
+
+    assert re.search(r"may be lost +nothing\n", collected)
+    assert re.search(r"cost +nobody bills\n", ended)
+    assert "nobody bills" in listed
+    assert "unknown" not in listed

@@ -21,6 +21,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.permit import VolumePermit
 from gpu_tenant.domain.ports import Storing
 from gpu_tenant.domain.volumes import Volume, VolumeState
+from gpu_tenant.emulators.world import Thing
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.inspection import come_in
 from gpu_tenant.leases.volumes import (
@@ -507,6 +508,146 @@ async def test_a_growth_whose_answer_is_lost_is_seen_by_the_next_look(tenant: Te
     assert "100 GB" in told.also_billing[0]
 
 
+async def test_a_growth_that_takes_its_time_is_waited_for(tmp_path: Path) -> None:
+    async with tenant_at("digitalocean", tmp_path) as tenant:
+        tenancy = tenant.tenancy
+        await with_signature(tenancy, lambda: at_digitalocean(tenant, "data"))
+
+        larger = await with_signature(tenancy, lambda: grow_volume(tenancy.context, "data", 100))
+
+        assert larger.size_gb == 100
+        assert tenant.stage.world.volumes()[0].facts["size_gigabytes"] == 100
+
+
+async def test_a_growth_that_is_not_seen_yet_stays_on_record_as_it_was_asked_for(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await made(tenant)
+    storing = tenant.tenancy.context.connectors["runpod"]
+
+    async def later(volume: Volume, size_gb: int) -> None:
+        """The provider takes the request, and is slow to show it."""
+
+    monkeypatch.setattr(storing, "grow_volume", later)
+
+    larger = await grown(tenant, 100)
+
+    assert (larger.size_gb, larger.usd_month) == (100, 2 * RATE)
+
+
+async def test_a_growth_that_is_refused_before_it_is_sent_leaves_the_record_as_it_was(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await made(tenant)
+    storing = tenant.tenancy.context.connectors["runpod"]
+
+    async def refused(volume: Volume, size_gb: int) -> None:
+        raise BadRequest("too large", remedy="a smaller one")
+
+    monkeypatch.setattr(storing, "grow_volume", refused)
+
+    with pytest.raises(BadRequest, match="too large"):
+        await grown(tenant, 100)
+
+    (volume,) = tenant.tenancy.ledger.volumes()
+    assert (volume.size_gb, volume.usd_month) == (50, RATE)
+
+
+async def test_a_create_that_is_refused_before_it_is_sent_leaves_no_volume_on_record(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storing = tenant.tenancy.context.connectors["runpod"]
+
+    async def refused(volume: Volume) -> None:
+        raise BadRequest("no such region", remedy="another one")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(storing, "create_volume", refused)
+        with pytest.raises(BadRequest, match="no such region"):
+            await made(tenant)
+
+    await made(tenant)
+
+
+# A signature is used once
+
+
+async def at_digitalocean(tenant: Tenant, name: str) -> Volume:
+    return await create_volume(
+        tenant.tenancy.context, name, provider="digitalocean", region="nyc2", size_gb=50
+    )
+
+
+async def test_a_signature_for_an_unknown_price_makes_one_volume_and_grows_it_once(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("digitalocean", tmp_path) as tenant:
+        tenancy = tenant.tenancy
+        await with_signature(tenancy, lambda: at_digitalocean(tenant, "data"))
+        await with_signature(tenancy, lambda: destroy_volume(tenancy.context, "data"))
+
+        with pytest.raises(SignatureWanted, match="make the volume data"):
+            await at_digitalocean(tenant, "data")
+
+        await with_signature(tenancy, lambda: at_digitalocean(tenant, "data"))
+        with pytest.raises(SignatureWanted) as wanted:
+            await grow_volume(tenancy.context, "data", 100)
+        signs(tenancy, wanted.value.asked)
+        await grow_volume(tenancy.context, "data", 100)
+        assert (
+            tenancy.ledger.signed_for("volume price", "digitalocean", at=tenancy.clock.now()) == []
+        )
+
+
+async def test_a_signature_takes_up_one_volume_once(tenant: Tenant) -> None:
+    tenant.fault("leftover")
+    (thing,) = tenant.stage.world.volumes()
+    as_it_was = thing.model_copy(deep=True)
+    await adopted(tenant, thing.id)
+    await signed_end(tenant, "old")
+    tenant.stage.world.state.things[thing.id] = as_it_was
+
+    with pytest.raises(SignatureWanted):
+        await adopt_volume(tenant.tenancy.context, "old", provider="runpod", volume_id=thing.id)
+
+
+# What is signed for is what is destroyed
+
+
+async def test_a_volume_that_changes_after_the_signature_was_used_is_kept(tmp_path: Path) -> None:
+    """Somebody may mount it, write, and detach it between the two looks."""
+    async with tenant_at("lambda_cloud", tmp_path) as tenant:
+        tenancy, context = tenant.tenancy, tenant.tenancy.context
+        await with_signature(
+            tenancy,
+            lambda: create_volume(
+                context, "data", provider="lambda_cloud", region="us-east-1", size_gb=1
+            ),
+        )
+        with pytest.raises(SignatureWanted) as asked:
+            await destroy_volume(context, "data")
+        signs(tenancy, asked.value.asked)
+        (filesystem,) = tenant.stage.world.volumes()
+        permit = tenancy.ledger.file_volume_permit
+
+        def writes(*told: object, **named: object) -> Volume:
+            filesystem.facts["bytes"] = 500 * 10**9
+            return permit(*told, **named)  # type: ignore[arg-type]
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(tenancy.ledger, "file_volume_permit", writes)
+            with pytest.raises(Refused, match="not any more what was signed for"):
+                await destroy_volume(context, "data")
+
+        assert tenant.stage.world.volumes()
+        with pytest.raises(SignatureWanted, match="500 GB") as again:
+            await destroy_volume(context, "data")
+        signs(tenancy, again.value.asked)
+        gone = await destroy_volume(context, "data")
+        assert gone.state is VolumeState.GONE
+        assert tenancy.ledger.signed_for("volume", gone.key, at=tenancy.clock.now()) == []
+
+
 # One that was made elsewhere
 
 
@@ -564,6 +705,79 @@ async def test_under_another_account_a_volume_that_was_taken_up_does_not_count_a
         tenant.wait(3600)
 
     assert [v.state for v in other.ledger.volumes()] == [VolumeState.ACTIVE]
+
+
+async def test_two_volumes_that_have_one_name_at_their_provider_are_both_taken_up(
+    tenant: Tenant,
+) -> None:
+    tenant.fault("leftover")
+    tenant.fault("leftover")
+    first, second = tenant.stage.world.volumes()
+    assert first.name == second.name
+
+    one = await adopted(tenant, first.id, "one")
+    two = await adopted(tenant, second.id, "two")
+
+    assert (one.mark, two.mark) == (first.name, second.name), "by which it is mounted"
+    assert len((await tenant.tenancy.list_leases()).also_billing) == 2
+
+
+async def lost(tenant: Tenant, thing: Thing) -> None:
+    """Its provider's list omits the volume for a while."""
+    tenant.stage.world.state.things.pop(thing.id)
+    for _ in range(2):
+        await tenant.tenancy.list_leases()
+        tenant.wait(3600)
+    tenant.stage.world.state.things[thing.id] = thing
+
+
+async def test_a_lost_volume_that_is_listed_again_is_taken_up_again(tenant: Tenant) -> None:
+    tenant.fault("leftover")
+    (thing,) = tenant.stage.world.volumes()
+    await adopted(tenant, thing.id)
+    await lost(tenant, thing)
+    assert tenant.tenancy.ledger.volumes() == []
+
+    await adopted(tenant, thing.id, "again")
+
+    for _ in range(2):
+        told = await tenant.tenancy.list_leases()
+        assert [v.name for v in tenant.tenancy.ledger.volumes()] == ["again"]
+        assert len(told.also_billing) == 1
+    assert not told.alarms
+
+
+async def test_a_volume_that_was_lost_under_a_lease_is_still_in_its_use_when_taken_up_again(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    tenant.fault("leftover")
+    (thing,) = tenant.stage.world.volumes()
+    await adopted(tenant, thing.id, "data")
+    card = await rented(tenant, tmp_path)
+    await lost(tenant, thing)
+    assert tenant.tenancy.ledger.volumes() == []
+    await adopted(tenant, thing.id, "again")
+
+    with pytest.raises(Refused, match=f"{card.lease} uses the volume again"):
+        await destroy_volume(tenant.tenancy.context, "again")
+
+
+async def test_a_lost_volume_that_is_listed_again_under_a_taken_name_is_told(
+    tenant: Tenant,
+) -> None:
+    tenant.fault("leftover")
+    (thing,) = tenant.stage.world.volumes()
+    await adopted(tenant, thing.id, "data")
+    await lost(tenant, thing)
+    await made(tenant, "data")
+
+    told = await tenant.tenancy.list_leases()
+
+    (alarm,) = told.alarms
+    assert f"volumes --adopt NAME --on runpod --id {thing.id}" in alarm
+    assert len(told.also_billing) == 2
+    await adopted(tenant, thing.id, "other")
+    assert not (await tenant.tenancy.list_leases()).alarms
 
 
 # Attached between the last look and the destroy

@@ -485,6 +485,7 @@ async def test_a_clock_that_jumps_back_puts_no_end_off(tmp_path: Path) -> None:
 
         scene.tenant.all_is_well()
         scene.tenant.stage.world._base -= 20 * 3600
+        scene.tenant.stage.world._tell_time()
         await scene.look()
         await scene.later(minutes=20)
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -306,6 +307,27 @@ async def test_parked_when_done_keeps_its_disk(tmp_path: Any) -> None:
 
         lease = scene.tenant.lease(scene.lease)
         assert (lease.state, lease.parked_at is not None) == (LeaseState.ACTIVE, True)
+
+
+async def test_a_platform_that_deletes_parked_boxes_is_named_with_the_date_ever_louder(
+    tmp_path: Any,
+) -> None:
+    async with scene_at("autodl", tmp_path) as scene:
+        await done(scene, when_done="park")
+        await scene.look()
+        await scene.later(minutes=2)
+        await scene.look()
+        level, words = scene.alarms()["parked"]
+        assert level is Level.NOTICE
+        gone = scene.tenant.lease(scene.lease).parked_at + timedelta(days=15)
+        assert f"AutoDL deletes it, data and all, at {gone:%Y-%m-%d %H:%M} UTC" in words
+        (card,) = (await scene.tenant.tenancy.list_leases()).leases
+        assert f"data and all, at {gone:%Y-%m-%d %H:%M} UTC" in card.next
+
+        await scene.later(days=10)
+        assert scene.alarms()["parked"][0] is Level.WARNING
+        await scene.later(days=4)
+        assert scene.alarms()["parked"][0] is Level.URGENT
 
 
 async def test_what_is_wanted_before_the_stop_is_on_record_wins_and_after_it_is_told_why(

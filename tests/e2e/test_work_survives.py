@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from arranged import eventually
@@ -88,11 +89,17 @@ def eventually_parked(tenant: Tenant, box: str | None) -> bool:
     return eventually(lambda: tenant.thing(box).phase == "parked")
 
 
-async def dies_at_its_deadline(tenant: Tenant) -> Card:
+async def dies_at_its_deadline(
+    tenant: Tenant, *, taken_over: Literal["taken over", "rented"] = "rented"
+) -> Card:
     """A box has a job and a deadline some seconds away, and then nobody looks any more."""
     card = await tenant.rented()
+    if taken_over == "taken over":
+        (disk(tenant, card.box, "home") / "older.txt").write_text("theirs", encoding="utf-8")
     await worked(tenant, card.lease)
     lease = tenant.lease(card)
+    if taken_over == "taken over":
+        lease = lease.model_copy(update={"touched_at": lease.created_at})
     soon = tenant.tenancy.ledger.now() + timedelta(seconds=3)
     lease = lease.model_copy(update={"terms": lease.terms.model_copy(update={"deadline_at": soon})})
     armed = await arm_again(tenant.tenancy.context.session(lease), ledger=tenant.tenancy.ledger)
@@ -148,3 +155,19 @@ async def test_a_pod_with_work_outside_of_its_volume_does_not_stop_itself_and_sa
 
         notes.unlink()
         assert eventually_parked(tenant, card.box)
+
+
+async def test_a_pod_that_was_taken_over_does_not_stop_itself_on_older_files(
+    tmp_path: Path,
+) -> None:
+    """What somebody wrote before the lease is nowhere else, either, and a stop would empty it."""
+    async with tenant_at("runpod", tmp_path, time="runs") as tenant:
+        card = await dies_at_its_deadline(tenant, taken_over="taken over")
+        record = model_on(tenant, card.box, card.lease).parents[2] / "caretaker/guard.json"
+
+        def refused() -> bool:
+            return "would lose 1 files" in str(json.loads(record.read_bytes()).get("meter"))
+
+        assert eventually(refused)
+        assert tenant.thing(card.box).phase == "running"
+        assert (disk(tenant, card.box, "home") / "older.txt").exists()

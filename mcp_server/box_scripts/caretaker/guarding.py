@@ -28,6 +28,8 @@ from box_scripts.caretaker.stop import KILL_LIMIT_S, end_jobs, record_ending, si
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import subprocess
+
     from box_scripts.caretaker.jobs import Job
 
 LOOK_S, LEAPING_LOOK_S = 60.0, 600.0
@@ -89,6 +91,7 @@ class Guarding:
         self._notice = request.get("notice") or {}
         self._listener = Listener(home, bool(self._notice.get("metadata")))
         self._is_heeded = False
+        self._ready: dict = {}  # processes of scripts that wait for their request
 
     def holds(self) -> bool:
         """Wait until the deadline has passed, the work is done, or the box was idle too long.
@@ -321,6 +324,8 @@ class Guarding:
         told: set = set()
         copying, copy_at = 0, elapsed_s()
         alive = signal_jobs(never, told, 0.0)
+        if "store" in self._request:
+            self._gets_ready_to_copy()
         while alive and elapsed_s() < gives_up:
             if "store" in self._request and elapsed_s() >= copy_at:
                 if copying == 0:
@@ -338,7 +343,22 @@ class Guarding:
             except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
                 kept = {"ok": False, "message": type(error).__name__}
             record_notice(self._home, source, kept=kept)
+        for process in self._ready.values():
+            _end_at_once(process)
+        self._ready.clear()
         self._notes(stopped=names, problems=problems)
+
+    def _gets_ready_to_copy(self) -> None:
+        """Start the script that copies, and load what seals, while the jobs still save.
+
+        On a busy box both take a second or more, and after the save every second may be one too many.
+        """
+        from box_scripts.caretaker.seal import manifest  # noqa: F401  loaded now, called later
+
+        try:
+            self._ready["keep", "keep"] = self._begins("keep", "keep")
+        except OSError:  # it is started when it is needed
+            pass
 
     def _begins_to_copy(self) -> int:
         """Start a process, in a group of its own, that copies what is complete while jobs still save. Return its number."""
@@ -346,6 +366,7 @@ class Guarding:
         if child == 0:
             try:
                 os.setpgid(0, 0)
+                self._ready.clear()  # these wait for our parent
                 self._copy_to_store(whole=False)
             finally:
                 os._exit(0)
@@ -506,19 +527,14 @@ class Guarding:
         """Run one of our scripts on this box. Return its reply, or why there is none."""
         import subprocess
 
-        path = self._request["scripts"].get(script, "")
-        argv = [sys.executable, "-I", "-S", path, verb, "--request", "-"]
+        process = self._ready.pop((script, verb), None)
         try:
-            done = subprocess.run(
-                argv,
-                input=json.dumps(request).encode(),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=limit_s,
-                check=False,
-            )
-            said = json.loads(done.stdout.splitlines()[-1].decode())
+            if process is None or process.poll() is not None:
+                process = self._begins(script, verb)
+            out, _ = process.communicate(json.dumps(request).encode(), timeout=limit_s)
+            said = json.loads(out.splitlines()[-1].decode())
         except subprocess.TimeoutExpired:
+            _end_at_once(process)
             return {"ok": False, "message": "it did not end within %d s" % limit_s}
         except (OSError, ValueError, IndexError) as error:
             return {
@@ -526,6 +542,21 @@ class Guarding:
                 "message": "%s gave no answer: %s" % (script, type(error).__name__),
             }
         return said if isinstance(said, dict) else {"ok": False, "message": "no answer"}
+
+    def _begins(self, script: str, verb: str) -> subprocess.Popen[bytes]:
+        """Start one of our scripts, which waits for its request."""
+        import subprocess
+
+        path = self._request["scripts"].get(script, "")
+        argv = [sys.executable, "-I", "-S", path, verb, "--request", "-"]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+
+
+def _end_at_once(process: subprocess.Popen[bytes]) -> None:
+    """Kill that process, and close its pipes."""
+    process.kill()
+    process.communicate()
 
 
 def _end_group(leader: int) -> None:

@@ -49,9 +49,10 @@ def uncollected_loss(now: Manifest, collected: Manifest | None, lease: Lease) ->
     names = in_words([quote_text(e.name) for e in new]) or "some were removed or renamed on the box"
     if left:
         gone = in_words([quote_text(name) for name in left])
-        names += f"; {some(len(left), 'file')} that were collected are gone from the box: {gone}"
+        names += f"; gone from the box: {some(len(left), 'file')} of the last collect: {gone}"
+    differ = "differs" if len(new) == 1 else "differ"
     return Loss(
-        what=f"{some(len(new), 'file')} ({bytes_new:,} bytes) on the box differ from what was collected: {names}",
+        what=f"{some(len(new), 'file')} ({bytes_new:,} bytes) on the box {differ} from what was collected: {names}",
         names=(
             *(f"{quote_text(e.name)} ({e.size_bytes:,} bytes)" for e in new),
             *(f"{quote_text(name)} (gone from the box)" for name in left),

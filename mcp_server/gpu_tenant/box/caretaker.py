@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from gpu_tenant.box.manifest_entries import digest_of, sound
 from gpu_tenant.box.script_replies import R, accepted_reply, is_missing, read, words
-from gpu_tenant.box.sent_script import packed
+from gpu_tenant.box.sent_script import pack_script
 from gpu_tenant.box.stall_detection import STALL_LIMIT, StallLimit, unless_stalled
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, CaretakerFailed
@@ -583,7 +583,7 @@ class Caretaker:
             # box, and could learn the key.
             request = {**request, "key": self._key}
         # A short script saves a round trip or two on a long link.
-        script = packed(self._script, verb)
+        script = pack_script(self._script, verb)
         words = ["python3", "-I", "-S", "-c", _FROM_STDIN, str(len(script))]
         finished = await self._run(
             verb, [*words, *self._argv(verb)[3:]], request, script=script, timeout_s=timeout_s

@@ -203,6 +203,8 @@ def _look(session: Session, ledger: Ledger) -> dict[str, JsonValue]:
         **({"pushed": made} if (made := _outside_of_work(facts)) else {}),
         **{name: told[name] for name in ("since_ns", "ours") if name in told},
     }
+    if lease.was_taken_over:
+        look["ever"] = True
     rented_ns = since_ns(session, ledger)
     if rented_ns is not None:
         look |= {"rented_ns": rented_ns, "quiet": [f"~/{name}" for name in QUIET]}

@@ -36,14 +36,11 @@ async def reseal(
     # What a setup made is on record before anything is sealed.
     await settle_setup(session, ledger=ledger)
     kept, given_up = ledger.declarations(lease.id)
-    # If a lease counted as used from its first moment, its box was taken over. The files on it are
-    # older than any record.
-    taken_over = lease.touched_at is not None and lease.touched_at == lease.created_at
     return await session.caretaker.manifest(
         accounted=accounted_paths(session.profile, lease),
         artifacts=[*kept, *artifacts],
         discard=[*given_up, *discard],
-        since="ever" if taken_over else "launch",
+        since="ever" if lease.was_taken_over else "launch",
         rented_ns=since_ns(session, ledger),
         hashes=hashes,
         running=running,

@@ -158,9 +158,8 @@ def is_another_s(lease: Lease) -> bool:
 
 def was_rented_empty(lease: Lease, profile: Profile) -> bool:
     """Whether the box was made empty for this lease. If so, everything done on it was done under the lease."""
-    taken_over = lease.touched_at is not None and lease.touched_at == lease.created_at
     is_whole = profile.destroy == "deletes" and profile.kind != "scheduler"
-    return is_whole and not lease.goes_by_address and not taken_over
+    return is_whole and not lease.goes_by_address and not lease.was_taken_over
 
 
 def since_ns(session: Session, ledger: Ledger) -> int | None:

@@ -12,14 +12,14 @@ _BY_HAND = "by_hand"
 """Reads flags, which a program does not send."""
 
 
-def packed(script: Path, verb: str) -> bytes:
+def pack_script(script: Path, verb: str) -> bytes:
     """The compressed script with only the parts that the verb needs: half of the bytes, or a quarter."""
     seen = script.stat()
-    return _packed(script, verb, seen.st_mtime_ns, seen.st_ino, seen.st_size)
+    return _pack(script, verb, seen.st_mtime_ns, seen.st_ino, seen.st_size)
 
 
 @lru_cache(maxsize=64)
-def _packed(script: Path, verb: str, *_version: int) -> bytes:
+def _pack(script: Path, verb: str, *_version: int) -> bytes:
     return zlib.compress(only_for(verb, script.read_text(encoding="utf-8")).encode(), 9)
 
 

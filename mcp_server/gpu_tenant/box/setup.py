@@ -141,14 +141,13 @@ async def _file_made(session: Session, job: JobId, *, ledger: Ledger) -> tuple[i
             "somebody was given a login before it ended: what changed meanwhile counts as work",
         )
     kept, given_up = ledger.declarations(lease.id)
-    taken_over = lease.touched_at is not None and lease.touched_at == lease.created_at
     try:
         made = await session.caretaker.made_by(
             job,
             accounted=accounted_paths(profile, lease),
             artifacts=kept,
             discard=given_up,
-            since="ever" if taken_over else "launch",
+            since="ever" if lease.was_taken_over else "launch",
             rented_ns=since_ns(session, ledger),
             told=facts.request(),
             home="emptied" if home_was_emptied(session, ledger) else "as it was",

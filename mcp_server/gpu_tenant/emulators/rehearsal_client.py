@@ -2,8 +2,10 @@
 
 import asyncio
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from time import monotonic
 from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
@@ -26,10 +28,25 @@ class RehearsalClock:
     def __init__(self, url: str, *, really_s: float = 0.25) -> None:
         self._url = url
         self._really_s = really_s
+        self._file: Path | None = None
 
     def now(self) -> datetime:
-        """As `Clock.now`."""
-        return _time(_ask(self._url, "GET", "clock"))
+        """As `Clock.now`.
+
+        The first question goes to the rehearsal, which also tells where its clock is written. The time is asked for
+        several times in each verb, and a request takes a hundred times as long as to read the file.
+        """
+        if self._file is not None:
+            try:
+                told = json.loads(self._file.read_bytes())
+            except OSError:
+                self._file = None  # the rehearsal is over, or began elsewhere
+            else:
+                ran_s = 0.0 if told["since"] is None else monotonic() - told["since"]
+                return datetime.fromtimestamp(told["at"] + ran_s, UTC)
+        answer = json.loads(_ask(self._url, "GET", "clock"))
+        self._file = Path(answer["file"]) if answer["file"] else None
+        return datetime.fromisoformat(answer["now"])
 
     async def sleep(self, seconds: float) -> None:
         """As `Clock.sleep`. Hardly any real time passes."""
@@ -43,14 +60,10 @@ def really_at(url: str, target: str) -> Address | None:
     return _ROUTES.validate_json(_ask(url, "GET", "routes")).get(target)
 
 
-def _time(answer: bytes) -> datetime:
-    return datetime.fromisoformat(json.loads(answer)["now"])
-
-
 def _ask(
     url: str, method: str, path: str, body: str | None = None, timeout_s: float = _ANSWER_S
 ) -> bytes:
-    # Not urllib's opener: the time is asked for often, and this takes half as long.
+    # Not urllib's opener: every verb asks for the time, and this takes half as long.
     connection = HTTPConnection(urlsplit(url).netloc, timeout=timeout_s)
     try:
         connection.request(method, f"/_rehearsal/{path}", body)

@@ -172,6 +172,8 @@ class Stage:
     ) -> None:
         self._server.should_exit = True
         self._thread.join(5)
+        if self.world.clock_file is not None:
+            self.world.clock_file.unlink(missing_ok=True)  # so that nobody goes by it any more
         self._sites.close_all()
 
     def rent_by_hand(self, volume: str) -> str:
@@ -219,8 +221,9 @@ class Stage:
             return
         if request.url.path.startswith("/_rehearsal"):
             await self._api(scope, receive, send)
-            # A box asks its metadata server every other second, and changes nothing by that.
-            if not request.url.path.startswith("/_rehearsal/boxes/") or request.method != "GET":
+            # To ask for the time changes nothing. Nor does a box that asks its metadata server.
+            asks = request.url.path.startswith(("/_rehearsal/boxes/", "/_rehearsal/clock"))
+            if not asks or request.method != "GET":
                 self.world.save()
             return
         body = await request.body()
@@ -392,7 +395,8 @@ class Stage:
         if request.method == "POST":
             await self._let_pass(float((await request.json())["advance_s"]))
         now = datetime.fromtimestamp(self.world.now, UTC)
-        return JSONResponse({"now": now.isoformat()})
+        file = self.world.clock_file
+        return JSONResponse({"now": now.isoformat(), "file": file and str(file.absolute())})
 
     async def _let_pass(self, seconds: float) -> None:
         """So much time has passed. It stopped wherever the guard on a box had something to do, until that was done."""

@@ -1,5 +1,6 @@
 """The world of one rehearsal: a virtual clock, rented things and what they cost, and events that are due."""
 
+import json
 import math
 from collections.abc import Callable
 from decimal import Decimal
@@ -124,11 +125,13 @@ class World:
         if file is not None and file.exists():
             self.state = State.model_validate_json(file.read_bytes())
         self._base, self._since = self.state.clock, monotonic()
+        self._tell_time()
 
     def start_again(self) -> None:
         """Forget everything that is rented. The clock goes on. In a frozen world, the clock starts again."""
         self.state = State(clock=BEGIN if self._frozen else self.now)
         self._set_clock(self.state.clock)
+        self._tell_time()
 
     def save(self) -> None:
         """Write the complete state to its file, for a later start."""
@@ -161,7 +164,20 @@ class World:
             self.on(due, self.state.things.get(due.thing))
         self._set_clock(max(target, self.now))
         if seconds:
+            self._tell_time()
             self.on_leap(seconds)
+
+    @property
+    def clock_file(self) -> Path | None:
+        """Where programs of this computer can read this world's clock without a request."""
+        return self._file and self._file.with_name("clock.json")
+
+    def _tell_time(self) -> None:
+        """Write the clock to its file. This is needed only where it jumps: the rest is the real clock."""
+        if self.clock_file is not None:
+            since = None if self._frozen else self._since
+            told = json.dumps({"at": self._base, "since": since})
+            replace_file(self.clock_file, told, durable="none")
 
     def _set_clock(self, at: float) -> None:
         self._base, self._since = at, monotonic()

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from gpu_tenant.domain.record import Record, Usd
-from gpu_tenant.domain.wording import some, span, usd_words
+from gpu_tenant.domain.wording import cost_words, some, span
 from gpu_tenant.errands.steps import Step
 from gpu_tenant.leases.cards import TornDown
 
@@ -71,8 +71,8 @@ def in_few_words(standing: ErrandStatus, log: str = "") -> RunTold:
     if standing.ended is not None:
         receipt = standing.ended.receipt
         words += (
-            f"; receipt: {receipt.ground}, seen gone twice, {usd_words(receipt.cost_usd)}"
-            f" for {span(receipt.lived_s)}"
+            f"; receipt: {receipt.ground}, seen gone twice,"
+            f" {cost_words(receipt.cost_usd, receipt.counts)} for {span(receipt.lived_s)}"
         )
         not_proved = len(receipt.not_proved)
         words += f"; {some(not_proved, 'thing')} not proved ({standing.next})" if not_proved else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -37,6 +38,7 @@ from gpu_tenant.domain.wording import span, usd_words
 from gpu_tenant.errands.answers import ErrandStatus, RentalPlan, Unanswered
 from gpu_tenant.errands.steps import MOST_BOXES_TRIED, WORDS, Known, Step, next_step
 from gpu_tenant.leases.cards import TornDown
+from gpu_tenant.leases.condition import recorded_end
 from gpu_tenant.leases.recovery_plan import gone_on
 
 if TYPE_CHECKING:
@@ -51,6 +53,8 @@ _AGAIN_S, _TRIES = 10.0, 60
 """After a failure that may pass, a step is tried again: how long after it, and how many times in a row."""
 _BOOT_S = 3600.0
 _PREPARE_S = 45.0
+_SAYS_WITHIN = timedelta(seconds=60)
+"""How long after a job was killed its box's provider is asked whether it took the box."""
 _SOON_OVER = (BoxUnreachable, ProviderSilent, RateLimited, NotReady)
 _NOT_HAD = (NoCapacity, NoQuota, PriceMoved, NotReady, HostLeftOut)
 _QUOTES = 3
@@ -532,8 +536,9 @@ class Drive:
                 else f", {seen.progress.fraction:.0%}"
             )
             words = f"the job is {seen.state}{progress}; {usd_words(seen.cost_usd)} so far"
-            words += "".join(f"; its log names {link}" for link in seen.trackers)
-            return self._standing("under way", "follow", words, log=seen.log)
+            # The links are the box's words, as the log is: whoever fences the log fences them as well.
+            named = (f"its log names {link}" for link in seen.trackers)
+            return self._standing("under way", "follow", words, log="\n".join((seen.log, *named)))
         return None
 
     async def _recover(self, facts: Known) -> ErrandStatus | None:
@@ -550,6 +555,8 @@ class Drive:
     async def _end(self, facts: Known) -> ErrandStatus | None:
         lease, state = facts.lease, facts.job_state
         assert lease is not None
+        if await self._waits_for_its_provider(facts):
+            return None
         rule = OnFailure.parse(self._errand.on_failure) if self._errand.on_failure else None
         if rule is not None and rule.does != "end" and state in ENDED and state != "finished":
             return await self._keep(lease, rule, str(state))
@@ -559,8 +566,35 @@ class Drive:
                 ended = await self._bring_home(other)
                 if isinstance(ended, ErrandStatus):
                     return ended
-        ended = await self._bring_home(lease)
+        try:
+            ended = await self._bring_home(lease)
+        except BoxTrouble:
+            await self._tenancy.list_leases()
+            if next_step(self._facts()) == "recover":
+                return None
+            raise
         return ended if isinstance(ended, ErrandStatus) else None
+
+    async def _waits_for_its_provider(self, facts: Known) -> bool:
+        """Whether the job may have been killed because its box is taken, and its provider has yet to say so.
+
+        The box knows only that the job was killed. If its provider then says that it took the box, the work goes on.
+        """
+        lease, clock = facts.lease, self._tenancy.clock
+        assert lease is not None
+        if facts.job_state != "killed" or lease.state is not LeaseState.ACTIVE:
+            return False
+        if not lease.terms.recover or clock.now() >= lease.terms.deadline_at:
+            return False
+        await self._tenancy.list_leases()
+        if next_step(self._facts()) != "end":
+            return True
+        ended_at = recorded_end(facts.lines)
+        is_interruptible = lease.quote is not None and lease.quote.offer.interruptible
+        if not is_interruptible or ended_at is None or clock.now() - ended_at >= _SAYS_WITHIN:
+            return False
+        await clock.sleep(_AGAIN_S)
+        return True
 
     async def _keep(self, lease: Lease, rule: OnFailure, state: str) -> ErrandStatus:
         """Keep the box of a failed job, because its owner has said so."""

@@ -21,6 +21,7 @@ from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.reconcile import overdue
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.terms import GRACE_S
+from gpu_tenant.domain.trackers import link_words
 from gpu_tenant.domain.untrusted_text import fence, plain
 from gpu_tenant.jobs.cost_forecast import keep_course
 from gpu_tenant.jobs.progress import Progress, read_progress, whole_lines
@@ -144,14 +145,16 @@ async def watch(
     keep_course(session.lease.id, run, seen.state, seen.progress, ledger=ledger, at=ledger.now())
     reaches: Literal["head", "tail"] = "tail" if is_cut or skipped > 0 else "head"
     links = await trackers_of(session, run, text, reaches=reaches, ledger=ledger)
-    return seen.model_copy(update={"trackers": links})
+    return seen.model_copy(update={"trackers": tuple(map(link_words, links))})
 
 
 def fence_log(seen: Watched) -> Watched:
-    """Put the log between tags that mark it as text from the box."""
-    if not seen.log:
-        return seen
-    return seen.model_copy(update={"log": fence(seen.log, nonce=secrets.token_hex(4))})
+    """Put the log, and the links that it names, between tags that mark them as text from the box."""
+    fenced = {"log": seen.log, "trackers": "\n".join(seen.trackers)}
+    told = {name: fence(text, nonce=secrets.token_hex(4)) for name, text in fenced.items() if text}
+    if "trackers" in told:
+        return seen.model_copy(update={**told, "trackers": (told["trackers"],)})
+    return seen.model_copy(update=told)
 
 
 def job_of(lease: Lease, name: str | None, *, ledger: Ledger) -> Job:

@@ -7,7 +7,7 @@ from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import JobId, LeaseId
 from gpu_tenant.domain.timeline import Lines
-from gpu_tenant.domain.trackers import MOST_LINKS, tracker_links
+from gpu_tenant.domain.trackers import first_links, tracker_links
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.ledger import Ledger
 
@@ -17,13 +17,12 @@ _HEAD_BYTES = 65_536
 
 def known_trackers(events: Lines, job: str) -> tuple[str, ...]:
     """Return the links that looks have found so far."""
-    found = [
+    return first_links(
         link
         for _, event in events
         if isinstance(event, timeline.Tracked) and event.job == job
         for link in event.links
-    ]
-    return tuple(dict.fromkeys(found))[:MOST_LINKS]
+    )
 
 
 async def trackers_of(
@@ -40,9 +39,9 @@ async def trackers_of(
         head = await session.caretaker.status(job, offset=0, limit=_HEAD_BYTES, sample="plain")
         found = (*_links_in(head), *found)
         ledger.note(lease, timeline.Tracked(job=job, links=found), at=ledger.now())
-    elif not set(found) <= {*known}:
+    elif first_links((*known, *found)) != known:
         ledger.note(lease, timeline.Tracked(job=job, links=found), at=ledger.now())
-    return tuple(dict.fromkeys((*known, *found)))[:MOST_LINKS]
+    return first_links((*known, *found))
 
 
 def _links_in(head: JobStatus) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ Source: the providers' own lists, 2026-11. PCIe and SXM parts of one name are di
 that the GPU is sold with, except where the driver counts differently: a B300's 288 GB are 268 GiB.
 """
 
-import difflib
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -385,7 +384,9 @@ def _forms(name: str) -> tuple[str, ...]:
 
 def nearest_names(name: str) -> list[str]:
     """Return at most four canonical names that are spelled like `name`, the nearest first."""
-    near = difflib.get_close_matches(_fold(name), _BY_NAME, n=8, cutoff=0.4)
+    from difflib import get_close_matches
+
+    near = get_close_matches(_fold(name), _BY_NAME, n=8, cutoff=0.4)
     return list(dict.fromkeys(_BY_NAME[n].name for n in near))[:4]
 
 

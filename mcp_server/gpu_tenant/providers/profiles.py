@@ -132,6 +132,7 @@ def _profile(facts: Facts, body: str) -> Profile:
             "mirror_needed": _at(facts, "net", "mirror_needed") == "yes",
             "speed_up": cast("Facts", facts["net"]).get("speed_up"),
             "stops": facts["stops"],
+            "parked_for_h": _parked_for_h(facts),
             "stops_the_meter": _at(facts, "deadman", "stops_the_meter"),
             "provider_timer": cast("Facts", facts["deadman"]).get("provider_timer", "none"),
             "in_box": cast("Facts", facts["deadman"]).get("in_box", "none"),
@@ -140,6 +141,12 @@ def _profile(facts: Facts, body: str) -> Profile:
             "runbook": body,
         }
     )
+
+
+def _parked_for_h(facts: Facts) -> Leaf | None:
+    """Return after how many hours switched off a box is deleted. None if no such clock is known."""
+    clocks = cast("list[Facts]", facts.get("clocks", []))
+    return next((_at(x, "after_h") for x in clocks if x["id"] == "switched_off"), None)
 
 
 def _notice(facts: Facts) -> dict[str, Leaf]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import timedelta
 from typing import TypeVar
 
 from gpu_tenant.domain import timeline
@@ -18,6 +19,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import Lease, LeaseId
 from gpu_tenant.domain.policy import rescue
 from gpu_tenant.domain.reconcile import rate_words
+from gpu_tenant.domain.survival import deleted_at
 from gpu_tenant.domain.terms import cost_usd
 from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.leases import watch_actions
@@ -33,6 +35,9 @@ from gpu_tenant.sweeps.commands import vacate
 T = TypeVar("T")
 
 _NAMED = 3
+
+_LAST_DAYS = timedelta(days=2)
+"""So long before a platform deletes a parked box, that is urgent. It is a warning three times as long before."""
 
 
 class LeaseAlarms:
@@ -197,8 +202,11 @@ class DeadMan:
         now = self._tenancy.clock.now()
         late = outrun(lease, now, look_s=self._look_s)
         words = f"it is parked, and bills {rate_words(lease)}"
+        rescued = f"{Command('resume', lease.id, hours='1')}, then collect and teardown"
+        deleted, level = self._deletion_words(lease)
         if late is None:
-            self._told.alarm("parked", words, Level.NOTICE)
+            words += f"; {deleted}: before then, {rescued}" if deleted else ""
+            self._told.alarm("parked", words, level)
             return
         ending = timeline.Ending(term=late.term, words=late.words)
         events = self._tenancy.ledger.events(lease.id)
@@ -221,10 +229,20 @@ class DeadMan:
                 return
         self._told.alarm(
             "parked",
-            f"{late.words}; {words}; its disk is kept: {Command('resume', lease.id, hours='1')}, then "
-            "collect and teardown",
-            Level.WARNING,
+            f"{late.words}; {words}; {deleted or 'its disk is kept'}: {rescued}",
+            max(level, Level.WARNING),
         )
+
+    def _deletion_words(self, lease: Lease) -> tuple[str | None, Level]:
+        """Say when its platform deletes the parked box with what is on it, and how urgent that is by now."""
+        profile = self._tenancy.context.profile(lease.provider)
+        until = deleted_at(profile, lease)
+        if until is None or lease.touched_at is None:
+            return None, Level.NOTICE
+        left = until - self._tenancy.clock.now()
+        urgent = left < _LAST_DAYS
+        level = Level.URGENT if urgent else Level.WARNING if left < 3 * _LAST_DAYS else Level.NOTICE
+        return f"{profile.title} deletes it, data and all, at {until:%Y-%m-%d %H:%M} UTC", level
 
     def _stands(self, lease: Lease) -> str:
         """Say why the last attempt to end the lease failed, what its box costs, and how much rescue sum is spent."""

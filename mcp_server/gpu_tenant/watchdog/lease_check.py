@@ -195,7 +195,7 @@ class Attendant:
             has = "have saved and ended" if heard.ended else "were asked to save"
             words += f": its jobs {has} ({', '.join(map(quote_text, heard.jobs[:3]))})"
         if heard.stored_files:
-            words += f"; {some(heard.stored_files, 'file')} are in the store"
+            words += f"; in the store: {some(heard.stored_files, 'file')}"
         if lease.terms.recover:
             words += "; its work goes on elsewhere, as its terms say"
         else:

@@ -22,6 +22,8 @@ from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.files.skill_files import script
 
 _PROBE_WITHIN_S = 60
+# A `json.py` in the login directory is the tenant's, and is not imported.
+_ISOLATED = ("python3", "-I", "-S", "-")
 _HOME_S, _HOME_BYTES = 6.0, 4_000_000
 _ANSWER_S = 3.0
 """How long it may take to start the load, and for its answer to arrive."""
@@ -63,8 +65,7 @@ async def audit(
     """
     lease = session.lease
     asked_at = clock.now()
-    argv = ["python3", "-E", "-"]
-    argv += ["--reach", *REACHED_FOR]
+    argv = [*_ISOLATED, "--reach", *REACHED_FOR]
     caps = {
         reached_path(place.path, lease.place): place.inode_cap
         for place in session.profile.places
@@ -143,7 +144,7 @@ async def _burn(
     lease = session.lease
     wait_for(f"the GPUs of {lease.id} work", ends=f"{left_s:.0f} s", usd_h=lease.price_usd_h)
     home = [finding async for finding in _way_home(session)]
-    argv = ["python3", "-E", "-", "--seconds", f"{load_s:.1f}"]
+    argv = [*_ISOLATED, "--seconds", f"{load_s:.1f}"]
     try:
         finished = await session.transport.run(
             argv, stdin=script("burn.py").read_bytes(), timeout_s=load_s + _ANSWER_S

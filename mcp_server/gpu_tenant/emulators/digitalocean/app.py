@@ -35,7 +35,7 @@ from gpu_tenant.emulators.world import BEARERS, KEY, METHODS, Thing, World
 TARIFF = Tariff(rounding_s=1, minimum_s=60)
 """CPU Droplets are billed like this. The provider does not say how GPU Droplets are billed."""
 
-_BOOT_S, _ENDING_S = 60.0, 10.0
+_BOOT_S, _ENDING_S, _GROWS_S = 60.0, 10.0, 15.0
 _HOUR_S, _HOURLY = 3600.0, 5000
 _MINUTE_S, _MINUTELY = 60.0, 250
 _MOST_A_PAGE = 200
@@ -150,6 +150,10 @@ class DigitalOceanEmulator:
         if event == "boot":
             thing.facts["ip"] = f"203.0.113.{int(thing.id) % 254 + 1}"
             self._open(thing)
+        elif event == "grown" and thing.phase != "ended":
+            size = int(str(thing.facts["growing_to"]))
+            thing.facts["size_gigabytes"] = size
+            self._world.bill(thing, disk=size * _VOLUME_USD_GIB_MONTH / _MONTH_H)
         elif event == "gone":
             for volume in self._world.things("volume"):
                 if volume.facts["attached_to"] == thing.id:
@@ -393,20 +397,19 @@ class DigitalOceanEmulator:
         volume, size = self._volume(request.path_params["id"]), body.get("size_gigabytes")
         if volume is None:
             return not_found()
-        has = int(str(volume.facts["size_gigabytes"]))
+        has = int(str(volume.facts.get("growing_to", volume.facts["size_gigabytes"])))
         if body.get("type") != "resize" or not isinstance(size, int):
             return refusal("This rehearsal knows the action resize alone.")
         if not has < size <= _MOST_VOLUME_GIB:
             return refusal("Volume size must be larger than it is, and 16384 at most.")
-        volume.facts["size_gigabytes"] = size
-        self._world.bill(volume, disk=size * _VOLUME_USD_GIB_MONTH / _MONTH_H)
-        at = instant(self._world.now)
+        volume.facts["growing_to"] = size
+        self._world.later(_GROWS_S, "grown", volume.id)
         action: Json = {
             "id": self._world.number(),
-            "status": "completed",
+            "status": "in-progress",
             "type": "resize_volume",
-            "started_at": at,
-            "completed_at": at,
+            "started_at": instant(self._world.now),
+            "completed_at": None,
             "resource_id": None,
             "resource_type": "volume",
             "region_slug": volume.facts["region"],
@@ -475,7 +478,7 @@ class DigitalOceanEmulator:
     def _volume(self, named: str) -> Thing | None:
         return next((v for v in self._world.things("volume") if v.id == named), None)
 
-    def _mounted(self, box: Thing) -> dict[str, str]:
+    def _mount_points(self, box: Thing) -> dict[str, str]:
         """What the Droplet's own script mounts of the volumes that are attached to the Droplet."""
         asked = re.findall(
             r"^mount_volume /dev/disk/by-id/scsi-0DO_Volume_(\S+) (\S+)$",
@@ -528,7 +531,7 @@ class DigitalOceanEmulator:
         keys = [str(key.facts["public_key"]) for key in named if key is not None]
         size = SIZES[str(box.facts["size"])]
         gpus = rented_gpus(size.gpu, size.count, vram_gib=size.vram / max(1, size.count))
-        at = self._sites.open(box.id, keys, volumes=self._mounted(box), gpus=gpus)
+        at = self._sites.open(box.id, keys, volumes=self._mount_points(box), gpus=gpus)
         self._world.state.routes[box.target] = at
 
     def _end(self, box: Thing) -> None:

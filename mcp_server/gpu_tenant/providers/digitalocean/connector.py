@@ -215,7 +215,7 @@ class DigitalOceanConnector:
             "image": _ordered_image(quote.wish.order.image_at("digitalocean").template) or image,
             "ssh_keys": [await self._key_id()],
             "tags": [lease.mark],
-            **_attached(quote.wish),
+            **_fields_of_volumes(quote.wish),
         }
         reply = await self._wire.call("POST", _DROPLETS, body=order, expect=(202, 422))
         if reply.status != 202:
@@ -301,11 +301,11 @@ class DigitalOceanConnector:
             if no.status in _SURE:
                 raise
             raise ProviderSilent(f"{no.message}; a volume may exist", remedy=no.remedy) from no
-        return _listed(_read(_STORED, reply).volume)
+        return _volume_of(_read(_STORED, reply).volume)
 
     async def list_volumes(self) -> Sequence[ListedVolume]:
         """Implement `Storing.list_volumes`."""
-        return [_listed(each) for each in await self._all(_VOLUMES, "volumes", _VOLUME_LIST, {})]
+        return [_volume_of(each) for each in await self._all(_VOLUMES, "volumes", _VOLUME_LIST, {})]
 
     async def grow_volume(self, volume: Volume, size_gb: int) -> None:
         """Implement `Growing.grow_volume`. The next Droplet's script gives its file system the new room."""
@@ -498,7 +498,7 @@ def _mark(tags: Sequence[str] | None) -> str | None:
     return next((tag for tag in tags or [] if tag.startswith(MARK_PREFIX)), None)
 
 
-def _attached(wish: Wish) -> dict[str, Json]:
+def _fields_of_volumes(wish: Wish) -> dict[str, Json]:
     """Return the fields for the volumes that are ordered. Without one, the Droplet gets no script of ours."""
     volumes = wish.volumes_at("digitalocean")
     if not volumes:
@@ -509,7 +509,7 @@ def _attached(wish: Wish) -> dict[str, Json]:
     }
 
 
-def _listed(shown: _Volume) -> ListedVolume:
+def _volume_of(shown: _Volume) -> ListedVolume:
     return ListedVolume(
         id=shown.id,
         name=plain(shown.name),

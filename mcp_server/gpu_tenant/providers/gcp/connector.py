@@ -442,13 +442,11 @@ class GcpConnector:
         owner = self._owner_rates()
         machine = owner.get(sold.rate_key, list_usd_h(sold))
         disk = owner.get(sold.disk_type, disk_usd_gb_month(sold.region, sold.disk_type))
-        disk_usd_h = disk * disk_gb / MONTH_H if disk is not None else None
+        disk_usd_h = (disk * disk_gb / MONTH_H).quantize(CENT) if disk is not None else None
         return Price(
             gpu_usd_h=machine + ADDRESS_USD_H if machine is not None else None,
             disk_usd_h=disk_usd_h,
-            parked_usd_h=disk_usd_h.quantize(CENT)
-            if disk_usd_h is not None and not sold.ssd
-            else None,
+            parked_usd_h=disk_usd_h if not sold.ssd else None,
             upload_usd_gb=Decimal(0),
             download_usd_gb=None,
             source="owner" if sold.rate_key in owner else "table",

@@ -202,7 +202,7 @@ class PodTransport:
                 at.pod,
                 at.namespace,
                 container=at.container,
-                command=["python3", "-c", FAR_END],
+                command=["python3", "-I", "-S", "-c", FAR_END],
                 stdin=True,
                 stdout=True,
                 stderr=True,

@@ -305,14 +305,14 @@ class LambdaCloudConnector:
         reply = await self._wire.call("POST", _FILESYSTEMS, body=order, expect=(200, 400, 403, 404))
         if reply.status != 200:
             raise self._refusal(_FILESYSTEMS, reply)
-        return _listed(_payload(_FILESYSTEM, reply), [])
+        return _volume_of(_payload(_FILESYSTEM, reply), [])
 
     async def list_volumes(self) -> Sequence[ListedVolume]:
         """Implement `Storing.list_volumes`. The filesystems are asked for last: they say themselves if one is in use."""
         shown = _payload(_INSTANCE_LIST, await self._wire.get(_INSTANCES))
         boxes = [_payload_of(_INSTANCE, row) for row in shown]
         filesystems = _payload(_FILESYSTEM_LIST, await self._wire.get(_LISTED_FILESYSTEMS))
-        return [_listed(each, boxes) for each in filesystems]
+        return [_volume_of(each, boxes) for each in filesystems]
 
     async def destroy_volume(self, permit: VolumePermit) -> None:
         """Implement `Storing.destroy_volume`. Lambda Cloud itself refuses it while an instance mounts the filesystem."""
@@ -485,7 +485,7 @@ def _mounts(wish: Wish) -> dict[str, Json]:
     }
 
 
-def _listed(shown: _Filesystem, instances: Sequence[_Instance]) -> ListedVolume:
+def _volume_of(shown: _Filesystem, instances: Sequence[_Instance]) -> ListedVolume:
     """Return the filesystem with the instances that mount it. Its size is what it holds."""
     boxes = [
         box.id

@@ -467,7 +467,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
     ):
         return None
     storage = money(row.get("storage_cost"))
-    disk = None if storage is None else storage * wish.disk_gb / MONTH_H
+    disk = None if storage is None else (storage * wish.disk_gb / MONTH_H).quantize(CENT)
     notes = ["bytes are billed in both directions, in every state"]
     if kind == "bid":
         notes.append("whoever bids more stops it without notice; it may start again by itself")
@@ -482,7 +482,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
         price=Price(
             gpu_usd_h=money(row.get("min_bid" if kind == "bid" else "dph_base")),
             disk_usd_h=disk,
-            parked_usd_h=None if disk is None else disk.quantize(CENT),
+            parked_usd_h=disk,
             # Vast.ai counts from the side of the box. Our upload is the box's download.
             upload_usd_gb=money(row.get("inet_down_cost")),
             download_usd_gb=money(row.get("inet_up_cost")),
