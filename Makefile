@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-calls bench-fleet bench-transfers bench-many-files torture deaths errands over preemption market week storm kube wheel clean
+.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-calls bench-fleet bench-transfers bench-many-files torture deaths errands errand-deaths over preemption market week storm kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -112,6 +112,9 @@ preemption: $(VENV)/.ready-dev  ## boxes that are taken after some notice, in re
 ERRANDS ?= 300
 errands: $(VENV)/.ready-dev     ## whole errands under faults of platform, link, job and person, in virtual time; ERRANDS=20 SEED=7
 	ERRANDS=$(ERRANDS) $(BIN)/pytest -q -s -n 0 tests/errand_storm
+
+errand-deaths: $(VENV)/.ready-dev ## a kill before and after every effect of an errand, then the same line again
+	GPU_TENANT_TORTURE=1 $(BIN)/pytest -q -s -n 0 tests/crash/test_errand.py
 
 MARKET ?= 100
 market: $(VENV)/.ready-dev      ## what a wish that waits pays on drawn market days; MARKET=20 SEED=7

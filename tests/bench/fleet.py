@@ -107,7 +107,7 @@ async def _leased(
         if isinstance(came, Exception):
             raise came
         told.append(came)
-    probe = command_line(["python3", "-E", "-", "--reach", *REACHED_FOR])
+    probe = command_line(["python3", "-I", "-S", "-", "--reach", *REACHED_FOR])
     plain = {}
     for verb, stdin in (("monitor", None), ("audit", str(script("probe.py")))):
         rows = [{**box, "command": box["monitor"] if stdin is None else probe} for box in told]

@@ -547,5 +547,6 @@ async def test_a_volume_grows_as_the_document_allows_and_never_shrinks(staged: S
         validate_request(SPEC, "POST", path, request["body"])
     status, said = api(staged, "POST", path, {**asked[0]["body"], "size_gigabytes": 90})
     validate(SPEC, "POST", path, status, said)
+    staged.wait(60)
     (listed,) = await storing.list_volumes()
     assert listed.size_gb == 90

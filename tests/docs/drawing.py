@@ -139,5 +139,5 @@ def demo(said: str) -> str:
         )
         or [""]
     ]
-    colours = {"[phase": "#56d4dd", "refused:": "#ff7b72", "hint:": "#d29922", "receipt": "#7ee787"}
+    colours = {"[step": "#56d4dd", "refused:": "#ff7b72", "hint:": "#d29922", "receipt": "#7ee787"}
     return terminal(lines, colours, "make demo")

@@ -11,7 +11,7 @@ from docs.decisions import FOLDER, ORDER, contents, decisions
 
 from gpu_tenant.domain import errors
 from gpu_tenant.domain.errors import TenantError
-from gpu_tenant.faces.cli.runbook import comparison
+from gpu_tenant.domain.platform_comparison import comparison
 from gpu_tenant.faces.mcp.server import TOOLS
 from gpu_tenant.providers.profiles import load_profiles
 from gpu_tenant.service import Tenancy
@@ -104,7 +104,7 @@ def survival_page() -> str:
         "# What survives what, and what bills then\n\n"
         "Read this to compare platforms (`gpu-tenant profiles --compare`). "
         "Sources are in each platform's page.\n\n"
-        "`yes`: the bytes are still there. `?`: not confirmed, so treat it as no. `-`: no such event.\n\n"
+        "`yes`: the bytes are still there. days: no longer than that. `?`: not confirmed, so treat it as no. `-`: no such event.\n\n"
         + comparison(list(PROFILES.values()))
     )
 

@@ -62,7 +62,9 @@ def played() -> dict[str, Played]:
         lambda root: play(
             Scene("create lost", "runpod", trap="unclaimed", faults=lost), "careful", Careful, root
         ),
-        lambda root: play(plain, "model", lambda desk, task: Model(desk, task, SPEAKER), root),
+        lambda root: play(
+            plain, "model", lambda desk, task: Model(desk, task.words, SPEAKER), root
+        ),
         *(
             lambda root, s=scene: play_careless(s, root)
             for scene in CARELESS

@@ -3,7 +3,8 @@
 import pytest
 from evals.book import at, profiles
 from evals.sources.check import Quotation, check_page, quotations
-from evals.sources.statements import statements
+from evals.sources.coverage import listed, quoted_facts, without_a_sentence
+from evals.sources.statements import likeness, matters, statements
 
 WAS = "Pods without a volume are terminated after 7 days."
 PAGE = f"""---
@@ -68,6 +69,37 @@ def test_every_quotation_belongs_to_a_fact_of_a_profile() -> None:
         for fact in quotation.facts:
             slug, _, place = fact.partition(".")
             assert fact == "page" or at(known[slug], place) is not None, quotation
+
+
+def test_a_fact_of_money_or_survival_has_its_sentence_or_is_listed_as_having_none() -> None:
+    assert without_a_sentence() == listed()
+
+
+def test_a_sentence_of_a_page_belongs_to_a_fact_of_a_profile() -> None:
+    known = profiles()
+    for fact in quoted_facts() - {"page"}:
+        slug, _, place = fact.partition(".")
+        assert at(known[slug], place) is not None, fact
+
+
+def test_a_price_of_storage_is_told_wherever_it_stands() -> None:
+    page = PAGE + "\n## Elsewhere\n\nA faster volume costs \\$0.14 per GB.\n"
+    quoted = [Quotation("a/b", "billing.mdx", ("x",), WAS, "")]
+
+    told = check_page(page, quoted, frozenset(found.text for found in statements(PAGE)))
+
+    assert [found.now for found in told if found.wants_a_person] == [
+        "a faster volume costs $0.14 per gb"
+    ]
+
+
+def test_chinese_is_compared_sign_by_sign_and_by_what_its_words_mean() -> None:
+    was, now = "停机后数据保留 30 天", "停机后数据保留 7 天"
+
+    assert [found.text for found in statements(f"{was}。{now}。")] == [was, now]
+    assert likeness(was, now) > 0.8
+    assert matters(was) != matters(now)
+    assert matters("数据会保留") != matters("数据不保留")
 
 
 def test_the_facts_of_a_profile_that_rest_on_published_pages_are_quoted() -> None:

@@ -32,6 +32,7 @@ class Day:
     seed: int
     offers: tuple[Offered, ...]
     cap_usd_h: float
+    level_usd_h: float
 
     @property
     def asks(self) -> list[dict[str, Any]]:
@@ -84,4 +85,4 @@ def day(seed: int) -> Day:
             if until > BEGIN:
                 offers.append(Offered(machine, at, until, usd_h))
             at = until + dice.expovariate(1 / _TAKEN_S)
-    return Day(seed, tuple(offers), round(level * dice.uniform(0.85, 1.0), 4))
+    return Day(seed, tuple(offers), round(level * dice.uniform(0.85, 1.0), 4), level)

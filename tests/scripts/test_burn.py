@@ -79,7 +79,7 @@ class Box:
 
     def burn(self, seconds: float, **environ: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(
-            [sys.executable, "-E", "-", "--seconds", str(seconds)],
+            [sys.executable, "-I", "-S", "-", "--seconds", str(seconds)],
             env={
                 "PATH": f"{self.root / 'bin'}:/usr/bin:/bin",
                 "LD_LIBRARY_PATH": str(self.root / "lib"),

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from storm.clients import preload
 from storm.lives import Life
@@ -27,7 +28,9 @@ def _leave(number: int, frame: object) -> None:
     sys.exit(128 + number)
 
 
-def work(seeds: range, until: float, only: str, root: Path, into: Path, life: type[Life]) -> None:
+def work(
+    seeds: Sequence[int], until: float, only: str, root: Path, into: Path, life: type[Life]
+) -> None:
     """Those lives were lived one after the other, as far as the time allowed; each is a line of `into`."""
     signal.signal(signal.SIGTERM, _leave)
     stages: dict[str, Stage] = {}
@@ -55,7 +58,7 @@ def work(seeds: range, until: float, only: str, root: Path, into: Path, life: ty
 
 
 def sail(
-    seeds: range,
+    seeds: Sequence[int],
     workers: int,
     until: float,
     only: str,
@@ -92,6 +95,10 @@ def _end(crews: Sequence[BaseProcess]) -> None:
             crew.join(30)
 
 
+def _lines(of: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in of.read_text(encoding="utf-8").splitlines()]
+
+
 def storm(
     leases: int,
     minutes: float,
@@ -102,23 +109,32 @@ def storm(
     *,
     life: type[Life] = Life,
 ) -> dict[str, object]:
-    """So many lives from that seed on were lived, or as many as the time allowed; what they came to."""
+    """So many lives from that seed on were lived, or as many as the time allowed; what they came to.
+
+    Each life is a line of `into` as soon as it is over. Lives that have a line there already are not lived again.
+    A SIGTERM ends the lives that are under way, and the rest is summed.
+    """
     began = time.monotonic()
     until = began + minutes * 60
     root = Path(tempfile.mkdtemp(prefix="storm-"))
-    into.write_text("", encoding="utf-8")
+    seeds = range(seed, seed + leases)
+    into.touch()
+    known = {line["seed"] for line in _lines(into)}
+    left = [each for each in seeds if each not in known]
     # A new process has no threads, and may fork.
     ship = multiprocessing.get_context("spawn").Process(
-        target=sail, args=(range(seed, seed + leases), workers, until, only, root, into, life)
+        target=sail, args=(left, workers, until, only, root, into, life)
     )
     was = signal.signal(signal.SIGTERM, _leave)
-    ship.start()
     try:
+        ship.start()
         ship.join()
+    except SystemExit:
+        pass  # What is left to do is told by the number of lives.
     finally:
         _end([ship])
         signal.signal(signal.SIGTERM, was)
-    lines = [json.loads(line) for line in into.read_text(encoding="utf-8").splitlines()]
+    lines = [line for line in _lines(into) if line["seed"] in seeds]
     with contextlib.suppress(OSError):
         root.rmdir()
     sums = Counter[str]()
