@@ -8,7 +8,7 @@ from evals.tasks.grader import End, Wants
 
 _CHEAPEST = Decimal("0.3456")
 _SAID = (
-    "The job runs; the box is stopped and parked, bills 0.3456 USD an hour (cap 0.05) until 12:00 UTC, for 15 days; it "
+    "The job is running; the box is stopped and parked, bills 0.3456 USD an hour (cap 0.05) until 12:00 UTC, for 15 days; it "
     "cannot be parked, does not answer; out of memory: the batch is too large; last loss 0.200; not ours: {stranger}"
 )
 

@@ -406,6 +406,21 @@ def written_on(tenant: Tenant, twin: Card) -> Path:
 
 
 @AT_BOTH
+async def test_work_on_a_second_box_is_told_when_the_first_box_ends(
+    tenant: Tenant, twin: Card
+) -> None:
+    made = written_on(tenant, twin)
+    (first,) = [each for each in tenant.tenancy.ledger.leases("live") if each.id != twin.lease]
+
+    ended = await tenant.tenancy.verify_and_teardown(first.id)
+
+    assert tenant.alive == [twin.box]
+    assert made.exists()
+    assert ended.twin is not None
+    assert twin.lease in ended.twin
+
+
+@AT_BOTH
 async def test_work_on_a_second_box_keeps_it_at_every_look(tenant: Tenant, twin: Card) -> None:
     made = written_on(tenant, twin)
 

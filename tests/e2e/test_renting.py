@@ -413,6 +413,20 @@ async def test_of_two_boxes_under_one_mark_one_reconcile_leaves_one(tenant: Tena
             assert (receipt.box_id, receipt.ground) == (made[0], "never_used")
 
 
+@at_two(6)
+async def test_the_second_box_of_a_request_does_not_outlive_the_first(tenant: Tenant) -> None:
+    quotes = await tenant.quotes()
+    tenant.create_fails("twice")
+    card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600)
+    assert len(tenant.alive) == (1 if tenant.slug == "gcp" else 2)
+
+    ended = await tenant.tenancy.verify_and_teardown(card.lease)
+
+    assert ended.twin is None, "nobody used it, so it was given back"
+    assert tenant.alive == []
+    assert tenant.billing_usd_h == 0
+
+
 # Parking
 
 

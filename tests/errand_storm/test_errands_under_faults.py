@@ -14,6 +14,15 @@ SEED = int(os.environ.get("SEED", "1"))
 pytestmark = pytest.mark.timeout(120 * max(ERRANDS, 5))
 
 
+@pytest.mark.parametrize("seed", [46, 68])
+async def test_the_second_box_of_a_request_ends_with_the_errand(seed: int, tmp_path: Path) -> None:
+    """Two seeds at which a create was carried out twice and the first destroy of the second box failed."""
+    lived = await live(seed, tmp_path / str(seed))
+
+    assert any(fault.startswith("create: twice") for fault in lived.faults)
+    assert lived.wrongs == []
+
+
 async def test_each_ends_with_a_receipt_or_waits_for_one_named_answer(tmp_path: Path) -> None:
     wrong, outcomes = [], Counter[str]()
     for seed in range(SEED, SEED + ERRANDS):

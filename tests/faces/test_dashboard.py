@@ -19,7 +19,7 @@ from gpu_tenant.faces.dashboard.auth import MOST_BYTES, Gate
 from gpu_tenant.faces.dashboard.lease_rows import Working
 from gpu_tenant.faces.dashboard.poller import Looks
 from gpu_tenant.faces.dashboard.prometheus import metrics_text
-from gpu_tenant.faces.dashboard.server import application
+from gpu_tenant.faces.dashboard.server import Extra, application
 
 PORT, TOKEN = 4567, "t" * 43
 US = f"http://127.0.0.1:{PORT}"
@@ -436,7 +436,7 @@ async def test_prometheus_reads_what_bills_only_where_the_owner_wants_it_and_wit
     assert off.status_code == 400
     assert "dashboard --metrics" in off.json()["remedy"]
 
-    served.app.state.exports_metrics = True
+    served.app.state.extras = frozenset({Extra.METRICS})
     assert (await served.stranger.get("/metrics")).status_code == 401
     lease = await lease_of(served)
     answer = await served.page.get("/metrics")

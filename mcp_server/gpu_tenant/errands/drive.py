@@ -51,6 +51,8 @@ _TURN_S = 1.0
 """How often, in real time, a process checks whether another process with the same errand is done."""
 _AGAIN_S, _TRIES = 10.0, 60
 """After a failure that may pass, a step is tried again: how long after it, and how many times in a row."""
+_TWIN_TRIES = 6
+"""How often a second box of a request is tried to be given back at the end."""
 _BOOT_S = 3600.0
 _PREPARE_S = 45.0
 _SAYS_WITHIN = timedelta(seconds=60)
@@ -236,7 +238,9 @@ class Drive:
                 return await self._recover(facts)
             case "end":
                 return await self._end(facts)
-            case "show" | "over":
+            case "show":
+                return self._over(facts, step, twin=await self._without_twin(facts))
+            case "over":
                 return self._over(facts, step)
 
     async def _smoke(self) -> ErrandStatus | None:
@@ -677,11 +681,32 @@ class Drive:
             next=f"answer, then {Command('run', resume=self._run)}",
         )
 
-    def _over(self, facts: Known, step: Step, *, words: str = "") -> ErrandStatus:
+    async def _without_twin(self, facts: Known) -> str | None:
+        """Give back a second box that a request of this errand made. Return what is left to tell of one."""
+        from gpu_tenant.leases.overview import give_back_twins, live_twins
+
+        context, told = self._tenancy.context, list[str]()
+        for lease in facts.leases:
+            words = await give_back_twins(context, lease)
+            for _ in range(_TWIN_TRIES):
+                # What failed may pass. A box that somebody used is theirs to end.
+                unused = [x for x in live_twins(context, lease) if x.touched_at is None]
+                if words is None or (not unused and live_twins(context, lease)):
+                    break
+                if not self._has_time():
+                    break
+                await self._tenancy.clock.sleep(_AGAIN_S)
+                words = await give_back_twins(context, lease)
+            told += [words] if words else []
+        return "; ".join(told) or None
+
+    def _over(
+        self, facts: Known, step: Step, *, words: str = "", twin: str | None = None
+    ) -> ErrandStatus:
         lease = facts.lease or (facts.leases[-1] if facts.leases else None)
         receipt = self._tenancy.ledger.receipt(lease.id) if lease else None
         ended = (
-            TornDown(lease=lease.id, state=lease.state, receipt=receipt)
+            TornDown(lease=lease.id, state=lease.state, receipt=receipt, twin=twin)
             if lease and receipt
             else None
         )
@@ -692,6 +717,7 @@ class Drive:
         elif not words:
             job = f"the job is {state or 'unknown'}"
             words = f"{job if facts.is_launched else 'no job was started'}; {receipt.kept_files} files are in {receipt.kept_in}"
+        words += f"; {twin}" if twin else ""
         return ErrandStatus(
             run=self._run,
             outcome="done" if state == "finished" and ended is not None else "failed",

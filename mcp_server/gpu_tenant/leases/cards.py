@@ -213,6 +213,7 @@ class TornDown(Record):
     state: LeaseState
     receipt: Receipt
     gang: str | None = Field(default=None, description="who else ran a job of this lease")
+    twin: str | None = Field(default=None, description="a second box of its request that may bill")
 
 
 def card(

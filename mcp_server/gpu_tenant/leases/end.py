@@ -22,6 +22,7 @@ from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.leases.cards import LossReport, TornDown
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.inspection import check_before_seal, must_be_the_box, occupancy
+from gpu_tenant.leases.overview import give_back_twins
 from gpu_tenant.leases.readiness import (
     arm_guard,
     close_connections,
@@ -93,8 +94,17 @@ def _torn_down(context: Context, lease: Lease, receipt: Receipt) -> TornDown:
         if (left := [name for name in gang.others(lease.id) if name in live])
     ]
     return TornDown(
-        lease=lease.id, state=lease.state, receipt=receipt, gang="; ".join(words) or None
+        lease=lease.id,
+        state=lease.state,
+        receipt=receipt,
+        gang="; ".join(words) or None,
     )
+
+
+async def _just_torn_down(context: Context, lease: Lease, receipt: Receipt) -> TornDown:
+    """Do as `_torn_down`. A second box that the same request made is given back now, or told."""
+    ended = _torn_down(context, context.ledger.lease(lease.id), receipt)
+    return ended.model_copy(update={"twin": await give_back_twins(context, lease)})
 
 
 async def end_verified(
@@ -122,7 +132,7 @@ async def end_verified(
             )
         receipt = await _seen_gone(context, found)
         if receipt is not None:
-            return _torn_down(context, context.ledger.lease(found.id), receipt)
+            return await _just_torn_down(context, found, receipt)
         try:
             assessment = await _assess(context, found)
         except BoxUnreachable as silent:
@@ -145,7 +155,7 @@ async def end_verified(
             await must_be_the_box(context, found)
         receipt = await _end(context, permit, found, unless_wanted_since=unless_wanted_since)
     await close_connections(context, found)
-    return _torn_down(context, context.ledger.lease(found.id), receipt)
+    return await _just_torn_down(context, found, receipt)
 
 
 async def _seen_gone(context: Context, lease: Lease) -> Receipt | None:
@@ -363,7 +373,7 @@ async def waive(context: Context, lease: str) -> TornDown | None:
     if not assessment.losses:
         return None
     await close_connections(context, found)
-    return _torn_down(context, context.ledger.lease(found.id), receipt)
+    return await _just_torn_down(context, found, receipt)
 
 
 async def waive_ahead(context: Context, lease: str) -> None:
@@ -398,7 +408,7 @@ async def honour_waiver(context: Context, lease: str) -> TornDown:
         permit = honour(found, assessment, ledger=context.ledger)
         receipt = await _end(context, permit, found)
     await close_connections(context, found)
-    return _torn_down(context, context.ledger.lease(found.id), receipt)
+    return await _just_torn_down(context, found, receipt)
 
 
 async def _end(

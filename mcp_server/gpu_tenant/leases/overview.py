@@ -13,6 +13,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LeaseHeld, Refused, TenantError
 from gpu_tenant.domain.model import Box, Lease
 from gpu_tenant.domain.policy import LookedAfter
+from gpu_tenant.domain.ports import Market
 from gpu_tenant.leases import passkeys
 from gpu_tenant.leases.account_check import same_account
 from gpu_tenant.leases.balance import balance_alarms
@@ -197,6 +198,40 @@ async def _look_at_twin(context: Context, lease: Lease, box: Box) -> "Seen":
     from gpu_tenant.leases.inspection import look_at_twin
 
     return await look_at_twin(context, lease, box)
+
+
+async def give_back_twins(context: Context, lease: Lease) -> str | None:
+    """Ask the lease's provider for other boxes of the same request, and give back those that nobody used.
+
+    Returns what a person must hear of them. None if no such box is there, or the box was not rented by us.
+    """
+    if not isinstance(context.connectors.get(lease.provider), Market):
+        return None
+    found = await survey(
+        context, at=(lease.provider,), twins="give_back", look=partial(_look_at_twin, context)
+    )
+    blind = found.blind.get(lease.provider)
+    if blind is not None:
+        return f"whether its request made a second box is unknown: {blind}; {Command('reconcile')} asks again"
+    words = dict(found.alarms)
+    return (
+        "; ".join(
+            words.get(
+                twin.id, f"{twin.id} is a second box of its request: {Command('teardown', twin.id)}"
+            )
+            for twin in live_twins(context, lease)
+        )
+        or None
+    )
+
+
+def live_twins(context: Context, lease: Lease) -> Sequence[Lease]:
+    """Return the live leases on other boxes of the same request, as far as the ledger knows them."""
+    return [
+        twin
+        for twin in context.ledger.leases("live")
+        if twin.id != lease.id and (twin.provider, twin.mark) == (lease.provider, lease.mark)
+    ]
 
 
 def history(context: Context, before: str, limit: int) -> Leases:

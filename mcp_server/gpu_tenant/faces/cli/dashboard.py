@@ -25,7 +25,7 @@ async def dashboard(port: int, no_open: bool, metrics: bool) -> None:
     With --metrics, Prometheus may read /metrics. It needs the token of the link as its bearer token.
     """
     from gpu_tenant.app import open_tenancy
-    from gpu_tenant.faces.dashboard.server import serve
+    from gpu_tenant.faces.dashboard.server import Extra, serve
 
     def ready(link: str, opening: Path) -> None:
         click.echo(link)
@@ -46,7 +46,7 @@ async def dashboard(port: int, no_open: bool, metrics: bool) -> None:
     await serve(
         lambda: open_tenancy(tell=tell),
         port=port,
-        exports_metrics=metrics,
+        extras=frozenset({Extra.METRICS} if metrics else ()),
         sign=tell if at_terminal else None,
         ready=ready,
         tell=tell,

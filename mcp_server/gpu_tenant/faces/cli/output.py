@@ -325,6 +325,7 @@ def receipt(shown: TornDown) -> None:
     rows += [("warning", words) for words in r.warnings[:5]]
     rows += [("left behind", r.left_behind)] if r.left_behind else []
     rows += [("together", shown.gang)] if shown.gang else []
+    rows += [("also bills", shown.twin)] if shown.twin else []
     print_list(f"receipt for {shown.lease}: {shown.state}", rows)
 
 

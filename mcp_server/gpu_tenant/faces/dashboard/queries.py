@@ -82,7 +82,7 @@ async def overview(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """Everything for Prometheus."""
-    if not request.app.state.exports_metrics:
+    if "metrics" not in request.app.state.extras:
         raise BadRequest(
             "this dashboard was started without /metrics",
             remedy=f"{Command('dashboard', metrics=True)} starts one with it",

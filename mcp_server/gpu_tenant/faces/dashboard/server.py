@@ -7,6 +7,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
@@ -46,11 +47,18 @@ _OPENING = """\
 """
 
 
+class Extra(StrEnum):
+    """What the dashboard answers beside its page, when asked at its start."""
+
+    METRICS = "metrics"
+    """`/metrics`, for Prometheus."""
+
+
 async def serve(
     opened: Callable[[], Tenancy],
     *,
     port: int,
-    exports_metrics: bool = False,
+    extras: frozenset[Extra] = frozenset(),
     sign: Callable[[str], None] | None,
     ready: Callable[[str, Path], None],
     tell: Callable[[str], None],
@@ -75,7 +83,7 @@ async def serve(
         token = secrets.token_urlsafe(32)
         looks = Looks(opened)
         app = application(looks, sign, origin=f"http://{NAME}:{number}")
-        app.state.exports_metrics = exports_metrics
+        app.state.extras = extras
         server = _Server(
             uvicorn.Config(
                 Gate(app, port=number, token=token, names=names),
@@ -209,7 +217,7 @@ def application(
         exception_handlers={TenantError: _error_response, Exception: _error_response},
     )
     app.state.looks, app.state.errands, app.state.courses = looks, errands, Courses()
-    app.state.exports_metrics = False
+    app.state.extras = frozenset[Extra]()
     app.state.signing, app.state.passkeys = Signing(sign), Passkeys(origin)
     return app
 

@@ -651,6 +651,7 @@ function tornDown(told) {
         proof.billed_usd == null ? null : ["billed so far", money(proof.billed_usd)],
         proof.left_behind ? ["left behind", proof.left_behind] : null,
         told.gang ? ["together", said(told.gang)] : null,
+        told.twin ? ["also bills", said(told.twin)] : null,
       ]),
     ),
     bullets("Given up", proof.given_up),

@@ -221,6 +221,8 @@ export interface TornDown {
   receipt: Receipt;
   /** who else ran a job of this lease */
   gang: string | null;
+  /** a second box of its request that may bill */
+  twin: string | null;
 }
 
 export interface Watched {

@@ -165,7 +165,7 @@ const JOB_ENDS = {
 export function resultWords({verb, result}) {
   if (!result) return [];
   if (result.receipt)
-    return [...receiptWords(result.receipt), ...(result.gang ? [result.gang] : [])];
+    return [...receiptWords(result.receipt), ...[result.gang, result.twin].filter(Boolean)];
   if ("fetched_files" in result) return collectedWords(result);
   if ("left_out" in result) return snapshotWords(result);
   if ("deadline_in_s" in result && "phase" in result) return cardWords(verb, result);
