@@ -40,7 +40,7 @@ check-page:
 endif
 
 $(PAGE_TOOLS): $(PAGE)/package-lock.json
-	npm --prefix $(PAGE) ci --silent
+	npm --prefix $(PAGE) install --no-save --silent
 	@touch $@
 
 fix: $(VENV)/.ready-dev

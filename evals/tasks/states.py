@@ -98,7 +98,8 @@ class World:
             answer=answer,
             boxes=score.boxes_left - strangers,
             rented=self._rented() - self._rented_before,
-            bytes_lost=score.bytes_lost,
+            # Where no box was ever rented, no file was ever made.
+            bytes_lost=score.bytes_lost if self._rented() else 0,
             bytes_not_here=score.bytes_left_on_boxes,
             billed_usd=score.billed_usd,
             strangers=strangers,
