@@ -15,7 +15,7 @@ from rich.table import Table
 from evals.book import ROOT
 from evals.report import Report, shown
 
-PARTS = ("triggers", "answers", "mutation", "idle", "cadence", "episodes", "endings")
+PARTS = ("triggers", "answers", "mutation", "idle", "cadence", "episodes", "tasks", "endings")
 _SHOWN = 60
 _RULE = "| --- | --- | --- |\n"
 _OPENS, _CLOSES = "<!-- generated: figures (python -m evals --write) -->\n", "<!-- end -->"
