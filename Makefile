@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-calls bench-fleet bench-transfers bench-many-files torture deaths errands errand-deaths over preemption market week storm kube wheel clean
+.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-calls bench-errand bench-fleet bench-transfers bench-many-files torture deaths errands errand-deaths over preemption market week storm kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -75,6 +75,9 @@ bench-start: $(VENV)/.ready-dev   ## what a command takes to start and answer, a
 
 bench-calls: $(VENV)/.ready-dev   ## processor time of one call of the caretaker; ARGS='--against FILE' beside another version
 	$(BIN)/python tests/bench/calls.py $(ARGS)
+
+bench-errand: $(VENV)/.ready-dev   ## one call of `run` beside the same verbs one by one, on this computer
+	$(BIN)/python tests/bench/errand.py $(ARGS)
 
 bench-fleet: $(VENV)/.ready-dev   ## polling and auditing 1, 10, 100 boxes, in 5 minutes; ARGS='--only 10'
 	$(BIN)/python tests/bench/fleet.py $(ARGS)
