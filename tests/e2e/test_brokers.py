@@ -1,5 +1,6 @@
 """Boxes that SkyPilot or dstack rent and move: leased by their own entries, and their work gone on with."""
 
+import asyncio
 import getpass
 from pathlib import Path
 
@@ -60,10 +61,10 @@ async def began(tenancy: Tenancy, lease: str, tmp_path: Path) -> str:
 
 async def settled(tenancy: Tenancy, lease: str) -> int:
     """So many files of the running job are here."""
-    for _ in range(60):
-        if files := (await pull(tenancy.context, lease)).files:
-            return files
-    return 0
+    async with asyncio.timeout(60):
+        while not (files := (await pull(tenancy.context, lease)).files):
+            await asyncio.sleep(0.1)
+    return files
 
 
 async def test_a_cluster_is_leased_by_skypilots_entry_and_handed_back_with_its_word(

@@ -86,6 +86,7 @@ const CHINESE = {
   "disk free": "磁盘剩余",
   saves: "保存检查点",
   together: "同组",
+  "also bills": "仍计费",
   "Last of its log, in words from the box": "日志末尾，机器的原话",
   "Log, from the box": "来自机器的日志",
   "nothing new": "没有新内容",
