@@ -82,6 +82,8 @@ class Tab:
         if await self.dialog.count():
             await self.page.keyboard.press("Escape")
         await self.go(f"#/lease/{lease}")
+        # The overview has a menu of the same name, which closes as the lease's own page comes.
+        await expect(self.page.locator(".leasepage")).to_be_visible()
         menu = self.button(f"More for {lease}")
         await expect(self.button(verb).or_(menu).first).to_be_visible()
         if await self.button(verb).count():

@@ -14,7 +14,7 @@ from browser.served import Dashboard
 from browser.states import Renter, Work, dashboard_of, renter_at
 from browser.tab import Tab
 from e2e.leased import end_processes
-from playwright.async_api import Locator, expect
+from playwright.async_api import Locator, Route, expect
 from sshd import wait_until
 from waited import over
 
@@ -102,6 +102,24 @@ async def test_a_deadline_is_moved(tab: Tab, dashboard: Dashboard, leases: Lease
 
     await expect(dialog).to_contain_text("The deadline has moved")
     assert timedelta(hours=75) < deadline() - before < timedelta(hours=77)
+
+
+async def test_the_end_of_an_action_is_shown_though_it_is_told_before_its_beginning(
+    tab: Tab, dashboard: Dashboard, leases: Leases
+) -> None:
+    async def held_back(route: Route) -> None:
+        answer = await route.fetch()
+        await done(dashboard, "extend")
+        await asyncio.sleep(1)  # the stream has told it by now
+        await route.fulfill(response=answer)
+
+    await tab.page.route("**/extend", held_back)
+    dialog = await tab.begin(leases.idle, "Extend")
+    await dialog.get_by_label("Hours from now").fill("90")
+
+    await carried_out(dialog, "Extend", dashboard, "extend")
+
+    await expect(dialog).to_contain_text("The deadline has moved")
 
 
 async def test_a_rented_box_is_parked_and_started_again(

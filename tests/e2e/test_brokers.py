@@ -62,7 +62,7 @@ async def began(tenancy: Tenancy, lease: str, tmp_path: Path) -> str:
 async def settled(tenancy: Tenancy, lease: str) -> int:
     """So many files of the running job are here."""
     async with asyncio.timeout(60):
-        while not (files := (await pull(tenancy.context, lease)).files):
+        while not (files := (await pull(tenancy.context, lease)).files):  # noqa: ASYNC110 - the box is another process
             await asyncio.sleep(0.1)
     return files
 

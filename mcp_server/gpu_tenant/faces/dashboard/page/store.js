@@ -141,12 +141,22 @@ const byId = (errands) => Object.fromEntries(errands.map((errand) => [errand.id,
 let heard = {};
 
 /**
+ * What is known of an errand, of two words about it. The stream and the answer to a POST come by two ways: the
+ * stream may tell the end of a quick errand before the answer tells its beginning. What has ended stays ended.
+ * @param {Errand | undefined} before
+ * @param {Errand} now
+ */
+const later = (before, now) =>
+  before && before.began_at === now.began_at && before.state !== "running" ? before : now;
+
+/**
  * Puts an errand, as a POST answered it or the stream told it, among those the page shows.
  * @param {Errand} errand
  */
 export function noteErrand(errand) {
-  heard[errand.id] = errand;
-  set({errands: {...known.errands, [errand.id]: errand}});
+  const stands = later(known.errands[errand.id], errand);
+  heard[errand.id] = stands;
+  set({errands: {...known.errands, [errand.id]: stands}});
 }
 
 // The errands as this server knows them, in place of those kept here: while no stream was open, some may have
@@ -157,7 +167,10 @@ async function takeErrands() {
   heard = meanwhile;
   try {
     const {errands} = await get("/api/errands");
-    if (heard === meanwhile) set({errands: {...byId(errands), ...meanwhile}});
+    if (heard !== meanwhile) return;
+    const listed = byId(errands);
+    const told = Object.values(meanwhile).map((errand) => later(listed[errand.id], errand));
+    set({errands: {...listed, ...byId(told)}});
   } catch {
     // The stream says what is wrong.
   }
