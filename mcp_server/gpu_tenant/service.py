@@ -282,12 +282,14 @@ class Tenancy:
             int, Field(ge=1, le=MOST_BOXES, description="boxes; caps are their sum")
         ] = 1,
         order: Annotated[str, Field(description="the same")] = "",
+        name: Annotated[str, Field(description="project/name #tag")] = "",
     ) -> Card:
         """Have a box under a lease: rented by a quote, local, or one that exists (no smoke asked).
 
         The meter may run from here: always end with verify_and_teardown.
         """
         from gpu_tenant.leases.lifecycle import must_be_on_failure
+        from gpu_tenant.leases.names import must_be_labels
         from gpu_tenant.leases.orders import order_for
 
         context = self.context
@@ -303,6 +305,7 @@ class Tenancy:
             store=context.known_store(store),
             recover=tuple(recover),
             order=order_for(context, provider, quotes, order),
+            labels=must_be_labels(name),
         )
         return await self.rent(
             asked,
@@ -883,11 +886,28 @@ class Tenancy:
         rescue_usd: Amount | None = None,
         when_done: SaidWhenDone = "",
         on_failure: str = "",
+        name: str = "",
     ) -> Card:
         """Move a lease's deadline, change its terms, park its box, or resume it."""
         from gpu_tenant.leases.lifecycle import change
 
         context = self.context
+        terms = {
+            "budget_usd": budget_usd,
+            "max_price_usd_h": max_price_usd_h,
+            "idle_h": idle_h,
+            "rescue_usd": rescue_usd,
+            "when_done": when_done or None,
+            "on_failure": on_failure or None,
+        }
+        if name:
+            from gpu_tenant.leases.names import call_lease, must_be_labels
+            from gpu_tenant.leases.overview import on_card
+
+            labels = must_be_labels(name)
+            call_lease(context, context.ledger.lease(lease), labels)
+            if action == "terms" and all(value is None for value in terms.values()):
+                return on_card(context, lease)
         if action == "call_off":
             from gpu_tenant.leases.wait import call_off
 
@@ -898,14 +918,7 @@ class Tenancy:
             action,
             hours=hours,
             address=address,
-            terms={
-                "budget_usd": budget_usd,
-                "max_price_usd_h": max_price_usd_h,
-                "idle_h": idle_h,
-                "rescue_usd": rescue_usd,
-                "when_done": when_done or None,
-                "on_failure": on_failure or None,
-            },
+            terms=terms,
         )
 
     async def verify_and_teardown(self, lease: LeaseName) -> TornDown:
@@ -938,6 +951,7 @@ class Tenancy:
         ] = "live",
         limit: Annotated[int, Field(ge=1, le=1000, description="ended ones at most")] = PAGE,
         older: Annotated[str | None, Field(description="the `older` of the last answer")] = None,
+        search: Annotated[str, Field(description="words")] = "",
     ) -> Leases:
         """Every lease with its state, cost, deadline, what stops its meter, and what needs attention.
 
@@ -947,8 +961,8 @@ class Tenancy:
 
         context = self.context
         if older is not None:
-            return history(context, older, limit)
-        seen = await overview(context, which, limit=limit)
+            return history(context, older, limit, search=search)
+        seen = await overview(context, which, limit=limit, search=search)
         if context.ledger.standing_wishes():
             from gpu_tenant.leases.wait import waiting_lines
 

@@ -166,6 +166,65 @@ async def test_a_teardown_is_refused_in_words_until_everything_is_collected(
     assert collected["unclaimed_files"] == 1, collected
 
 
+async def test_an_unclaimed_file_is_kept_or_given_up_by_its_row(
+    tab: Tab, dashboard: Dashboard, leases: Leases
+) -> None:
+    await tab.go(f"#/lease/{leases.lossy}/files")
+    collect = tab.page.get_by_role("button", name="Collect with these choices…")
+    await expect(collect).to_be_disabled()
+    await tab.page.get_by_label("What becomes of undeclared").select_option("keep it")
+    await collect.click()
+    await expect(tab.dialog.get_by_label("Keep these, too")).to_have_value("undeclared")
+
+    # Nothing was decided before the dialog's own button: the file stays for what follows.
+    await tab.dialog.get_by_role("button", name="Leave it as it is").click()
+    files = dashboard.shows(f"/api/leases/{leases.lossy}")["files"]
+    assert files["unclaimed"]["count"] == 1
+
+
+async def test_terms_and_name_are_changed_in_place(
+    tab: Tab, dashboard: Dashboard, leases: Leases
+) -> None:
+    dialog = await tab.begin(leases.idle, "Change the terms")
+    await dialog.get_by_label("Name", exact=True).fill("llama/first try #paper")
+    await dialog.get_by_label("When its work is done").select_option("park it")
+    await dialog.get_by_role("button", name="Change the terms", exact=True).click()
+    refused = await done(dashboard, "terms")
+    assert refused["state"] == "failed", "a directory of this computer cannot be parked"
+    await tab.page.keyboard.press("Escape")
+
+    dialog = await tab.begin(leases.idle, "Change the terms")
+    await dialog.get_by_label("Name", exact=True).fill("llama/first try #paper")
+    changed = await carried_out(dialog, "Change the terms", dashboard, "terms")
+    await expect(dialog).to_contain_text("The terms have changed")
+    assert changed["name"] == "llama/first try #paper"
+    await tab.page.keyboard.press("Escape")
+    await tab.says("llama/first try #paper")
+
+
+async def test_leases_are_found_by_name_and_the_link_leads_back(
+    tab: Tab, dashboard: Dashboard, leases: Leases
+) -> None:
+    await tab.go("#/?search=llama")
+    found = tab.page.locator("li.lease")
+    await expect(found).to_have_count(1)
+    await expect(found).to_contain_text(leases.idle)
+    await tab.says("1 of 4 leases")
+
+    await tab.page.get_by_label("Find").fill("#pap")
+    await expect(found).to_have_count(0)
+    await tab.page.get_by_label("Find").fill("#paper")
+    await expect(found).to_have_count(1)
+    await expect(tab.page).to_have_url(re.compile("search=%23paper"))
+
+    await tab.page.get_by_label("Find").fill("")
+    await tab.page.get_by_label("In the order of").select_option("name")
+    await expect(found).to_have_count(4)
+    await expect(found.first).to_contain_text(leases.idle)
+    await tab.page.reload()
+    await expect(found.first).to_contain_text(leases.idle)
+
+
 async def test_a_waiver_lists_the_losses_and_is_signed_where_a_person_is(
     tab: Tab, dashboard: Dashboard, leases: Leases
 ) -> None:

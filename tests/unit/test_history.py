@@ -7,12 +7,14 @@ from pathlib import Path
 from arranged import NOON, HandClock, box, profile
 from tiny import TinyProvider
 
+from gpu_tenant.domain.labels import Labels
 from gpu_tenant.domain.model import Lease, LeaseId
 from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.terms import Terms
 from gpu_tenant.faces.dashboard.spend_history import history
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.names import call_lease
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.service import Tenancy
 
@@ -80,3 +82,49 @@ def test_known_hours_are_counted_and_the_others_are_named(tmp_path: Path) -> Non
     ]
     assert known not in told.unknown
     ledger.close()
+
+
+def test_costs_are_summed_by_project_and_by_tag_and_the_month_is_foretold(tmp_path: Path) -> None:
+    clock = HandClock()
+    opened = tenancy(tmp_path, clock)
+    ledger = opened.ledger
+    called = {"one": "llama/a #paper #x", "two": "llama/b #paper", "three": "vit/c", "bare": ""}
+    for name, labels in called.items():
+        lease = leased(ledger, name, "1" if name != "three" else "5")
+        if labels:
+            call_lease(opened.context, ledger.lease(lease), Labels.parse(labels))
+    clock.advance(10 * 3600)
+
+    told = history(opened)
+
+    assert [(s.name, s.leases, s.usd) for s in told.projects] == [
+        ("vit", 1, Decimal(50)),
+        ("llama", 2, Decimal(20)),
+        (None, 1, Decimal(10)),
+    ]
+    assert [(s.name, s.leases, s.usd) for s in told.tags] == [
+        (None, 2, Decimal(60)),
+        ("paper", 2, Decimal(20)),
+        ("x", 1, Decimal(10)),
+    ]
+    # Nine days to the deadline, at 8 USD an hour together.
+    assert told.month.spent_usd == Decimal(80)
+    assert told.month.forecast_usd == Decimal(8 * 9 * 24)
+    ledger.close()
+
+
+def test_the_month_ends_with_the_month(tmp_path: Path) -> None:
+    clock = HandClock()
+    opened = tenancy(tmp_path, clock)
+    leased(opened.ledger, "long", "1")
+    clock.advance(8 * 24 * 3600)  # to the 28th; the deadline is on the 29th
+
+    before = history(opened).month
+    clock.advance(4 * 24 * 3600)  # to the 2nd of the next month
+
+    after = history(opened).month
+    assert before.forecast_usd - before.spent_usd == Decimal(24)
+    assert after.spent_usd == Decimal(36), "of this month alone"
+    assert after.forecast_usd == after.spent_usd, "the deadline is over"
+    assert history(opened).projects == history(opened).tags == ()
+    opened.ledger.close()

@@ -13,6 +13,9 @@ WhenDone = Literal["end", "park", "keep"]
 SaidWhenDone = Literal["", "end", "park", "keep"]
 """The choice as a caller gives it. An empty word keeps the present choice, or the usual one for a new lease."""
 
+SortedBy = Literal["age", "name", "cost", "rate", "deadline"]
+"""By what a list of leases is sorted."""
+
 MOST_BOXES = 512
 """The most boxes that one request may ask for."""
 

@@ -87,11 +87,14 @@ class ErrandRequest(Record):
     include: _Names = ()
     env: _Names = ()
     order: Order = NOTHING_ORDERED
+    name: str = Field(default="", description="what its leases are called")
 
     @property
     def digest(self) -> str:
         """The errand in one canonical form, to recognize it when it is asked for again."""
-        return json.dumps(self.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
+        # Another name for the same work is no other work.
+        asked = self.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+        return json.dumps(asked, sort_keys=True)
 
 
 class Noted(Record):

@@ -59,7 +59,7 @@ def fleet_of(name: str, leases: Sequence[Lease], *, asked: int, missing: Sequenc
 
 def request_of(said: Mapping[str, JsonValue], asked: RentRequest, *, count: int) -> str:
     """Name a request for several boxes. Equal numbers give the same name, however they were written."""
-    terms = asked.model_dump(mode="json", exclude_defaults=True)
+    terms = asked.model_dump(mode="json", exclude_defaults=True, exclude={"labels"})
     return known_again(json.dumps({**said, "count": count, "terms": terms}))
 
 

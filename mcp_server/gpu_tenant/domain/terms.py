@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, AwareDatetime, Field
 
 from gpu_tenant.domain.choices import WhenDone, WhenIdle
+from gpu_tenant.domain.labels import UNNAMED, Labels
 from gpu_tenant.domain.order import NOTHING_ORDERED, Order
 from gpu_tenant.domain.record import Amount, Hours, Record
 
@@ -143,6 +144,7 @@ class RentRequest(Record):
     recover: tuple[str, ...] = ()
     order: Order = NOTHING_ORDERED
     errand: str | None = Field(default=None, description="the errand that the box is for")
+    labels: Labels = Field(default=UNNAMED, description="what the lease is called")
 
     def terms(
         self,

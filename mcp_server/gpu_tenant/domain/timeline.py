@@ -151,6 +151,15 @@ class NewTerms(Terms, Told):
     kind = "terms"
 
 
+class Labelled(Told):
+    """Somebody said what the lease is called. What was said before no longer counts."""
+
+    kind = "labelled"
+    project: str | None = None
+    name: str | None = None
+    tags: tuple[str, ...] = ()
+
+
 class Priced(Told):
     """The price changed."""
 
@@ -576,6 +585,7 @@ Event: TypeAlias = (
     | Resuming
     | Resumed
     | NewTerms
+    | Labelled
     | Priced
     | Billed
     | Noticed

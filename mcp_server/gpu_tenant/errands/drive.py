@@ -400,6 +400,7 @@ class Drive:
             self._choose_again(agreed, NoCapacity(words, remedy=str(Command("offers"))))
             return None
         on = "local" if errand.on == RENTED else errand.on
+        from gpu_tenant.leases.names import must_be_labels
         from gpu_tenant.leases.orders import order_for
 
         asked = RentRequest(
@@ -413,6 +414,7 @@ class Drive:
             recover=errand.recover if is_market else (),
             order=order_for(self._tenancy.context, on, agreed.quotes, errand.order),
             errand=self._run,
+            labels=must_be_labels(errand.name),
         )
         try:
             await self._tenancy.rent(

@@ -13,6 +13,7 @@ from gpu_tenant.domain.order import Order
 from gpu_tenant.files.order_file import find_order, read_work_file
 from gpu_tenant.files.paths import must_be_named
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.names import must_be_labels
 from gpu_tenant.leases.orders import order_of
 
 
@@ -40,6 +41,7 @@ def errand_of(
         for name in Usual.model_fields
         if (value := given.pop(name, getattr(usual, name))) not in (None, ())
     }
+    must_be_labels(str(given.get("name", "")))
     fields.setdefault("command", "")
     fields.setdefault("artifacts", ())
     if "to" in fields:

@@ -8,6 +8,7 @@ from decimal import Decimal, InvalidOperation
 from pydantic import JsonValue
 
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.labels import Labels
 from gpu_tenant.domain.terms import Terms
 from gpu_tenant.domain.trackers import link_words
 from gpu_tenant.domain.untrusted_text import plain
@@ -78,6 +79,9 @@ def describe(event: timeline.Event) -> str:
             return "The box was started again, and has yet to let us in."
         case timeline.NewTerms():
             return f"New terms: {_terms_words(event)}."
+        case timeline.Labelled():
+            words = Labels(project=event.project, name=event.name, tags=event.tags).words
+            return f"It is called {_text(words)}." if words else "It is called nothing any more."
         case timeline.Priced(was=was, now=now):
             return f"Its price changed from {_usd_h(was)} to {_usd_h(now)}."
         case timeline.Billed(usd=None):

@@ -21,6 +21,7 @@ from gpu_tenant.domain.terms import USUAL, RentRequest
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.inspection import come_in, must_be_the_box
+from gpu_tenant.leases.names import call_lease
 from gpu_tenant.leases.overview import card_of
 from gpu_tenant.leases.pasted_address import address_of
 from gpu_tenant.leases.provision import DEADLINE_H, intend, must_be_hours, new_lease_id
@@ -160,6 +161,7 @@ async def _take_over(
         errand=asked.errand,
         allowed=context.owner.allows,
     )
+    call_lease(context, lease, asked.labels)
     _in_place_of(context, lease, over)
     return lease
 

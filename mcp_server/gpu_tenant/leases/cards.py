@@ -45,6 +45,7 @@ from gpu_tenant.leases.condition import (
     recorded_end,
     recorded_jobs,
 )
+from gpu_tenant.leases.names import labels_of
 
 MONTH_H = 720
 """Thirty days."""
@@ -58,6 +59,7 @@ class Card(Record):
     """One lease at a glance. None means unknown, which is not zero."""
 
     lease: str
+    name: str = Field(default="", description="PROJECT/NAME #TAG, as said, or as pushed and run")
     provider: str
     state: LeaseState
     box: str | None
@@ -182,6 +184,7 @@ class Leases(Record):
     )
     sweeps: tuple[str, ...] = Field(default=(), description="the state of their cells")
     waiting: tuple[str, ...] = Field(default=(), description="wishes that stand")
+    hidden: int = Field(default=0, description="leases that the search did not find")
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +248,7 @@ def card(
     )
     return Card(
         lease=lease.id,
+        name=labels_of(events, jobs).words,
         provider=lease.provider,
         state=lease.state,
         box=lease.box_id,

@@ -19,6 +19,7 @@ from gpu_tenant.leases.account_check import same_account
 from gpu_tenant.leases.balance import balance_alarms
 from gpu_tenant.leases.cards import Card, Foreign, Leases, Spent, card, in_all
 from gpu_tenant.leases.context import PAGE, Context
+from gpu_tenant.leases.lease_search import is_found, only
 from gpu_tenant.leases.provider_listing import is_of
 from gpu_tenant.leases.readiness import (
     close_connections,
@@ -101,6 +102,7 @@ async def overview(
     at: Collection[str] | None = None,
     patience_s: float = PATIENCE_S,
     limit: int = PAGE,
+    search: str = "",
 ) -> Leases:
     """Do as `list_leases`. With `at`, ask only those providers. Each provider has `patience_s` to answer."""
     await _look_again(context, at)
@@ -117,7 +119,7 @@ async def overview(
     leases = [
         lease for lease in context.ledger.leases("live") if at is None or lease.provider in at
     ]
-    ended = context.ledger.newest_ended(limit=limit) if which == "all" else []
+    ended = _newest_ended(context, limit, search=search) if which == "all" else []
     looked = await each(leases, lambda lease: _looked_at(context, lease, found, by))
     seen = dict(zip((lease.id for lease in leases), looked, strict=True))
     refresh_hosts(context)
@@ -150,28 +152,31 @@ async def overview(
             if alarm.level is Level.URGENT and alarm.words not in shown_words
         ]
     )
-    return in_all(
-        cards,
-        alarms=alarms,
-        foreign=[
-            Foreign(
-                provider=b.provider,
-                box=b.id,
-                state=b.state,
-                price_usd_h=b.price_usd_h,
-                deployment=deployment_of(b),
-            )
-            for b in found.foreign
-        ],
-        leftovers=found.leftovers,
-        volumes={volume: words for volume, words, _ in volumes},
-        in_use={volume.key for volume, _, is_used in volumes if is_used},
-        strays=found.strays,
-        unseen=found.unseen,
-        watched=context.watch_words(),
-        older=_older(context, ended),
-        free=_free(context),
-        before=spent_before(context),
+    return only(
+        in_all(
+            cards,
+            alarms=alarms,
+            foreign=[
+                Foreign(
+                    provider=b.provider,
+                    box=b.id,
+                    state=b.state,
+                    price_usd_h=b.price_usd_h,
+                    deployment=deployment_of(b),
+                )
+                for b in found.foreign
+            ],
+            leftovers=found.leftovers,
+            volumes={volume: words for volume, words, _ in volumes},
+            in_use={volume.key for volume, _, is_used in volumes if is_used},
+            strays=found.strays,
+            unseen=found.unseen,
+            watched=context.watch_words(),
+            older=_older(context, ended),
+            free=_free(context),
+            before=spent_before(context),
+        ),
+        search,
     )
 
 
@@ -234,9 +239,9 @@ def live_twins(context: Context, lease: Lease) -> Sequence[Lease]:
     ]
 
 
-def history(context: Context, before: str, limit: int) -> Leases:
-    """List the leases that ended before that one. No provider is asked."""
-    ended, now = context.ledger.newest_ended(limit=limit, before=before), context.clock.now()
+def history(context: Context, before: str, limit: int, *, search: str = "") -> Leases:
+    """List the leases that ended before that one, and that the search finds. No provider is asked."""
+    ended, now = _newest_ended(context, limit, before=before, search=search), context.clock.now()
     return in_all(
         [card_of(context, lease, None, now=now) for lease in ended],
         alarms=(),
@@ -247,6 +252,22 @@ def history(context: Context, before: str, limit: int) -> Leases:
         free=_free(context),
         before=Spent(spent_in_all(context), spent_before(context).unknown),
     )
+
+
+def _newest_ended(
+    context: Context, limit: int, *, before: str | None = None, search: str = ""
+) -> list[Lease]:
+    """Return the newest ended leases that the search finds, oldest first."""
+    if not search:
+        return context.ledger.newest_ended(limit=limit, before=before)
+    found: list[Lease] = []
+    while len(found) < limit:
+        page = context.ledger.newest_ended(limit=PAGE, before=before)
+        found = [lease for lease in page if is_found(on_card(context, lease.id), search)] + found
+        if len(page) < PAGE:
+            break
+        before = page[0].id
+    return found[-limit:]
 
 
 def spent_before(context: Context) -> Spent:

@@ -115,6 +115,7 @@ def intend(
         fleet=fleet,
         recovers=recovers,
         errand=asked.errand,
+        labels=asked.labels,
         allowed=allowed,
     )
 
@@ -191,6 +192,7 @@ def intend_quote(
         fleet=fleet,
         wish=wish,
         errand=asked.errand,
+        labels=asked.labels,
         instead_of=instead_of,
         allowed=allowed,
         signed=signed,

@@ -36,6 +36,7 @@ from gpu_tenant.jobs.launch import launch
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import WAIT_S, Context
 from gpu_tenant.leases.inspection import look_at_new_box
+from gpu_tenant.leases.names import labels_again
 from gpu_tenant.leases.offers import find_offers
 from gpu_tenant.leases.overview import card_of
 from gpu_tenant.leases.provider_listing import look
@@ -279,6 +280,7 @@ async def _find_box(
                 quote=quote,
                 at=context.clock.now(),
                 recovers=lost.id,
+                labels=labels_again(context, lost),
                 allowed=context.owner.allows,
             )
         except HostLeftOut as known_bad:

@@ -19,6 +19,7 @@ from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.ports import Parking, Tended
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.names import labels_again
 from gpu_tenant.leases.provision import new_lease_id
 from gpu_tenant.ledger import Ledger
 
@@ -65,6 +66,7 @@ def reopen(context: Context, lease: Lease) -> Lease:
         terms=lease.terms.model_copy(update={"on_deadline": "keep"}),
         at=at,
         price_usd_h=lease.rates[0].usd_h if lease.rates else lease.price_usd_h,
+        labels=labels_again(context, lease),
     )
     ledger.touch(again.id, at=again.created_at)
     ledger.raise_alarm(

@@ -55,6 +55,21 @@ class Timeline(Holds):
             named,
         )
 
+    def lines_by_lease(self, *kinds: type[Event]) -> dict[LeaseId, list[Line]]:
+        """Return the lines of these kinds in the timelines of all leases, oldest first."""
+        found: dict[LeaseId, list[Line]] = {}
+        for lease_id, line in self._read(
+            lambda row: (
+                LeaseId(row["lease_id"]),
+                Line(moment(row["at"]), event_of(row["kind"], json.loads(row["detail"]))),
+            ),
+            "SELECT lease_id, at, kind, detail FROM events"
+            " WHERE kind IN (SELECT value FROM json_each(?)) ORDER BY seq",
+            json.dumps([each.kind for each in kinds]),
+        ):
+            found.setdefault(lease_id, []).append(line)
+        return found
+
     def interruptible(self, provider: str, *, most: int) -> list[Ran]:
         """Return how a provider's newest `most` interruptible boxes ran, of those that ever let us in."""
         rows = self._read(

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, QuoteUsed, Refused, UnknownLease
+from gpu_tenant.domain.labels import UNNAMED, Labels
 from gpu_tenant.domain.model import (
     MARK_PREFIX,
     Address,
@@ -72,6 +73,7 @@ class LeaseTable(HostTable):
         fleet: str | None = None,
         wish: str | None = None,
         errand: str | None = None,
+        labels: Labels = UNNAMED,
         instead_of: Sequence[str] = (),
         allowed: Allowed = anything,
         signed: Sequence[str] = (),
@@ -114,6 +116,8 @@ class LeaseTable(HostTable):
                 wish=wish,
                 errand=errand,
             )
+            if labels != UNNAMED:
+                self._note(db, lease_id, timeline.Labelled(**labels.model_dump()), at)
         return self.lease(lease_id)
 
     @staticmethod

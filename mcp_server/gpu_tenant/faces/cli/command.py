@@ -187,3 +187,11 @@ def the_lease(named: str | None, tenancy: Tenancy) -> str:
         if live
         else f"{Command('provision')} or {Command('adopt')} makes one; `leases --all` lists ended ones",
     )
+
+
+name_option = click.option(
+    "--name",
+    default="",
+    metavar="PROJECT/NAME #TAG",
+    help="what you call it, for lists and sums; else the pushed directory and the command",
+)

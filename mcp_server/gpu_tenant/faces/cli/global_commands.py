@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Literal
+from typing import Literal, get_args
 
 import click
 
+from gpu_tenant.domain.choices import SortedBy
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LedgerCorrupt
 from gpu_tenant.faces.cli import lease_table, output, prompts
@@ -30,6 +31,18 @@ _EVERY_S = 15.0
     help="with --all: so many ended ones, the newest",
 )
 @click.option("--older", metavar="LEASE", help="the ended ones before that one; nobody is asked")
+@click.option(
+    "--search",
+    default="",
+    metavar="WORDS",
+    help="only those whose name, project/, #tag, platform or state has each of the words",
+)
+@click.option(
+    "--sort",
+    "sorted_by",
+    type=click.Choice(get_args(SortedBy)),
+    help="by this; deadlines by what ends first, sums the largest first",
+)
 @click.option("--live", "shown", flag_value="live", help="on the whole screen, until q is pressed")
 @click.option(
     "--every",
@@ -42,6 +55,8 @@ async def leases(
     every: bool,
     limit: int,
     older: str | None,
+    search: str,
+    sorted_by: SortedBy | None,
     shown: str | None,
     every_s: float | None,
     as_json: bool,
@@ -62,12 +77,16 @@ async def leases(
         return
     try:
         async with output.tenancy(purpose="look") as tenancy:
-            found = await tenancy.list_leases(which, limit, older)
+            found = await tenancy.list_leases(which, limit, older, search)
     except LedgerCorrupt:
         # A person who hears this needs to know above all what bills.
         async with output.tenancy(purpose="salvage") as tenancy:
             output.answer(await tenancy.list_leases("all", limit), as_json, lease_table.leases)
         sys.exit(LedgerCorrupt.exit_status)
+    if sorted_by is not None:
+        from gpu_tenant.leases.lease_search import in_order
+
+        found = found.model_copy(update={"leases": in_order(found.leases, sorted_by)})
     output.answer(found, as_json, lease_table.leases)
 
 

@@ -20,6 +20,7 @@ from gpu_tenant.faces.cli.command import (
     command_argument,
     join_words,
     lease_argument,
+    name_option,
     one_lease,
     the_lease,
     verb,
@@ -261,6 +262,7 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
             multiple=True,
             help="where lost work goes on: `same`, or a provider; repeated: in order",
         ),
+        name_option,
     ):
         function = option(function)
     return function
@@ -407,6 +409,7 @@ async def adopt(
     over: str | None,
     as_json: bool,
     store: str | None,
+    name: str,
     **terms: Any,
 ) -> None:
     """TARGET is user@host[:port], an ssh alias, or the console's own ssh command in quotes. At a platform
@@ -426,7 +429,9 @@ async def adopt(
         )
     from gpu_tenant.leases import adopt as adopting
     from gpu_tenant.leases.adopt_external import adopt_from
+    from gpu_tenant.leases.names import must_be_labels
 
+    terms["labels"] = must_be_labels(name)
     async with output.tenancy() as tenancy:
         if source is not None:
             asked = RentRequest(store=tenancy.context.known_store(store), **terms)
@@ -494,13 +499,14 @@ async def extend(lease: str | None, hours: float, as_json: bool) -> None:
 )
 @_DONE[0]
 @_DONE[1]
+@name_option
 @as_json
 async def terms(lease: str | None, as_json: bool, **given: Any) -> None:
     """What is in force for a lease; with options: changed, up or down. `extend` moves its deadline."""
     from gpu_tenant.faces.cli.limits import as_owner
     from gpu_tenant.leases.terms_in_force import policy_of
 
-    changes = any(value is not None for value in given.values())
+    changes = any(value not in (None, "") for value in given.values())
     async with output.tenancy(purpose="work" if changes else "look") as tenancy:
         name = the_lease(lease, tenancy)
         if changes:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from gpu_tenant.leases.cards import Card, Leases
 
 _SHOWN = 3
-"""What stands in the column of the rate if the box is the owner's own."""
+"""How many of the sums that are not counted are named."""
+_WIDEST_NAME = 32
 
 
 def print_provisioned(shown: Card) -> None:
@@ -42,8 +43,10 @@ def leases(shown: Leases) -> None:
         click.echo(f"do this: {words}")
     if shown.leases:
         _table(shown)
-    else:
+    elif not shown.hidden:
         click.echo("no lease is live: no box of ours is billing that this ledger knows of")
+    if shown.hidden:
+        click.echo(f"not found by the search: {some(shown.hidden, 'lease')}; the sums are of all")
     if shown.older:
         click.echo(f"older ones: {Command('leases', older=shown.older)}")
     for box in shown.foreign:
@@ -63,9 +66,11 @@ def leases(shown: Leases) -> None:
 
 def _table(shown: Leases) -> None:
     in_fleets = any(row.fleet for row in shown.leases)
+    named = any(row.name for row in shown.leases)
     rows = [
         (
             "LEASE",
+            *(("NAME",) if named else ()),
             *(("FLEET",) if in_fleets else ()),
             *("STATE", "BOX", "AGE", "DEADLINE", "USD/H", "COST", "BY DEADLINE", "JOBS"),
         )
@@ -73,6 +78,7 @@ def _table(shown: Leases) -> None:
     rows += [
         (
             row.lease,
+            *((short(row.name) or "-",) if named else ()),
             *((row.fleet or "-",) if in_fleets else ()),
             row.condition.word + (", bills on" if row.condition.is_wasted else ""),
             row.box or "-",
@@ -88,6 +94,11 @@ def _table(shown: Leases) -> None:
         for row in shown.leases
     ]
     columns(rows)
+
+
+def short(name: str) -> str:
+    """Cut a lease's name for a column."""
+    return name if len(name) <= _WIDEST_NAME else f"{name[: _WIDEST_NAME - 1]}…"
 
 
 def to_do(cards: Iterable[Card]) -> Iterator[str]:

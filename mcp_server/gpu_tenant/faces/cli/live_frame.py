@@ -19,7 +19,7 @@ from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.wording import size, some, span, usd_words
 from gpu_tenant.faces.chinese import for_terminal
-from gpu_tenant.faces.cli.lease_table import rate_words, spent_words, sum_line, to_do
+from gpu_tenant.faces.cli.lease_table import rate_words, short, spent_words, sum_line, to_do
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Card, Foreign, Leases
 from gpu_tenant.leases.condition import Tone
@@ -178,6 +178,7 @@ _Column = tuple[str, Callable[[Card, LiveState, float], Text]]
 
 _COLUMNS: tuple[_Column, ...] = (
     ("LEASE", lambda card, seen, past_s: _name(card.lease, "bold")),
+    ("NAME", lambda card, seen, past_s: _plain_text(short(card.name))),
     (
         "PLATFORM",
         lambda card, seen, past_s: _name(seen.titles.get(card.provider, card.provider)),
@@ -190,7 +191,7 @@ _COLUMNS: tuple[_Column, ...] = (
     ("SPENT", lambda card, seen, past_s: _plain_text(_spent_words(card, past_s))),
     ("BY DEADLINE", lambda card, seen, past_s: Text(usd_words(card.forecast_deadline_usd))),
 )
-_LEFT_OUT_FIRST = ("PLATFORM", "AGE", "GPU", "BY DEADLINE")
+_LEFT_OUT_FIRST = ("PLATFORM", "AGE", "GPU", "BY DEADLINE", "NAME")
 """The columns that are left out first on a narrow terminal. All other columns are always shown."""
 
 

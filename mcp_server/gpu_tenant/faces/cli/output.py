@@ -154,6 +154,8 @@ def card(shown: Card) -> None:
         rows.append(("note", shown.alarm))
     if shown.fleet is not None:
         rows.insert(0, ("fleet", shown.fleet))
+    if shown.name:
+        rows.insert(0, ("name", shown.name))
     print_list(f"{shown.lease}: {shown.phase}", rows)
 
 

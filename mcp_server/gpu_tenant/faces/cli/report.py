@@ -154,6 +154,7 @@ def _print_summed(summed: Summed) -> None:
         f"{told.since:%Y-%m-%d} to {told.last_day:%Y-%m-%d}",
         [
             *((title, usd_words(sum_usd)) for title, sum_usd in told.by_platform.items()),
+            *((project, usd_words(sum_usd)) for project, sum_usd in told.by_project.items()),
             *([("unknown", ", ".join(told.unknown))] if told.unknown else []),
             *([("not over", ", ".join(told.running))] if told.running else []),
             *(("wrote", place) for place in summed.files),

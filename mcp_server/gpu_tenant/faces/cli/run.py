@@ -13,7 +13,14 @@ from gpu_tenant.domain.choices import Trust
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.faces.cli import output, prompts
-from gpu_tenant.faces.cli.command import WithCommand, as_json, command_words, join_words, verb
+from gpu_tenant.faces.cli.command import (
+    WithCommand,
+    as_json,
+    command_words,
+    join_words,
+    name_option,
+    verb,
+)
 from gpu_tenant.faces.cli.quantities import GIB, HOURS, HOURS_OR_NONE, ON_FAILURE, USD
 
 if TYPE_CHECKING:
@@ -57,6 +64,7 @@ WAITS_FOR_A_PERSON = 10
 @click.option("--to", type=click.Path(), help="the directory here for what comes home")
 @click.option("--include", multiple=True, help="ignored files to send all the same")
 @click.option("--env", multiple=True, help="NAME=env:VAR, file:PATH, keyring:S/U, ref:R or text:T")
+@name_option
 @click.option("--yes", "-y", is_flag=True, help="rent without the question")
 @click.option("--resume", "again", is_flag=False, flag_value="", help="go on with [ID]; the newest")
 @as_json

@@ -9,8 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gpu_tenant.domain.choices import SaidWhenDone
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.record import Amount, Hours, Record
 from gpu_tenant.faces.dashboard.background_tasks import Errand, Errands
 from gpu_tenant.faces.dashboard.credentials import keep_reference, try_key
 from gpu_tenant.faces.dashboard.queries import answer, looks, tenancy
@@ -25,6 +26,16 @@ class Extend(Body):
     """How far to extend the lease."""
 
     hours: Annotated[float, Field(gt=0, le=8760)]
+
+
+class TermsBody(Body):
+    """The terms that change. Whatever is left out stays as it is."""
+
+    budget_usd: Amount | None = None
+    max_price_usd_h: Amount | None = None
+    idle_h: Hours | None = None
+    when_done: SaidWhenDone = ""
+    name: Text = ""
 
 
 class Resume(Body):
@@ -78,6 +89,18 @@ async def _extend(opened: Tenancy, lease: str, body: Extend) -> Record:
     return await opened.change_lease(lease, "extend", hours=body.hours)
 
 
+async def _terms(opened: Tenancy, lease: str, body: TermsBody) -> Record:
+    return await opened.change_lease(
+        lease,
+        "terms",
+        budget_usd=body.budget_usd,
+        max_price_usd_h=body.max_price_usd_h,
+        idle_h=body.idle_h,
+        when_done=body.when_done,
+        name=body.name,
+    )
+
+
 async def _park(opened: Tenancy, lease: str, body: Nothing) -> Record:
     return await opened.change_lease(lease, "park")
 
@@ -120,6 +143,7 @@ async def _waive(opened: Tenancy, lease: str, body: Nothing) -> Record:
 
 _VERBS: dict[str, tuple[type[Body], Callable[..., Awaitable[Record]]]] = {
     "extend": (Extend, _extend),
+    "terms": (TermsBody, _terms),
     "park": (Nothing, _park),
     "resume": (Resume, _resume),
     "recover": (Nothing, _recover),

@@ -23,6 +23,7 @@ from gpu_tenant.service import Tenancy
 Verb = Literal[
     "end",
     "extend",
+    "terms",
     "park",
     "resume",
     "stop",
@@ -273,19 +274,19 @@ def _offered_verbs(card: Card, profile: Profile, job: Working | None) -> tuple[V
         return ()
     if card.phase == TAKEN:
         if card.next.startswith(str(Command("recover", card.lease))):
-            return ("recover", "resume", "teardown", "waive", "extend")
-        return ("resume", "teardown", "waive", "extend")
+            return ("recover", "resume", "teardown", "waive", "extend", "terms")
+        return ("resume", "teardown", "waive", "extend", "terms")
     if card.phase == "parked":
-        return ("resume", "teardown", "waive", "extend")
+        return ("resume", "teardown", "waive", "extend", "terms")
     if card.phase == "booting":
-        return ("extend", "teardown")
+        return ("extend", "terms", "teardown")
     park: tuple[Verb, ...] = () if profile.park == "none" else ("park",)
     if not card.jobs:
-        return ("extend", "teardown", *park, "waive")
+        return ("extend", "terms", "teardown", *park, "waive")
     if job is not None and job.state in ("starting", "running", "lingering"):
         if card.condition.to_do is not None and card.condition.to_do.matter == "ends soon":
-            return ("extend", "snapshot", "stop", "collect", "teardown", *park, "waive")
-        return ("snapshot", "stop", "extend", "collect", "teardown", *park, "waive")
+            return ("extend", "snapshot", "stop", "collect", "terms", "teardown", *park, "waive")
+        return ("snapshot", "stop", "extend", "collect", "terms", "teardown", *park, "waive")
     if card.condition.is_wasted:
-        return ("end", "collect", "teardown", "extend", *park, "snapshot", "waive")
-    return ("collect", "teardown", "extend", *park, "snapshot", "waive")
+        return ("end", "collect", "teardown", "extend", "terms", *park, "snapshot", "waive")
+    return ("collect", "teardown", "extend", "terms", *park, "snapshot", "waive")

@@ -1,6 +1,6 @@
 """What was spent, by day and by lease, and the hourly cost over time, from the recorded rates alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from decimal import Decimal
@@ -8,11 +8,14 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
-from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.labels import Labels
+from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.faces.dashboard.lease_rows import gpu_of
+from gpu_tenant.leases.names import labels_of
 from gpu_tenant.service import Tenancy
 
 _DAYS = 90
@@ -31,6 +34,7 @@ class Past(Record):
     """One lease that has ended."""
 
     lease: str
+    name: str = Field(description="what it is called")
     provider: str
     title: str
     gpu: str | None
@@ -51,6 +55,23 @@ class Burning(Record):
     usd_h: Decimal
 
 
+class CostShare(Record):
+    """What the leases of one project, or of one tag, have cost so far."""
+
+    name: str | None = Field(description="None: leases of no project, or without a tag")
+    leases: int
+    usd: Decimal
+
+
+class Month(Record):
+    """This month by the UTC calendar. What has no known rate is not in its sums."""
+
+    spent_usd: Decimal
+    forecast_usd: Decimal = Field(
+        description="at its end, if each box bills on at its rate until its deadline"
+    )
+
+
 class History(Record):
     """The past of this ledger: its days, by the UTC calendar, and its leases, the newest first."""
 
@@ -58,6 +79,11 @@ class History(Record):
     leases: tuple[Past, ...]
     spent_usd: Decimal
     burning: tuple[Burning, ...]
+    projects: tuple[CostShare, ...] = Field(description="the dearest first")
+    tags: tuple[CostShare, ...] = Field(
+        description="the dearest first; a lease with two tags is in both"
+    )
+    month: Month
     unknown: tuple[str, ...] = Field(
         description="leases for which the rate of some hours is unknown; no sum here includes these hours"
     )
@@ -88,12 +114,19 @@ def history(tenancy: Tenancy) -> History:
     over = sorted(
         (lease for lease in leases if not lease.state.live), key=lambda lease: lease.created_at
     )[-_LEASES:]
+    called = _labels(tenancy, leases)
+    cost = {lease.id: Decimal(0) for lease in leases}
+    for stretch in stretches:
+        cost[stretch.lease.id] += stretch.usd(stretch.since, stretch.until)
     unknown = (s.lease.id for s in stretches if s.usd_h is None and s.lease.provider not in free)
     return History(
         days=_days(stretches, now),
-        leases=tuple(_past(tenancy, lease, now) for lease in reversed(over)),
+        leases=tuple(_past(tenancy, lease, called[lease.id], now) for lease in reversed(over)),
         spent_usd=sum((s.usd(s.since, s.until) for s in stretches), Decimal(0)).quantize(CENT),
         burning=_burn_rates(stretches, now),
+        projects=_shares(cost, {lease: (labels.project,) for lease, labels in called.items()}),
+        tags=_shares(cost, {lease: labels.tags or (None,) for lease, labels in called.items()}),
+        month=_month(stretches, leases, now),
         unknown=tuple(dict.fromkeys(unknown)),
     )
 
@@ -106,10 +139,54 @@ def _stretches(lease: Lease, now: datetime) -> Iterator[_Stretch]:
             yield _Stretch(lease, rate.at, min(end, ended), rate.usd_h)
 
 
-def _past(tenancy: Tenancy, lease: Lease, now: datetime) -> Past:
+def _labels(tenancy: Tenancy, leases: Sequence[Lease]) -> dict[LeaseId, Labels]:
+    lines = tenancy.ledger.lines_by_lease(timeline.Labelled, timeline.Pushed)
+    return {
+        lease.id: labels_of(lines.get(lease.id, ()), tenancy.ledger.jobs(lease.id))
+        for lease in leases
+    }
+
+
+def _shares(
+    cost: Mapping[LeaseId, Decimal], names: Mapping[LeaseId, Sequence[str | None]]
+) -> tuple[CostShare, ...]:
+    """Sum the costs by name, the dearest first. Empty if no lease has a name of that kind."""
+    usd: dict[str | None, Decimal] = {}
+    count: dict[str | None, int] = {}
+    for lease, said in names.items():
+        for name in said:
+            usd[name] = usd.get(name, Decimal(0)) + cost[lease]
+            count[name] = count.get(name, 0) + 1
+    if set(usd) <= {None}:
+        return ()
+    return tuple(
+        CostShare(name=name, leases=count[name], usd=usd[name].quantize(CENT))
+        for name in sorted(usd, key=lambda name: (-usd[name], name or ""))
+    )
+
+
+def _month(stretches: Sequence[_Stretch], leases: Sequence[Lease], now: datetime) -> Month:
+    first = datetime.combine(now.date().replace(day=1), time(), now.tzinfo)
+    end = (first + timedelta(days=32)).replace(day=1)
+    spent = sum((stretch.usd(first, now) for stretch in stretches), Decimal(0))
+    to_come = sum(
+        (
+            lease.price_usd_h * Decimal((until - now).total_seconds()) / 3600
+            for lease in leases
+            if lease.state.live
+            and lease.price_usd_h is not None
+            and (until := min(lease.terms.deadline_at, end)) > now
+        ),
+        Decimal(0),
+    )
+    return Month(spent_usd=spent.quantize(CENT), forecast_usd=(spent + to_come).quantize(CENT))
+
+
+def _past(tenancy: Tenancy, lease: Lease, labels: Labels, now: datetime) -> Past:
     receipt: Receipt | None = tenancy.ledger.receipt(lease.id)
     return Past(
         lease=lease.id,
+        name=labels.words,
         provider=lease.provider,
         title=tenancy.profiles[lease.provider].title,
         gpu=gpu_of(lease),

@@ -12,12 +12,17 @@ from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.terms import cost_usd
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.names import labels_of
+
+NO_PROJECT = "no project"
 
 
 class Expense(Record):
     """What one lease has cost in the period."""
 
     lease: str
+    name: str = Field(description="what it is called")
+    project: str | None
     title: str
     gpu: str | None
     state: LeaseState
@@ -39,6 +44,7 @@ class Expenses(Record):
     leases: tuple[Expense, ...] = Field(description="the oldest first")
     total_usd: Decimal = Field(description="the sum of all that is known")
     by_platform: dict[str, Decimal]
+    by_project: dict[str, Decimal] = Field(description="empty: no lease has a project")
     unknown: tuple[str, ...] = Field(description="leases whose cost is unknown, and not in the sum")
     running: tuple[str, ...] = Field(description="leases that are not over, and may cost more")
     not_counted: str
@@ -60,9 +66,12 @@ def expenses_of(context: Context, since: datetime, until: datetime) -> Expenses:
     ]
     free = {lease.lease for lease in rows if _is_free(context, lease)}
     by_platform: dict[str, Decimal] = {}
+    by_project: dict[str, Decimal] = {}
     for row in rows:
         if row.usd is not None:
+            project = row.project or NO_PROJECT
             by_platform[row.title] = by_platform.get(row.title, Decimal(0)) + row.usd
+            by_project[project] = by_project.get(project, Decimal(0)) + row.usd
     return Expenses(
         since=since,
         until=until,
@@ -70,6 +79,7 @@ def expenses_of(context: Context, since: datetime, until: datetime) -> Expenses:
         leases=tuple(rows),
         total_usd=sum(by_platform.values(), Decimal(0)),
         by_platform=by_platform,
+        by_project=by_project if set(by_project) - {NO_PROJECT} else {},
         unknown=tuple(row.lease for row in rows if row.usd is None and row.lease not in free),
         running=tuple(row.lease for row in rows if row.state.live),
         not_counted=f"{BYTES} moved by a lease that is not wholly in the period; taxes; and whatever "
@@ -90,7 +100,8 @@ def _expense(context: Context, lease: Lease, since: datetime, until: datetime) -
     began = lease.active_at
     if began is None or began >= until or (ended is not None and ended <= since):
         return None
-    bill = newest_bill(context.ledger.events(lease.id))
+    events = context.ledger.events(lease.id)
+    bill, labels = newest_bill(events), labels_of(events, context.ledger.jobs(lease.id))
     whole = began >= since and (until if ended is None else ended) <= until
     usd = (
         counted_usd(lease, until, billed=bill, receipt=receipt)
@@ -100,6 +111,8 @@ def _expense(context: Context, lease: Lease, since: datetime, until: datetime) -
     offer = lease.quote.offer if lease.quote else None
     return Expense(
         lease=lease.id,
+        name=plain(labels.words),
+        project=labels.project and plain(labels.project),
         title=context.profile(lease.provider).title,
         gpu=None if offer is None else f"{plain(offer.gpu)} x{offer.gpu_count}",
         state=lease.state,

@@ -59,6 +59,8 @@ export interface OpenAction {
   row?: TimedRow;
   box?: Stray;
   then?: "keep" | "park";
+  /** What its dialog has filled in at first. */
+  begins?: Record<string, unknown>;
 }
 
 /** What the page knows. */

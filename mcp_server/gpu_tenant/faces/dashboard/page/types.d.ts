@@ -18,6 +18,8 @@ export interface Burning {
 
 export interface Card {
   lease: string;
+  /** PROJECT/NAME #TAG, as said, or as pushed and run */
+  name: string;
   provider: string;
   state: LeaseState;
   box: string | null;
@@ -132,6 +134,13 @@ export interface Condition {
   is_wasted: boolean;
   /** None: no person is needed */
   to_do: ToDo | null;
+}
+
+export interface CostShare {
+  /** None: leases of no project, or without a tag */
+  name: string | null;
+  leases: number;
+  usd: string;
 }
 
 export interface Counted {
@@ -271,6 +280,11 @@ export interface History {
   leases: Past[];
   spent_usd: string;
   burning: Burning[];
+  /** the dearest first */
+  projects: CostShare[];
+  /** the dearest first; a lease with two tags is in both */
+  tags: CostShare[];
+  month: Month;
   /** leases for which the rate of some hours is unknown; no sum here includes these hours */
   unknown: string[];
 }
@@ -363,7 +377,7 @@ export interface LeaseRow {
   is_old: boolean;
   others_running: number;
   /** what makes sense now, the most fitting first */
-  verbs: ("end" | "extend" | "park" | "resume" | "stop" | "collect" | "snapshot" | "teardown" | "waive" | "recover")[];
+  verbs: ("end" | "extend" | "terms" | "park" | "resume" | "stop" | "collect" | "snapshot" | "teardown" | "waive" | "recover")[];
 }
 
 export type LeaseState = "intended" | "active" | "terminating" | "gone" | "void" | "lost";
@@ -409,6 +423,12 @@ export interface MetricsView {
   log_size_bytes: number | null;
 }
 
+export interface Month {
+  spent_usd: string;
+  /** at its end, if each box bills on at its rate until its deadline */
+  forecast_usd: string;
+}
+
 export interface NextSignature {
   asked: string | null;
 }
@@ -446,6 +466,8 @@ export interface Overview {
 
 export interface Past {
   lease: string;
+  /** what it is called */
+  name: string;
   provider: string;
   title: string;
   gpu: string | null;

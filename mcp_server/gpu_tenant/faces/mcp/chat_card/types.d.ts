@@ -3,6 +3,8 @@
 
 export interface Card {
   lease: string;
+  /** PROJECT/NAME #TAG, as said, or as pushed and run */
+  name: string;
   provider: string;
   state: LeaseState;
   box: string | null;
@@ -132,6 +134,8 @@ export interface Leases {
   sweeps: string[];
   /** wishes that stand */
   waiting: string[];
+  /** leases that the search did not find */
+  hidden: number;
 }
 
 export interface Progress {

@@ -29,6 +29,26 @@ export default {
   "The box goes on billing until it is parked or torn down; its rate is not known.":
     "机器继续计费，直到关机保留或销毁；费率未知。",
 
+  // terms
+  "Change the terms": "修改条款",
+  "The terms have changed.": "条款已修改。",
+  "What you fill in is in force at once. What you leave empty stays as it is.":
+    "填写的内容立即生效，留空的保持不变。",
+  "Without a budget, the lease may cost its rate until its deadline.":
+    "没有预算时，租约会按费率一直计费到截止时间。",
+  "Nothing on the box is touched, and its job goes on.": "机器上的内容不受影响，任务继续运行。",
+  "What you signed ahead was for the old terms, and lapses. A new name changes no terms.":
+    "您预先签署的内容针对旧条款，随之失效。只改名称不改变条款。",
+  Name: "名称",
+  "Project, name and tags, for lists and sums.": "项目、名称和标签，用于列表和费用汇总。",
+  "Budget in all, USD": "总预算（USD）",
+  "Ended when idle for hours": "空闲多少小时后结束",
+  "0: never.": "0：从不。",
+  "When its work is done": "工作完成后",
+  "as it is": "保持不变",
+  "end it, once all is proved": "全部验证后结束",
+  "park it": "关机保留",
+
   // extend, park, resume, stop
   "Hours from now": "从现在起的小时数",
   "Counted from now, and not added to what is left.": "从现在算起，不是在剩余时间上追加。",

@@ -1,5 +1,13 @@
 // The Chinese of the history.
 export default {
+  "This month, so far": "本月至今",
+  "At its end, if all bill to their deadlines": "到月底（若都计费到截止时间）",
+  "By project": "按项目",
+  Project: "项目",
+  "no project": "无项目",
+  "By tag": "按标签",
+  Tag: "标签",
+  "no tag": "无标签",
   "never used": "从未使用",
   "gone, no receipt": "已消失，无收据",
   "never came": "未曾开出",

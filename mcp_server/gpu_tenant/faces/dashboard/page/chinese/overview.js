@@ -34,6 +34,18 @@ export default {
   "The job has ended": "任务已结束",
   "Parked: nothing runs, and it bills": "已关机保留：没有任务在跑，但仍在计费",
 
+  // find
+  Find: "查找",
+  "name, project/, #tag, platform": "名称、项目/、#标签、平台",
+  "In the order of": "排序",
+  "what needs you first": "需要处理的在前",
+  name: "名称",
+  "spent, most first": "花费，从高到低",
+  "rate, highest first": "费率，从高到低",
+  "deadline, next first": "截止时间，先到的在前",
+  "age, oldest first": "时长，最久的在前",
+  "{found} of {of} leases": "{of} 个租约中找到 {found} 个",
+
   // a lease
   Job: "任务",
   none: "无",

@@ -10,7 +10,7 @@ import {isCalledFor} from "./standing.js";
 import {now} from "./ticking.js";
 import {Waiver} from "./waiver.js";
 import {Button, Countdown, Dialog, Field, Money, Shape, Trouble, When, Words} from "./widgets.js";
-/** @import {TimedRow, Tone, Typed} from "../known.d.ts" */
+/** @import {TimedRow, Tone, Typed, Usd} from "../known.d.ts" */
 /** @import {Errand} from "../types.d.ts" */
 /** @import {Children} from "../vendor/htm-preact.js" */
 
@@ -120,9 +120,10 @@ function Menu({row, verbs, onChoose}) {
 /**
  * From what it would do, over its way, to what it came to; the errand goes on when this is closed.
  * `began` is the row as it was when this was opened: the lease may have ended since, and have none.
- * @param {{row: TimedRow, verb: string, onClose: () => void}} properties
+ * `begins` is what the dialog has filled in at first.
+ * @param {{row: TimedRow, verb: string, begins?: Record<string, any>, onClose: () => void}} properties
  */
-export function Action({row: began, verb, onClose}) {
+export function Action({row: began, verb, begins, onClose}) {
   const row = useNewest(began);
   const [doing, setDoing] = useState(verb);
   const [begun, setBegun] = useState(null);
@@ -142,7 +143,7 @@ export function Action({row: began, verb, onClose}) {
         ? html`<${Underway} begun=${begun} row=${row} onWaiver=${waive} onClose=${onClose} />`
         : doing === "waive"
           ? html`<${Waiver} row=${row} onBegun=${begin} onClose=${onClose} />`
-          : html`<${Plan} row=${row} verb=${verb} onBegun=${begin} onClose=${onClose} />`
+          : html`<${Plan} row=${row} verb=${verb} begins=${begins} onBegun=${begin} onClose=${onClose} />`
     }
   <//>`;
 }
@@ -166,12 +167,12 @@ const said = (body) =>
   Object.fromEntries(Object.entries(body).filter(([, value]) => !KEPT_OUT.includes(value)));
 
 /**
- * @param {{row: TimedRow, verb: string, onBegun: (errand: Errand) => void,
+ * @param {{row: TimedRow, verb: string, begins?: Record<string, any>, onBegun: (errand: Errand) => void,
  *   onClose: () => void}} properties
  */
-function Plan({row, verb, onBegun, onClose}) {
+function Plan({row, verb, begins, onBegun, onClose}) {
   const plan = planOf(verb, row);
-  const [body, setBody] = useState(() => START[verb]?.(row) ?? {});
+  const [body, setBody] = useState(() => ({...START[verb]?.(row), ...begins}));
   const [problem, setProblem] = useState(null);
   const [busy, setBusy] = useState(false);
   const Fields = FIELDS[verb];
@@ -394,9 +395,61 @@ const FIELDS = {
       <//>
     </div>`;
   },
-  /** @param {{change: (news: Record<string, any>) => void}} properties */
-  collect({change}) {
-    return html`<details class="asked">
+  /**
+   * Only what is changed is sent.
+   * @param {{row: TimedRow, change: (news: Record<string, any>) => void}} properties
+   */
+  terms({row: {card}, change}) {
+    /**
+     * @param {string} name
+     * @param {string} label
+     * @param {Usd} now
+     * @param {string} [hint]
+     */
+    const sum = (name, label, now, hint) => html`<${Field} label=${label} hint=${hint}>
+      <input
+        type="number"
+        inputmode="decimal"
+        min="0"
+        step="any"
+        placeholder=${now ?? t("none")}
+        onInput=${(event) => change({[name]: typed(event)})}
+      />
+    <//>`;
+    return html`<div class="asked">
+      <${Field} label=${t("Name")} hint=${t("Project, name and tags, for lists and sums.")}>
+        <input
+          type="text"
+          autofocus
+          autocomplete="off"
+          spellcheck=${false}
+          maxlength="400"
+          placeholder=${card.name || "llama/first try #paper"}
+          onInput=${(event) => change({name: event.target.value.trim()})}
+        />
+      <//>
+      <div class="fields">
+        ${sum("budget_usd", t("Budget in all, USD"), card.budget_usd)}
+        ${sum("max_price_usd_h", t("At most, USD an hour"), card.max_price_usd_h)}
+        ${sum("idle_h", t("Ended when idle for hours"), null, t("0: never."))}
+        <${Field} label=${t("When its work is done")}>
+          <select onChange=${(event) => change({when_done: event.target.value})}>
+            <option value="">${t("as it is")}</option>
+            <option value="end">${t("end it, once all is proved")}</option>
+            <option value="park">${t("park it")}</option>
+            <option value="keep">${t("keep it")}</option>
+          </select>
+        <//>
+      </div>
+    </div>`;
+  },
+  /** @param {{body: Record<string, any>, change: (news: Record<string, any>) => void}} properties */
+  collect({body, change}) {
+    const [started] = useState({
+      artifacts: (body.artifacts ?? []).join("\n"),
+      discard: (body.discard ?? []).join("\n"),
+    });
+    return html`<details class="asked" open=${Boolean(body.artifacts || body.discard)}>
       <summary>${t("Where to, and which files")}</summary>
       <${Field}
         label=${t("Directory on this computer")}
@@ -414,7 +467,7 @@ const FIELDS = {
           rows="2"
           spellcheck=${false}
           onInput=${(event) => change({artifacts: patterns(lines(event))})}
-        ></textarea>
+        >${started.artifacts}</textarea>
       <//>
       <${Field}
         label=${t("Give these up")}
@@ -424,7 +477,7 @@ const FIELDS = {
           rows="2"
           spellcheck=${false}
           onInput=${(event) => change({discard: patterns(lines(event))})}
-        ></textarea>
+        >${started.discard}</textarea>
       <//>
     </details>`;
   },

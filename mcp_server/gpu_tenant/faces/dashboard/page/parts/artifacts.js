@@ -1,10 +1,12 @@
 // The files of the newest seal, each with what re-reading it off the box has proved.
+import {openAction} from "../store.js";
 import {html, useMemo, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
+import {isLive} from "./standing.js";
 import {Button, Bytes, Copy, Empty, Field, Pill, Shape, When} from "./widgets.js";
 
-/** @import {Judged, JudgedFiles, Tone} from "../known.d.ts" */
-/** @import {File, Files, Proved} from "../types.d.ts" */
+/** @import {Judged, JudgedFiles, TimedRow, Tone} from "../known.d.ts" */
+/** @import {File, Files, Path, Proved} from "../types.d.ts" */
 
 const PAGE = 200; // rows that are drawn at first; more as they are asked for
 
@@ -61,9 +63,11 @@ const COLUMNS = [
 const byName = (one, other) => one.name.localeCompare(other.name, "en", {numeric: true});
 
 /**
- * @param {{lease: string, files: Files | null, keptIn: string | null, ended: boolean}} properties
+ * @param {{row: TimedRow, files: Files | null, keptIn: string | null}} properties
  */
-export function Artifacts({lease, files: sealed, keptIn, ended}) {
+export function Artifacts({row, files: sealed, keptIn}) {
+  const {lease} = row.card;
+  const ended = !isLive(row);
   const files = useMemo(() => sealed && judged(sealed), [sealed]);
   if (files === null) {
     if (ended) return html`<${Empty} title=${t("Nothing was ever sealed on it")} />`;
@@ -78,7 +82,7 @@ export function Artifacts({lease, files: sealed, keptIn, ended}) {
   }
   return html`<div class="files">
     <${Sealed} files=${files} keptIn=${keptIn} />
-    <${Loose} lease=${lease} files=${files} ended=${ended} />
+    <${Loose} row=${row} files=${files} />
     <${Listing} files=${files} />
   </div>`;
 }
@@ -166,9 +170,11 @@ function fromWork(lease, at) {
 
 /**
  * What stands in the way of a teardown, and what is given up.
- * @param {{lease: string, files: Files, ended: boolean}} properties
+ * @param {{row: TimedRow, files: Files}} properties
  */
-function Loose({lease, files, ended}) {
+function Loose({row, files}) {
+  const {lease} = row.card;
+  const ended = !isLive(row);
   const {unclaimed, discarded, problems, unmatched = []} = files;
   return html`${
     problems.length > 0 &&
@@ -221,26 +227,86 @@ function Loose({lease, files, ended}) {
           <${Copy} text=${`gpu-tenant collect ${lease} --artifact PATTERN --discard PATTERN`} />
         </p>`
       }
-      <table class="table">
-        <caption class="unseen">${t("The largest of them")}</caption>
-        <thead>
-          <tr><th scope="col">${t("File")}</th><th scope="col" class="number">${t("Size")}</th></tr>
-        </thead>
-        <tbody>
-          ${unclaimed.largest.map(
-            ({at, size}) => html`<tr key=${at}>
-              <td class="name">${fromWork(lease, at)}</td>
-              <td class="number"><${Bytes} n=${size} /></td>
-            </tr>`,
-          )}
-        </tbody>
-      </table>
+      <${Fates} row=${row} files=${unclaimed.largest} />
     </section>`
   }
   ${
     discarded.count > 0 &&
     html`<p class="soft">${discardedWords(discarded.count)} <${Bytes} n=${discarded.bytes} /></p>`
   }`;
+}
+
+/**
+ * The pattern that matches that one file, whatever characters its name has.
+ * @param {string} path
+ */
+const literal = (path) => path.replace(/[[\]*?\\]/g, "\\$&");
+
+/**
+ * What becomes of each unclaimed file, by a person's choice. A collect, which is shown first, carries it out.
+ * @param {{row: TimedRow, files: Path[]}} properties
+ */
+function Fates({row, files}) {
+  const [chosen, setChosen] = useState(/** @type {Record<string, string>} */ ({}));
+  const {lease} = row.card;
+  const open = row.verbs.includes("collect");
+  /** @param {string} fate */
+  const of = (fate) =>
+    files
+      .map(({at}) => fromWork(lease, at))
+      .filter((name) => chosen[name] === fate)
+      .map(literal);
+  const [kept, lost] = [of("keep"), of("lose")];
+  const count = kept.length + lost.length;
+  const begin = () =>
+    openAction({
+      verb: "collect",
+      row,
+      begins: {
+        ...(kept.length > 0 && {artifacts: kept}),
+        ...(lost.length > 0 && {discard: lost}),
+      },
+    });
+  return html`<table class="table">
+      <caption class="unseen">${t("The largest of them")}</caption>
+      <thead>
+        <tr>
+          <th scope="col">${t("File")}</th>
+          <th scope="col" class="number">${t("Size")}</th>
+          ${open && html`<th scope="col">${t("What becomes of it")}</th>`}
+        </tr>
+      </thead>
+      <tbody>
+        ${files.map(({at, size}) => {
+          const name = fromWork(lease, at);
+          return html`<tr key=${at}>
+            <td class="name">${name}</td>
+            <td class="number"><${Bytes} n=${size} /></td>
+            ${
+              open &&
+              html`<td>
+                <select
+                  aria-label=${t("What becomes of {file}", {file: name})}
+                  onChange=${(event) => setChosen({...chosen, [name]: event.target.value})}
+                >
+                  <option value="">${t("undecided")}</option>
+                  <option value="keep">${t("keep it")}</option>
+                  <option value="lose">${t("give it up")}</option>
+                </select>
+              </td>`
+            }
+          </tr>`;
+        })}
+      </tbody>
+    </table>
+    ${
+      open &&
+      html`<p>
+        <${Button} kind="primary" disabled=${count === 0} onClick=${begin}>
+          ${t("Collect with these choices")}…
+        <//>
+      </p>`
+    }`;
 }
 
 // -- the list ---------------------------------------------------------------

@@ -138,6 +138,7 @@ function cardWords(verb, card) {
       : t("{sum} an hour", {sum: usdWords(card.price_usd_h)});
   const first = {
     extend: () => t("The deadline has moved."),
+    terms: () => t("The terms have changed."),
     park: () => t("Parked: it bills {rate} now.", {rate}),
     resume: () => t("Started again: it bills {rate}.", {rate}),
     adopt: () => t("Under a lease now, at {rate}.", {rate}),

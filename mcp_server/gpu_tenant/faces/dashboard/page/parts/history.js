@@ -20,7 +20,7 @@ import {
 } from "./widgets.js";
 
 /** @import {Tone} from "../known.d.ts" */
-/** @import {Burning, Day, History, Past} from "../types.d.ts" */
+/** @import {Burning, CostShare, Day, History, Past} from "../types.d.ts" */
 
 const DAY_MS = 86_400_000;
 const FEWEST_DAYS = 14;
@@ -57,6 +57,20 @@ export function History() {
         <//>`
         : html`<${Sums} past=${past} />
         <${Days} days=${past.days} titles=${titlesOf(past.leases)} />
+        <${Shares}
+          id="projects"
+          title=${t("By project")}
+          head=${t("Project")}
+          none=${t("no project")}
+          shares=${past.projects}
+        />
+        <${Shares}
+          id="tags"
+          title=${t("By tag")}
+          head=${t("Tag")}
+          none=${t("no tag")}
+          shares=${past.tags}
+        />
         <${Burning} burning=${past.burning} />
         <${Ended} leases=${past.leases} />`)
     }
@@ -98,6 +112,14 @@ function Sums({past}) {
         <dt>${t("In the last 30 days")}</dt>
         <dd><${Money} usd=${totalOf(past.days.slice(-30))} /></dd>
       </div>
+      <div><dt>${t("This month, so far")}</dt><dd><${Money} usd=${past.month.spent_usd} /></dd></div>
+      ${
+        Number(past.month.forecast_usd) > Number(past.month.spent_usd) &&
+        html`<div>
+          <dt>${t("At its end, if all bill to their deadlines")}</dt>
+          <dd><${Money} usd=${past.month.forecast_usd} /></dd>
+        </div>`
+      }
       <div><dt>${t("Leases that have ended")}</dt><dd>${past.leases.length}</dd></div>
     </dl>
     ${past.unknown.length > 0 && html`<${Unknown} leases=${past.unknown} />`}
@@ -280,6 +302,36 @@ function Bar({day, x, most, providers, named}) {
   </g>`;
 }
 
+// -- projects and tags ------------------------------------------------------
+
+/** @param {{id: string, title: string, head: string, none: string, shares: CostShare[]}} properties */
+function Shares({id, title, head, none, shares}) {
+  if (shares.length === 0) return null;
+  return html`<section class="card" aria-labelledby=${`${id}-title`}>
+    <h2 id=${`${id}-title`}>${title}</h2>
+    <div class="scroll" role="group" tabindex="0" aria-labelledby=${`${id}-title`}>
+      <table class="table">
+        <thead>
+          <tr>
+            <th scope="col">${head}</th>
+            <th scope="col" class="number">${t("Leases")}</th>
+            <th scope="col" class="number">${t("Cost")}</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${shares.map(
+            ({name, leases, usd}) => html`<tr key=${name ?? ""}>
+              <th scope="row">${name ?? html`<span class="soft">${none}</span>`}</th>
+              <td class="number">${leases}</td>
+              <td class="number"><${Money} usd=${usd} /></td>
+            </tr>`,
+          )}
+        </tbody>
+      </table>
+    </div>
+  </section>`;
+}
+
 // -- burn rate --------------------------------------------------------------
 
 /** @param {{burning: Burning[]}} properties */
@@ -328,6 +380,7 @@ function Burning({burning}) {
 /** @type {(keyof Past)[]} */
 const COLUMNS = [
   "lease",
+  "name",
   "provider",
   "gpu",
   "began_at",
@@ -387,6 +440,7 @@ function Ended({leases}) {
         <thead>
           <tr>
             <th scope="col">${t("Lease")}</th>
+            <th scope="col">${t("Name")}</th>
             <th scope="col">${t("Platform")}</th>
             <th scope="col">GPU</th>
             <th scope="col">${t("Ended")}</th>
@@ -400,7 +454,7 @@ function Ended({leases}) {
         <tbody>${leases.map((lease) => html`<${Past} key=${lease.lease} lease=${lease} />`)}</tbody>
         <tfoot>
           <tr>
-            <th scope="row" colspan="5">${t("Sum")}</th>
+            <th scope="row" colspan="6">${t("Sum")}</th>
             <td class="number"><strong><${Money} usd=${sum} /></strong></td>
             <td class="number">${billed > 0 ? html`<${Money} usd=${billed} />` : "–"}</td>
             <td></td>
@@ -423,6 +477,7 @@ function Past({lease}) {
     <th scope="row">
       <a class="mono" href=${`#/lease/${encodeURIComponent(lease.lease)}`}>${lease.lease}</a>
     </th>
+    <td class="called" title=${lease.name}>${lease.name || "–"}</td>
     <td>${lease.title}</td>
     <td>${lease.gpu ?? t("unknown")}</td>
     <td><${When} at=${lease.ended_at} /></td>

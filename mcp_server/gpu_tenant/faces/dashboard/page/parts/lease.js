@@ -140,10 +140,9 @@ function Place({place, detail, job, seen, heard}) {
         : html`<${NoLog} row=${row} />`;
     case "files":
       return html`<${Artifacts}
-        lease=${row.card.lease}
+        row=${row}
         files=${files}
         keptIn=${lease.kept_in}
-        ended=${!isLive(row)}
       />`;
     case "story":
       return html`<${Timeline} events=${events} />`;

@@ -43,6 +43,7 @@ export function Head({detail, seen}) {
         <a href="#/">${t("All leases")}</a> / <span class="mono">${card.lease}</span>
       </p>
       <h1>${gpuWords(row, seen)} <span class="soft">${t("at")}</span> ${row.title}</h1>
+      ${card.name && html`<p class="called">${card.name}</p>`}
       <p class="lease-line">
         <${Pill} kind=${kind}>${words()}<//>
         ${

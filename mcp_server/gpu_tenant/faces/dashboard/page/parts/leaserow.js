@@ -362,6 +362,7 @@ function FineRow({row}) {
     <div class="who">
       <h3><a href=${`#/lease/${encodeURIComponent(card.lease)}`}>${gpu}</a></h3>
       <span class="small soft mono" title=${row.title}>${card.lease}</span>
+      ${card.name && html`<span class="called small" title=${card.name}>${card.name}</span>`}
       <${Pill} kind=${kind}>${words()}<//>
     </div>
     <dl class="cells">
@@ -447,6 +448,7 @@ function WholeRow({row, blind}) {
         <span class="soft small"><${SpanTicking} seconds=${card.age_s} at=${at} /></span>
       </p>
       <p class="small">${row.title} <span class="soft mono">${card.lease}</span></p>
+      ${card.name && html`<p class="called small" title=${card.name}>${card.name}</p>`}
     </div>
     <dl class="cells">
       <${Work} row=${row} />

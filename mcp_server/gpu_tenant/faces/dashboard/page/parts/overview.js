@@ -13,6 +13,7 @@ import {
   Button,
   Copy,
   Empty,
+  Field,
   Money,
   Pill,
   Shape,
@@ -232,13 +233,111 @@ function Skeleton() {
   </div>`;
 }
 
+// -- find -------------------------------------------------------------------
+
+/** @type {Record<string, () => string>} */
+const ORDERS = {
+  "": () => t("what needs you first"),
+  name: () => t("name"),
+  cost: () => t("spent, most first"),
+  rate: () => t("rate, highest first"),
+  deadline: () => t("deadline, next first"),
+  age: () => t("age, oldest first"),
+};
+const FEWEST = 4; // so few leases are found at a glance
+
+/** @type {Record<string, (row: TimedRow) => number | string>} */
+const KEYS = {
+  name: ({card}) => card.name.toLowerCase() || "\uffff",
+  cost: ({card}) => -Number(card.cost_usd ?? -1),
+  rate: ({card}) => -Number(card.price_usd_h ?? -1),
+  deadline: ({card}) => card.deadline_in_s ?? Infinity,
+  age: ({card}) => -card.age_s,
+};
+
+/**
+ * Whether every word is about this lease, as `gpu-tenant leases --search` has it: `#tag` is a whole tag.
+ * @param {TimedRow} row
+ * @param {string} words
+ */
+function isFound({card, title, gpu}, words) {
+  const tags = card.name.toLowerCase().split(/\s+/);
+  const {word: state} = card.condition;
+  const text = [card.name, card.lease, card.provider, title, gpu, card.box, card.fleet, state]
+    .join(" ")
+    .toLowerCase();
+  return words
+    .toLowerCase()
+    .split(/\s+/)
+    .filter(Boolean)
+    .every((word) => (word.startsWith("#") ? tags.includes(word) : text.includes(word)));
+}
+
+/**
+ * @param {string} query
+ * @returns {{search: string, sort: string}}
+ */
+function soughtBy(query) {
+  const said = new URLSearchParams(query);
+  const sort = said.get("sort") ?? "";
+  return {search: said.get("search") ?? "", sort: sort in ORDERS ? sort : ""};
+}
+
+/**
+ * What is sought stands in the address, so that a link leads to the same list.
+ * @param {{search: string, sort: string}} sought
+ */
+function seek(sought) {
+  const said = Object.entries(sought).filter(([, value]) => value !== "");
+  const query = new URLSearchParams(said).toString();
+  history.replaceState(null, "", query ? `#/?${query}` : "#/");
+  dispatchEvent(new HashChangeEvent("hashchange"));
+}
+
+/** @param {{sought: {search: string, sort: string}, found: number, of: number}} properties */
+function Finder({sought, found, of}) {
+  return html`<form class="finder" role="search" onSubmit=${(event) => event.preventDefault()}>
+    <${Field} label=${t("Find")}>
+      <input
+        type="search"
+        autocomplete="off"
+        spellcheck=${false}
+        placeholder=${t("name, project/, #tag, platform")}
+        value=${sought.search}
+        onInput=${(event) => seek({...sought, search: event.target.value})}
+      />
+    <//>
+    <${Field} label=${t("In the order of")}>
+      <select value=${sought.sort} onChange=${(event) => seek({...sought, sort: event.target.value})}>
+        ${Object.entries(ORDERS).map(
+          ([id, words]) => html`<option key=${id} value=${id}>${words()}</option>`,
+        )}
+      </select>
+    <//>
+    ${
+      sought.search !== "" &&
+      html`<p class="soft" role="status">${t("{found} of {of} leases", {found, of})}</p>`
+    }
+  </form>`;
+}
+
+/** @param {{rows: TimedRow[], sort: string}} properties */
+function Sorted({rows, sort}) {
+  const key = KEYS[sort];
+  const sorted = [...rows].sort((one, other) => (key(one) < key(other) ? -1 : 1));
+  return html`<section class="group" aria-label=${ORDERS[sort]()}>
+    <${Members} rows=${sorted} fine=${false} />
+  </section>`;
+}
+
 // -- all of it --------------------------------------------------------------
 
 /** @param {TimedRow[]} rows */
 const saidBy = (rows) =>
   new Set(rows.filter(({card}) => card.alarm).map(({card}) => `${card.lease}: ${card.alarm}`));
 
-export function Overview() {
+/** @param {{query?: string}} properties */
+export function Overview({query = ""}) {
   const overview = useStore((known) => known.overview);
   const blind = useStore((known) => known.blind);
   const problem = useStore((known) => known.problem);
@@ -254,10 +353,21 @@ export function Overview() {
     </section>`;
   }
   const said = saidBy(overview.leases);
+  const sought = soughtBy(query);
+  const live = overview.leases.filter(isLive);
+  const found = live.filter((row) => isFound(row, sought.search));
   return html`<section class="page">
     <h1 class="unseen">${t("Leases")}</h1>
     <${Alarms} alarms=${overview.alarms.filter((words) => !said.has(words))} />
-    ${groups.map((group) => html`<${Group} key=${group.id} ...${group} />`)}
+    ${
+      (live.length >= FEWEST || query !== "") &&
+      html`<${Finder} sought=${sought} found=${found.length} of=${live.length} />`
+    }
+    ${
+      sought.sort
+        ? html`<${Sorted} rows=${found} sort=${sought.sort} />`
+        : grouped(found, blind).map((group) => html`<${Group} key=${group.id} ...${group} />`)
+    }
     <${Orphans} />
     <${Sweeps} lines=${overview.sweeps} />
     <${Listed} id="waiting" words=${t("Waiting for a box")} lines=${overview.waiting} />

@@ -8,6 +8,7 @@ import {known, usdWords} from "./widgets.js";
 /** @type {Record<string, () => string>} */
 export const VERBS = {
   extend: () => t("Extend"),
+  terms: () => t("Change the terms"),
   park: () => t("Park"),
   resume: () => t("Resume"),
   stop: () => t("Stop the job"),
@@ -102,6 +103,16 @@ const PLANS = {
       t(
         "Nothing on the box is touched, and its job goes on. Budget and price cap stay as they are.",
       ),
+    ],
+  }),
+  terms: ({card}) => ({
+    will: [t("What you fill in is in force at once. What you leave empty stays as it is.")],
+    costs: known(card.budget_usd)
+      ? []
+      : [t("Without a budget, the lease may cost its rate until its deadline.")],
+    wont: [
+      t("Nothing on the box is touched, and its job goes on."),
+      t("What you signed ahead was for the old terms, and lapses. A new name changes no terms."),
     ],
   }),
   park: (row) => ({

@@ -226,7 +226,7 @@ function Acting() {
   if (!action) return null;
   return action.box
     ? html`<${Adoption} box=${action.box} then=${action.then} onClose=${closeAction} />`
-    : html`<${Action} row=${action.row} verb=${action.verb} onClose=${closeAction} />`;
+    : html`<${Action} row=${action.row} verb=${action.verb} begins=${action.begins} onClose=${closeAction} />`;
 }
 
 // -- the frame --------------------------------------------------------------

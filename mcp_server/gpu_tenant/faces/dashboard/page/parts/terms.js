@@ -1,7 +1,8 @@
 // What is in force for a lease, what it has cost by the hour, and when what happened to it.
+import {openAction} from "../store.js";
 import {html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
-import {Copy, Money, When, Words} from "./widgets.js";
+import {Button, Money, When, Words} from "./widgets.js";
 
 /** @import {TimedRow} from "../known.d.ts" */
 /** @import {Dates, Policy} from "../types.d.ts" */
@@ -34,11 +35,14 @@ export function Terms({row, lease, policy}) {
         ${" "}
         <${Words} text=${policy.if_this_computer_dies} />
       </p>
-      <p class="soft">
-        ${t("They are changed at a terminal:")}
-        ${" "}
-        <${Copy} text=${`gpu-tenant terms ${row.card.lease}`} />
-      </p>
+      ${
+        row.verbs.includes("terms") &&
+        html`<p>
+          <${Button} onClick=${() => openAction({verb: "terms", row})}>
+            ${t("Change the terms")}…
+          <//>
+        </p>`
+      }
       <p class="soft">
         <a
           href=${`/runbooks/${encodeURIComponent(row.card.provider)}`}
