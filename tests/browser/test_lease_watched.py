@@ -54,6 +54,22 @@ async def test_a_lease_is_watched_from_its_first_moment_to_its_receipt(
     before = await job.inner_text()
     await expect(job).not_to_have_text(before, timeout=30_000)
     await picture(tab, "lease-running")
+
+    # Its curves are smoothed, drawn on another scale, and seen in part, and back again.
+    await page.get_by_label("Logarithmic scale").check()
+    await page.get_by_label("Smoothing").fill("0.6")
+    await expect(chart).to_contain_text("smoothed by 0.6")
+    await chart.scroll_into_view_if_needed()
+    box = await chart.locator(".u-over").bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    await page.mouse.move(box["x"] + box["width"] * 0.2, middle)
+    await page.mouse.down()
+    await page.mouse.move(box["x"] + box["width"] * 0.6, middle, steps=5)
+    await page.mouse.up()
+    await chart.get_by_role("button", name="Show the whole").click()
+    await expect(chart.get_by_role("button", name="Show the whole")).to_have_count(0)
+    await page.get_by_label("Logarithmic scale").uncheck()
     await page.get_by_role("link", name="Log", exact=True).click()
     lines = page.locator(".log-line")
     await expect(lines.filter(has_text="loss=").last).to_be_visible()

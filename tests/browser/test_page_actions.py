@@ -321,6 +321,34 @@ async def test_a_box_of_the_account_is_adopted_and_another_one_parked(
     await expect(boxes).to_have_count(0, timeout=60_000)
 
 
+async def test_an_offer_is_rented_with_its_terms_and_one_confirmation(
+    tab: Tab, renter: Renter, dashboard: Dashboard
+) -> None:
+    await tab.go("#/offers?gpu=RTX+4090&hours=2")
+    rent = tab.page.get_by_role("button", name="Rent it…").first
+    await rent.click(timeout=60_000)
+    before = len(renter.ask("meter")["running"])
+    confirm = tab.dialog.get_by_role("button", name=re.compile("^Rent it at .* USD an hour$"))
+    await expect(tab.dialog).to_contain_text("No smoke test of the last week has passed")
+    await expect(confirm).to_be_disabled()
+    await tab.dialog.get_by_role("button", name="Rent nothing").click()
+    assert len(renter.ask("meter")["running"]) == before
+
+    await rent.click()
+    await tab.dialog.get_by_label("No: rent without a smoke test").check()
+    await tab.dialog.get_by_label("Budget in all, USD").fill("3")
+    await tab.dialog.get_by_label("Name").fill("llama/from the page")
+    await confirm.click()
+    ended = await done(dashboard, "provision")
+    assert ended["state"] == "done", ended
+    card = ended["result"]
+    assert (card["name"], float(card["budget_usd"])) == ("llama/from the page", 3)
+    assert len(renter.ask("meter")["running"]) == before + 1
+    await tab.dialog.get_by_role("link", name="To its page").click()
+    await tab.says("llama/from the page")
+    assert dashboard.shows(f"/api/leases/{card['lease']}")["row"]["card"]["state"] == "active"
+
+
 async def test_where_a_key_is_kept_is_written_down_and_the_key_tested(
     tab: Tab, renter: Renter
 ) -> None:

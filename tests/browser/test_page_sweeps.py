@@ -14,6 +14,7 @@ from browser.served import Dashboard
 from browser.states import Renter, dashboard_of, renter_at
 from e2e.leased import end_processes
 from playwright.async_api import expect
+from sshd import wait_until
 
 from gpu_tenant.sweeps.commands import reckoned_of, tend
 
@@ -27,6 +28,13 @@ case $2 in 0.1) loss=0.5;; 0.2) loss=0.25;; *) exit 3;; esac
 echo "step 1/1 loss=$loss acc=0.9"
 """
 """Three cells, of which the second is the best, and the third fails before it tells anything."""
+GRID = """\
+mkdir -p "$1"
+echo '{}' >"$1/told.json"
+[ "$2$3" = 210 ] && exit 3
+echo "step 1/1 loss=$(($2 + $3))"
+"""
+"""Four cells, of which the last fails."""
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
@@ -79,7 +87,16 @@ async def test_the_cells_are_shown_with_the_best_first_and_keep_nobody_out(
         first, second, last = [
             await row.locator("th, td").all_inner_texts() for row in await rows.all()
         ]
-        assert head == ["Cell", "State", "loss", "acc", "Lasted", "Cost", "Lease"]
+        assert head == [
+            "Cell",
+            "State",
+            "loss",
+            "acc",
+            "Lasted",
+            "Cost",
+            "Lease",
+            "What can be done",
+        ]
         assert first[:4] == ["lr-0.2", "verified", "0.25", "0.9"]
         assert second[:4] == ["lr-0.1", "verified", "0.5", "0.9"]
         assert last[:4] == ["lr-0.3", "failed", "–", "–"]
@@ -91,6 +108,61 @@ async def test_the_cells_are_shown_with_the_best_first_and_keep_nobody_out(
 
         await tab.button("Hide the cells of sw-1").click()
         await expect(table).to_have_count(0)
+
+
+async def test_a_sweep_over_two_parameters_is_drawn_and_a_failed_cell_runs_again(
+    renter: Renter, new_tab: NewTab, axe: Path
+) -> None:
+    tree = renter.root / "grid"
+    tree.mkdir()
+    (tree / "cell.sh").write_text(GRID, encoding="utf-8")
+    async with renter.tenancy() as tenancy:
+        lease = (await tenancy.provision(smoke="none")).lease
+        await tenancy.push(lease, str(tree))
+        launched = await tenancy.launch_detached(
+            lease,
+            "sh cell.sh {cell} {a} {b}",
+            ["{cell}/"],
+            matrix={"a": ["1", "2"], "b": ["10", "9"]},
+        )
+        assert launched.sweep is not None
+        sweep = launched.sweep.partition(":")[0]
+        while reckoned_of(tenancy.context, sweep).still_open:
+            await tend(tenancy.context, sweep)
+            await asyncio.sleep(0.2)
+        await tenancy.collect(lease)
+
+    with dashboard_of(renter, renter.root / "other") as dashboard:
+        async with new_tab(dashboard, script=axe) as tab:
+            await tab.open()
+            await tab.button(f"Show the cells of {sweep}").click(timeout=PATIENCE_MS)
+            await tab.page.get_by_text("Draw it").click()
+            heat = tab.page.get_by_role("region", name="loss over a and b").locator("table")
+            told = [
+                await row.locator("th, td").all_inner_texts()
+                for row in await heat.locator("tr").all()
+            ]
+            assert told == [["b / a", "1", "2"], ["9", "10", "11"], ["10", "11", "–"]]
+            lines = tab.page.get_by_role("img", name="3 cells over a, b to loss")
+            await expect(lines.locator("polyline")).to_have_count(3)
+            assert not await barriers(tab.page)
+
+            (tree / "mended").touch()
+            await tab.button("Run again: a-2_b-10").click()
+            wait_until(
+                lambda: any(
+                    (one["verb"], one["state"]) == ("again", "done")
+                    for one in dashboard.shows("/api/errands")["errands"]
+                )
+            )
+    async with renter.tenancy() as tenancy:
+        rows = {row.cell: row for row in reckoned_of(tenancy.context, sweep).rows}
+        job = rows["a-2_b-10"].job
+        assert job is not None
+        assert job.endswith(".r2"), "it runs once more, under a name of its own"
+        while reckoned_of(tenancy.context, sweep).still_open:
+            await tend(tenancy.context, sweep)
+            await asyncio.sleep(0.2)
 
 
 async def test_the_table_is_in_chinese_and_a_sweep_that_is_unknown_is_told(
@@ -109,6 +181,7 @@ async def test_the_table_is_in_chinese_and_a_sweep_that_is_unknown_is_told(
             True,
             False,
             False,
+            True,
             True,
             True,
             True,

@@ -36,7 +36,7 @@ PAGE = (
     *RESULTS,
     *(lease_rows.Overview, poller.ChangedRows, lease_view.Detail),
     *(sse.JobMoment, sse.Sight, queries.MetricsView, LogWindow, Hits),
-    *(queries.Losses, Found, spend_history.History, Reckoning),
+    *(queries.Losses, queries.PassedSmoke, Found, spend_history.History, Reckoning),
     *(credentials.Platform, credentials.Tested, credentials.CredentialResult, Checkup),
     *(signatures.OpenSignatures, signatures.ToSign, signatures.Options, signatures.NextSignature),
     *(actions.Begun, background_tasks.Trouble),

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from gpu_tenant.domain.choices import SaidWhenDone
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.domain.record import Amount, Hours, Record
+from gpu_tenant.domain.record import MOST_H, Amount, Hours, Record
 from gpu_tenant.faces.dashboard.background_tasks import Errand, Errands
 from gpu_tenant.faces.dashboard.credentials import keep_reference, try_key
 from gpu_tenant.faces.dashboard.queries import answer, looks, tenancy
@@ -70,6 +70,22 @@ class Adopt(Body):
     provider: Text
     box: Text
     then: Literal["keep", "park"] = "keep"
+
+
+class Rent(Body):
+    """What is rented, and on which terms. Whatever is left out is as `provision` has it."""
+
+    quote: Text
+    smoke: Text
+    hours: Annotated[float | None, Field(gt=0, le=MOST_H)] = None
+    budget_usd: Amount | None = None
+    name: Text = ""
+
+
+class Cells(Body):
+    """Which cells of a sweep are meant."""
+
+    cells: Annotated[tuple[Text, ...], Field(min_length=1, max_length=1000)]
 
 
 class CredentialBody(Body):
@@ -195,6 +211,50 @@ async def adopt(request: Request) -> Response:
     )
 
 
+async def rent(request: Request) -> Response:
+    """Start to rent a box by a quote, as `provision` does, and under the same limits."""
+    body, opened = await body_of(request, Rent), tenancy(request)
+
+    def provision() -> Awaitable[Record]:
+        return opened.provision(
+            quotes=[body.quote],
+            smoke=body.smoke,
+            hours=body.hours,
+            budget_usd=body.budget_usd,
+            name=body.name,
+        )
+
+    errands: Errands = request.app.state.errands
+    return answer(
+        errands.begin("provision", None, provision, asked=body.model_dump_json()),
+        202,
+    )
+
+
+async def decide_cells(request: Request) -> Response:
+    """Start to run cells of a sweep again, or to give up cells that have not begun."""
+    from gpu_tenant.sweeps.commands import give_up_cells, retry_cells
+
+    body, opened, what = (
+        await body_of(request, Cells),
+        tenancy(request),
+        request.path_params["what"],
+    )
+    if what not in ("again", "give_up"):
+        raise BadRequest(f"{what!r} is nothing for a cell", remedy="use again, or give_up")
+    sweep = opened.ledger.sweep(request.path_params["sweep"]).id
+
+    async def decide() -> None:
+        if what == "again":
+            await retry_cells(opened.context, sweep, body.cells)
+        else:
+            await give_up_cells(opened.context, sweep, body.cells)
+
+    errands: Errands = request.app.state.errands
+    asked = f"{sweep} {body.model_dump_json()}"
+    return answer(errands.begin(what, None, decide, asked=asked), 202)
+
+
 async def list_errands(request: Request) -> Response:
     """List everything that was started since the dashboard started."""
     errands: Errands = request.app.state.errands
@@ -219,6 +279,8 @@ ROUTES = [
     Route("/api/errands", list_errands),
     Route("/api/leases/{lease}/{verb}", act, methods=["POST"]),
     Route("/api/boxes/adopt", adopt, methods=["POST"]),
+    Route("/api/sweeps/{sweep}/{what}", decide_cells, methods=["POST"]),
+    Route("/api/boxes/rent", rent, methods=["POST"]),
     Route("/api/credentials", credential, methods=["POST"]),
     Route("/api/credentials/test", credential_test, methods=["POST"]),
 ]

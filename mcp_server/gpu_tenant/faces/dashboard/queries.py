@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Literal, cast
 
-from pydantic import JsonValue, ValidationError
+from pydantic import AwareDatetime, JsonValue, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gpu_tenant.answers import signature_of
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import BadRequest, TenantError
+from gpu_tenant.domain.errors import BadRequest, Refused, TenantError
 from gpu_tenant.domain.record import Record
 from gpu_tenant.faces.dashboard.credentials import platforms
 from gpu_tenant.faces.dashboard.lease_view import detail_of
@@ -228,6 +228,29 @@ async def offers(request: Request) -> Response:
         ) from None
 
 
+class PassedSmoke(Record):
+    """The newest smoke test, if it counts for renting now."""
+
+    id: str | None
+    command: str | None = None
+    at: AwareDatetime | None = None
+
+
+async def passed_smoke(request: Request) -> Response:
+    """Tell which smoke test may be named when a box is rented. Its id is null if none may."""
+    from gpu_tenant.jobs.smoke import SmokeReceipt
+    from gpu_tenant.leases.provision import require_smoke
+
+    ledger = tenancy(request).ledger
+    newest = ledger.newest_smoke()
+    found = SmokeReceipt.model_validate_json(newest) if newest else None
+    if found is not None:
+        with suppress(Refused):
+            require_smoke(found.id, ledger=ledger)
+            return answer(PassedSmoke(id=found.id, command=found.command, at=found.at))
+    return answer(PassedSmoke(id=None))
+
+
 async def read_spending(request: Request) -> Response:
     """What was spent, by day and by lease."""
     return answer(history(tenancy(request)))
@@ -255,6 +278,7 @@ ROUTES = [
     Route("/api/leases/{lease}/report", report),
     Route("/api/sweeps/{sweep}", sweep),
     Route("/api/offers", offers),
+    Route("/api/smoke", passed_smoke),
     Route("/api/history", read_spending),
     Route("/api/platforms", known_platforms),
     Route("/api/checkup", checkup),

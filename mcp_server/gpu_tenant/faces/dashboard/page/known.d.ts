@@ -13,6 +13,7 @@ import type {
   Overview,
   Platform,
   Progress,
+  Ranked,
   Row,
   Seen,
   Sight,
@@ -58,6 +59,8 @@ export interface OpenAction {
   verb: string;
   row?: TimedRow;
   box?: Stray;
+  /** What is to be rented, for how many hours of work, and the platform's name. */
+  offer?: {offer: Ranked; hours: number; title: string};
   then?: "keep" | "park";
   /** What its dialog has filled in at first. */
   begins?: Record<string, unknown>;

@@ -464,6 +464,12 @@ export interface Overview {
   leases: LeaseRow[];
 }
 
+export interface PassedSmoke {
+  id: string | null;
+  command: string | null;
+  at: string | null;
+}
+
 export interface Past {
   lease: string;
   /** what it is called */

@@ -48,8 +48,32 @@ export default {
   "reliability {share}": "可靠性 {share}",
   "Finished work, {hours} h": "完成 {hours} 小时工作",
   "This one is not rented by a quote.": "此项不能凭报价租用。",
-  "A quote holds for ten minutes. Its command, in a terminal, rents exactly that box.":
-    "报价十分钟内有效；在终端运行其命令即租用该机器。",
+  "A quote holds for ten minutes. Its button here, or its command in a terminal, rents exactly that box.":
+    "报价保留十分钟。点击此处按钮，或在终端运行其命令，租到的就是这台机器。",
+  "Rent it": "租用",
+  Rent: "租用",
+  "Rent {gpu} at {platform}": "在 {platform} 租用 {gpu}",
+  "Rented as {lease}, at {rate}.": "已租用，租约 {lease}，{rate}。",
+  "To its page": "查看其页面",
+  "Hours to the deadline": "到截止的小时数",
+  "Left empty: one and a half times the hours of work.": "留空：工作小时数的一倍半。",
+  "A watchdog ends it before that.": "看守程序会在达到之前结束它。",
+  "Exactly this box is rented, if its price is still what is shown here.":
+    "若价格仍与此处一致，租用的就是这台机器。",
+  "It comes under a lease: its deadline, its idle limit and your limits hold, and it is ended once its work is done and proved.":
+    "它归入一个租约：截止时间、空闲上限和您的限额都生效，工作完成并验证后即结束。",
+  "It bills {rate} an hour from now on, until it is torn down.":
+    "从现在起每小时计费 {rate}，直到销毁。",
+  "No file is sent and no job starts: the next step is shown when it is had.":
+    "不会发送文件，也不会启动任务：租到后会显示下一步。",
+  "Rent nothing": "不租",
+  "Rent it at {rate} an hour": "以每小时 {rate} 租用",
+  "Was the job tried here first?": "任务是否先在本机试过？",
+  "Yes:": "是：",
+  "No smoke test of the last week has passed. `gpu-tenant smoke` tries the job here, for nothing.":
+    "最近一周没有通过的冒烟测试。`gpu-tenant smoke` 可在本机免费试跑任务。",
+  "No: rent without a smoke test. A mistake is then found while the box bills.":
+    "否：不经冒烟测试直接租用。错误会在机器计费时才被发现。",
   Runbook: "手册",
   "How that comes about": "这是怎么算出来的",
   "The expected cost, part by part": "预计花费明细",

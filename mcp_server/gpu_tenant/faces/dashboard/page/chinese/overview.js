@@ -34,6 +34,18 @@ export default {
   "The job has ended": "任务已结束",
   "Parked: nothing runs, and it bills": "已关机保留：没有任务在跑，但仍在计费",
 
+  // sweeps
+  "{metric} over {across} and {down}": "{metric} 随 {across} 和 {down} 的变化",
+  Across: "横轴",
+  Down: "纵轴",
+  "{n} cells over {names} to {metric}": "{n} 个单元：{names} 到 {metric}",
+  "Run again: {cell}": "重新运行：{cell}",
+  "Run again": "重新运行",
+  "Give up: {cell}": "放弃：{cell}",
+  "Give up": "放弃",
+  "What can be done": "可执行的操作",
+  "Draw it": "画图",
+
   // find
   Find: "查找",
   "name, project/, #tag, platform": "名称、项目/、#标签、平台",

@@ -1,6 +1,7 @@
 // One chart: lines over time or over steps, with the same in words and, when asked for, as a table.
 import {html, useEffect, useLayoutEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {locale, t, useLang} from "../words.js";
+import {Button} from "./widgets.js";
 
 /** @import {Drawn} from "../known.d.ts" */
 /** @import uPlot from "../vendor/uplot.js" */
@@ -21,10 +22,12 @@ const POWERS = Array.from({length: 60}, (_, n) => 2 ** n);
  * `xs` are seconds since the epoch or steps; `series` is [{name, values}], null where nothing is known.
  * `format` makes a value into words; `top` is where the scale ends at least, `from0` says that it begins at 0.
  * `binary` has the scale count in powers of two. `moment` is "now" where the last value is how it stands, else
- * "last". `version` is another one whenever the arrays have grown.
+ * "last". `version` is another one whenever the arrays have grown. With `log` the scale is logarithmic, and what is
+ * not above 0 is left out.
  * @param {{title: string, over: "step" | "time", xs: number[], series: Drawn[],
  *   format: (value: number) => string, top?: number | undefined, from0?: boolean,
- *   binary?: boolean, version: number, aside?: string | null, moment: "now" | "last"}} properties
+ *   binary?: boolean, log?: boolean, version: number | string, aside?: string | null,
+ *   moment: "now" | "last"}} properties
  */
 export function Chart({
   title,
@@ -35,10 +38,12 @@ export function Chart({
   top,
   from0 = true,
   binary = false,
+  log = false,
   version,
   aside,
   moment,
 }) {
+  const [zoomed, setZoomed] = useState(false);
   const host = useRef(null);
   const plot = useRef(null);
   const readout = useRef(null);
@@ -46,7 +51,7 @@ export function Chart({
   const look = useLook();
   const hasPlot = usePlot();
   const newest = useRef();
-  newest.current = {xs, series, format, top, from0, binary, over, readout};
+  newest.current = {xs, series, format, top, from0, binary, log, over, readout, setZoomed};
 
   useLayoutEffect(() => {
     if (Plot === null) return undefined;
@@ -61,7 +66,7 @@ export function Chart({
       watcher.disconnect();
       made.destroy();
     };
-  }, [hasPlot, lang, look, over, series.length]);
+  }, [hasPlot, lang, look, over, log, series.length]);
 
   useEffect(() => {
     const made = plot.current;
@@ -73,11 +78,16 @@ export function Chart({
     if (!whole) made.redraw();
   }, [version]);
 
+  const whole = () => {
+    const [shown] = plot.current.data;
+    plot.current.setScale("x", {min: shown[0], max: shown[shown.length - 1]});
+  };
   const said = inWords(series, format, moment);
   return html`<figure class="chart">
     <figcaption>
       <h3>${title} <span class="soft">${aside}</span></h3>
       <output class="readout" ref=${readout} aria-hidden="true"></output>
+      ${zoomed && html`<${Button} kind="quiet" onClick=${whole}>${t("Show the whole")}<//>`}
     </figcaption>
     <div class="plot" ref=${host} role="img" aria-label=${`${title}: ${said}`}></div>
     ${
@@ -192,8 +202,12 @@ function position(over, x) {
   return new Date(x * 1000).toLocaleTimeString(locale(), {hour12: false});
 }
 
-/** @param {{xs: number[], series: Drawn[]}} properties */
-const columns = ({xs, series}) => /** @type {any} */ ([xs, ...series.map(({values}) => values)]);
+/** @param {{xs: number[], series: Drawn[], log?: boolean}} properties */
+const columns = ({xs, series, log = false}) =>
+  /** @type {any} */ ([xs, ...series.map(({values}) => (log ? values.map(positive) : values))]);
+
+/** @param {number | null} value */
+const positive = (value) => (value !== null && value > 0 ? value : null);
 
 /**
  * Everything that is drawn takes its colour from the style sheet.
@@ -205,7 +219,7 @@ function options(newest, host) {
   const style = getComputedStyle(host);
   /** @param {string} name */
   const colour = (name) => style.getPropertyValue(name).trim();
-  const {over, series, binary} = newest.current;
+  const {over, series, binary, log} = newest.current;
   const axis = {
     stroke: colour("--soft"),
     font: `11px ${colour("--text") || "system-ui, sans-serif"}`,
@@ -229,13 +243,16 @@ function options(newest, host) {
         range: (_, least, most) =>
           least !== null && least === most ? around(over, least) : [least, most],
       },
-      y: {range: (_, least, most) => reach(least, most, newest.current)},
+      y: log ? {distr: 3} : {range: (_, least, most) => reach(least, most, newest.current)},
     },
     axes: [
       {
         ...axis,
         size: 28,
         space: 72,
+        label: over === "time" ? t("time") : t("step"),
+        labelSize: 16,
+        labelFont: axis.font,
         ...(over === "time" ? {values: clock} : {values: (_, ticks) => ticks.map(short)}),
       },
       {
@@ -243,7 +260,9 @@ function options(newest, host) {
         size: AXIS,
         space: 32,
         ...(binary && {incrs: POWERS}),
-        values: (_, ticks) => ticks.map((tick) => newest.current.format(tick)),
+        // A logarithmic scale names some of its ticks alone.
+        values: (_, ticks) =>
+          ticks.map((tick) => (tick === null ? "" : newest.current.format(tick))),
       },
     ],
     series: [
@@ -259,8 +278,19 @@ function options(newest, host) {
         spanGaps: false,
       })),
     ],
-    hooks: {setCursor: [(made) => tell(made, newest.current)]},
+    hooks: {
+      setCursor: [(made) => tell(made, newest.current)],
+      setScale: [(made, key) => key === "x" && newest.current.setZoomed(isZoomed(made))],
+    },
   };
+}
+
+/**
+ * Whether a part of the readings alone is shown.
+ * @param {any} made
+ */
+function isZoomed({data: [xs], scales: {x}}) {
+  return xs.length > 1 && (x.min > xs[0] || x.max < xs[xs.length - 1]);
 }
 
 /**

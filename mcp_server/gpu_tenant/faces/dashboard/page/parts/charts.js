@@ -7,7 +7,7 @@ import {Chart} from "./chart.js";
 import {bytesWords, Empty, Trouble, Waiting} from "./widgets.js";
 
 /** @import {JobMoment, MetricsView, Series} from "../types.d.ts" */
-/** @import {Measured, Readings} from "../known.d.ts" */
+/** @import {Measured, Readings, Typed} from "../known.d.ts" */
 
 const MIB = 1024 ** 2;
 const UNSEEN_S = 60; // longer than this without a reading: the line has a gap
@@ -216,6 +216,53 @@ function measured(metrics, newest) {
   }
 }
 
+/**
+ * The running mean of what was measured, in which each older value counts `share` of the one after it.
+ * @param {(number | null)[]} values
+ * @param {number} share
+ */
+function smooth(values, share) {
+  if (share === 0) return values;
+  let [sum, weight] = [0, 0];
+  return values.map((value) => {
+    if (value === null) return null;
+    sum = share * sum + (1 - share) * value;
+    weight = share * weight + (1 - share);
+    return sum / weight;
+  });
+}
+
+/**
+ * How the curves of what the job measured are drawn.
+ * @param {{smoothing: number, setSmoothing: (share: number) => void, log: boolean,
+ *   setLog: (log: boolean) => void}} properties
+ */
+function Looks({smoothing, setSmoothing, log, setLog}) {
+  return html`<div class="looks">
+    <label>
+      ${t("Smoothing")}
+      ${" "}
+      <input
+        type="range"
+        min="0"
+        max="0.95"
+        step="0.05"
+        value=${smoothing}
+        onInput=${(/** @type {Typed} */ event) => setSmoothing(event.target.valueAsNumber)}
+      />
+    </label>
+    <label>
+      <input
+        type="checkbox"
+        checked=${log}
+        onChange=${(/** @type {Typed} */ event) => setLog(event.target.checked)}
+      />
+      ${" "}${t("Logarithmic scale")}
+    </label>
+    <span class="soft small">${t("Drag over a chart to see a part of it.")}</span>
+  </div>`;
+}
+
 /** @param {(number | null)[]} values */
 const known = (values) => values.some((value) => value !== null);
 
@@ -224,6 +271,8 @@ const known = (values) => values.some((value) => value !== null);
  * @param {{lease: string, job: string, seen: JobMoment | null}} properties
  */
 export function Charts({lease, job, seen}) {
+  const [smoothing, setSmoothing] = useState(0);
+  const [log, setLog] = useState(false);
   const [{readings, version}, problem, again] = useReadings(lease, job, seen);
   const names = useMemo(
     () => (readings === null ? [] : ordered(readings.metrics)),
@@ -259,6 +308,10 @@ export function Charts({lease, job, seen}) {
       ${t("The log is being read for what the job measured:")} ${read}
     </p>`
   }
+  ${
+    names.length > 0 &&
+    html`<${Looks} smoothing=${smoothing} setSmoothing=${setSmoothing} log=${log} setLog=${setLog} />`
+  }
   <div class="charts">
     ${names.map(
       (name) => html`<${Chart}
@@ -266,12 +319,13 @@ export function Charts({lease, job, seen}) {
         title=${name}
         over="step"
         xs=${readings.metrics[name].steps}
-        aside=${read}
+        aside=${[smoothing > 0 && t("smoothed by {n}", {n: smoothing}), read].filter(Boolean).join(" · ")}
         moment=${partial ? "last" : moment}
-        series=${[{name, values: readings.metrics[name].values}]}
+        series=${[{name, values: smooth(readings.metrics[name].values, smoothing)}]}
         format=${plainNumber}
         from0=${false}
-        version=${version}
+        log=${log}
+        version=${`${version}/${smoothing}`}
       />`,
     )}
     ${

@@ -141,6 +141,7 @@ function cardWords(verb, card) {
     terms: () => t("The terms have changed."),
     park: () => t("Parked: it bills {rate} now.", {rate}),
     resume: () => t("Started again: it bills {rate}.", {rate}),
+    provision: () => t("Rented as {lease}, at {rate}.", {lease: card.lease, rate}),
     adopt: () => t("Under a lease now, at {rate}.", {rate}),
     recover: () => t("It goes on under {lease}, at {rate}.", {lease: card.lease, rate}),
   }[verb];

@@ -274,6 +274,7 @@ class Reading {
   goal = null;
   top = 0;
   size = 0; // as the stream said last
+  behind = 0; // how many pieces of the stream in a row were of a shorter log than what was fetched
   closed = false;
   /** @type {{current: any}} */
   scroller = {current: null};
@@ -418,9 +419,16 @@ class Reading {
   /** @param {LogPiece} piece */
   hear(piece) {
     const {log} = this;
-    if (piece.size < log.to) {
-      this.size = piece.size; // it was begun anew
+    // What the stream saw may be older than what was fetched meanwhile. A log that was begun anew stays shorter.
+    this.behind = piece.size < log.to ? this.behind + 1 : 0;
+    if (piece.size < this.size || this.behind > 1) {
+      this.behind = 0;
+      this.size = piece.size;
       return this.startAtEnd();
+    }
+    if (this.behind > 0) {
+      this.size = piece.size;
+      return this.wake();
     }
     const atEnd = log.atEnd;
     log.size = this.size = Math.max(log.size, piece.size);

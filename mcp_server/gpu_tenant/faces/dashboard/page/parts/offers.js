@@ -1,6 +1,7 @@
-// What could be rented now, ranked by what the finished work would cost. The page rents nothing.
+// What could be rented now, ranked by what the finished work would cost.
 
 import {get} from "../net.js";
+import {openAction} from "../store.js";
 import {html, useEffect, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {
@@ -244,7 +245,7 @@ function Found({asked, titles}) {
         !old &&
         found.offers.some(({quote}) => quote) &&
         html`<p class="soft">
-          ${t("A quote holds for ten minutes. Its command, in a terminal, rents exactly that box.")}
+          ${t("A quote holds for ten minutes. Its button here, or its command in a terminal, rents exactly that box.")}
         </p>`
       }
     </div>
@@ -364,7 +365,13 @@ function Offer({offer, old, cheapest, hours, title}) {
     ${
       offer.quote
         ? !old &&
-          html`<p class="rent"><${Copy} text=${`gpu-tenant provision --quote ${offer.quote}`} /></p>`
+          html`<p class="rent">
+            <${Button} onClick=${() => openAction({verb: "provision", offer: {offer, hours, title}})}>
+              ${t("Rent it")}…
+            <//>
+            ${" "}
+            <${Copy} text=${`gpu-tenant provision --quote ${offer.quote}`} />
+          </p>`
         : html`<p class="soft">
           ${t("This one is not rented by a quote.")}
           ${" "}

@@ -19,6 +19,9 @@ export const VERBS = {
   waive: () => t("Destroy and accept the loss"),
   recover: () => t("Go on elsewhere"),
   adopt: () => t("Adopt"),
+  provision: () => t("Rent"),
+  again: () => t("Run again"),
+  give_up: () => t("Give up"),
 };
 
 /** @param {string} verb */

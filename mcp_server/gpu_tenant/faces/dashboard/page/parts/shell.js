@@ -7,6 +7,7 @@ import {Action} from "./actions.js";
 import {Notifier} from "./alarms.js";
 import {Errands} from "./errands.js";
 import {Adoption} from "./orphans.js";
+import {Rental} from "./rental.js";
 import {isUnseen, rateOf} from "./standing.js";
 import {Copy, Money, MoneyTicking, Shape, Trouble, When, Words} from "./widgets.js";
 
@@ -207,7 +208,7 @@ function Noticed({kind, lead, remedy, children}) {
 // -- what a person is about to do -------------------------------------------
 
 /** @param {OpenAction} action */
-const subjectOf = ({box, row}) => box?.box ?? row?.card.lease;
+const subjectOf = ({box, row}) => box?.box ?? row?.card.lease ?? null;
 
 // The one open dialog. It stands here, so that it outlives the row that it was opened from; so focus may have to
 // go to where that lease stands now.
@@ -224,6 +225,7 @@ function Acting() {
     to?.focus();
   }, [action]);
   if (!action) return null;
+  if (action.offer) return html`<${Rental} ...${action.offer} onClose=${closeAction} />`;
   return action.box
     ? html`<${Adoption} box=${action.box} then=${action.then} onClose=${closeAction} />`
     : html`<${Action} row=${action.row} verb=${action.verb} begins=${action.begins} onClose=${closeAction} />`;

@@ -1,8 +1,11 @@
 // Sweeps: how their cells stand, and on demand what each cell came to, the best first.
 
-import {get} from "../net.js";
+import {get, post} from "../net.js";
+import {noteErrand} from "../store.js";
 import {html, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
+import {useErrand} from "./errands.js";
+import {SweepMaps, variedBy} from "./sweepmaps.js";
 import {Button, Money, Shape, Span, Trouble, useLoaded, Waiting, Words} from "./widgets.js";
 
 /** @import {CellRow, Reckoning} from "../types.d.ts" */
@@ -35,8 +38,46 @@ function Metric({value}) {
   return html`<td class="number">${value === undefined ? "–" : Number(value.toPrecision(6))}</td>`;
 }
 
-/** @param {{row: CellRow, metrics: string[]}} properties */
-function Cell({row, metrics}) {
+/** What a person may decide about a cell: one that failed runs again, one that has not begun is given up. */
+const AGAIN = ["failed", "missing"];
+const NOT_BEGUN = ["waiting", "queued"];
+
+/** @param {{sweep: string, row: CellRow}} properties */
+function Decide({sweep, row}) {
+  const [problem, setProblem] = useState(null);
+  const [begun, setBegun] = useState(null);
+  const errand = useErrand(begun);
+  /** @param {"again" | "give_up"} what */
+  const decide = async (what) => {
+    try {
+      const path = `/api/sweeps/${encodeURIComponent(sweep)}/${what}`;
+      const one = await post(path, {cells: [row.cell]});
+      noteErrand(one);
+      setBegun(one);
+    } catch (refusal) {
+      setProblem(refusal);
+    }
+  };
+  if (problem) return html`<${Trouble} problem=${problem} />`;
+  if (errand?.state === "running")
+    return html`<span class="soft" role="status">${t("under way")}</span>`;
+  if (AGAIN.includes(row.state))
+    return html`<${Button}
+      kind="quiet"
+      aria-label=${t("Run again: {cell}", {cell: row.cell})}
+      onClick=${() => decide("again")}
+    >${t("Run again")}<//>`;
+  if (NOT_BEGUN.includes(row.state))
+    return html`<${Button}
+      kind="quiet"
+      aria-label=${t("Give up: {cell}", {cell: row.cell})}
+      onClick=${() => decide("give_up")}
+    >${t("Give up")}<//>`;
+  return null;
+}
+
+/** @param {{sweep: string, row: CellRow, metrics: string[]}} properties */
+function Cell({sweep, row, metrics}) {
   return html`<tr>
     <th scope="row" class="mono">${row.cell}</th>
     <td>${STATES[row.state]()}</td>
@@ -46,12 +87,14 @@ function Cell({row, metrics}) {
     <td>
       ${row.lease && html`<a class="mono" href=${`#/lease/${encodeURIComponent(row.lease)}`}>${row.lease}</a>`}
     </td>
+    <td><${Decide} sweep=${sweep} row=${row} /></td>
   </tr>`;
 }
 
 /** @param {{sweep: string, table: Reckoning}} properties */
 function Cells({sweep, table}) {
   const metrics = metricsOf(table);
+  const names = variedBy(table.rows);
   const words = t("Cells of {sweep}, the best first", {sweep});
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${words}>
     <table class="table">
@@ -63,13 +106,24 @@ function Cells({sweep, table}) {
           <th scope="col" class="number">${t("Lasted")}</th>
           <th scope="col" class="number">${t("Cost")}</th>
           <th scope="col">${t("Lease")}</th>
+          <th scope="col"><span class="unseen">${t("What can be done")}</span></th>
         </tr>
       </thead>
       <tbody>
-        ${table.rows.map((row) => html`<${Cell} key=${row.cell} row=${row} metrics=${metrics} />`)}
+        ${table.rows.map(
+          (row) => html`<${Cell} key=${row.cell} sweep=${sweep} row=${row} metrics=${metrics} />`,
+        )}
       </tbody>
     </table>
-  </div>`;
+  </div>
+  ${
+    metrics[0] &&
+    names.length > 0 &&
+    html`<details class="maps">
+      <summary>${t("Draw it")}</summary>
+      <${SweepMaps} rows=${table.rows} metric=${metrics[0]} names=${names} />
+    </details>`
+  }`;
 }
 
 /** One sweep. Its table is made anew whenever its line changes. @param {{line: string}} properties */
