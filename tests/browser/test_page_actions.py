@@ -182,6 +182,17 @@ async def test_an_unclaimed_file_is_kept_or_given_up_by_its_row(
     assert files["unclaimed"]["count"] == 1
 
 
+async def test_a_kept_file_is_looked_at(tab: Tab, dashboard: Dashboard, leases: Leases) -> None:
+    await tab.go(f"#/lease/{leases.lossy}/files")
+    await tab.page.get_by_role("button", name="work/out/model.json", exact=True).click()
+    await expect(tab.dialog.locator("pre")).to_have_text("[1]\n")
+
+    tab.may_say("answer 4|status of 4")
+    for name in ("../../etc/passwd", "/etc/passwd", "work/undeclared", ""):
+        status, _, _ = dashboard.ask(f"/api/leases/{leases.lossy}/preview?name={name}")
+        assert status == 400, name
+
+
 async def test_terms_and_name_are_changed_in_place(
     tab: Tab, dashboard: Dashboard, leases: Leases
 ) -> None:

@@ -9,6 +9,7 @@ from page.typescript import declarations
 from pydantic import Field
 
 from gpu_tenant.artifacts.collect import Collected
+from gpu_tenant.artifacts.preview import Preview
 from gpu_tenant.artifacts.snapshot import Snapshot
 from gpu_tenant.doctor import Checkup
 from gpu_tenant.domain.record import Record
@@ -36,7 +37,7 @@ PAGE = (
     *RESULTS,
     *(lease_rows.Overview, poller.ChangedRows, lease_view.Detail),
     *(sse.JobMoment, sse.Sight, queries.MetricsView, LogWindow, Hits),
-    *(queries.Losses, queries.PassedSmoke, Found, spend_history.History, Reckoning),
+    *(queries.Losses, queries.PassedSmoke, Preview, Found, spend_history.History, Reckoning),
     *(credentials.Platform, credentials.Tested, credentials.CredentialResult, Checkup),
     *(signatures.OpenSignatures, signatures.ToSign, signatures.Options, signatures.NextSignature),
     *(actions.Begun, background_tasks.Trouble),

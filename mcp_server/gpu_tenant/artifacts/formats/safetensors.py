@@ -7,6 +7,7 @@ that begins with `{`, then the values, contiguous, without holes. There is no ch
 
 import json
 from itertools import pairwise
+from typing import Any
 
 from gpu_tenant.artifacts.formats.bounded_file import (
     LARGE_BYTES,
@@ -53,15 +54,9 @@ def check(source: Source, findings: Findings) -> None:
         Broken: it does not.
         Unread: the header is too large to be read in bounded memory.
     """
-    length = int.from_bytes(source.read(0, 8), "little")
-    start = 8 + length
-    if length > _LONGEST_HEADER_BYTES or start > source.size_bytes:
-        raise Broken(f"the header claims {length:,} bytes of a file of {source.size_bytes:,}")
-    if length > _READ_HEADER_BYTES:
-        raise Unread(f"a header of {length:,} bytes is not read here")
-    if length > LARGE_BYTES:
-        source.alone()
-    tensors = sorted(_tensors(source.read(8, length), start), key=lambda tensor: tensor[1:])
+    described, start = _header(source)
+    tensors = [_tensor(name, entry, start) for name, entry in described.items()]
+    tensors.sort(key=lambda tensor: tensor[1:])
     end = start
     for tensor, first, last in tensors:
         if first != end:
@@ -75,7 +70,30 @@ def check(source: Source, findings: Findings) -> None:
     look(source, (tensor for tensor, _, _ in tensors), findings)
 
 
-def _tensors(header: bytes, start: int) -> list[tuple[Tensor, int, int]]:
+def list_tensors(source: Source) -> list[tuple[str, str, tuple[int, ...]]]:
+    """Return name, type and shape of each tensor, as the header has them.
+
+    Raises:
+        Broken: the header is not one.
+        Unread: the header is too large to be read in bounded memory.
+    """
+    described, start = _header(source)
+    for name, entry in described.items():
+        _tensor(name, entry, start)
+    return [(name, entry["dtype"], tuple(entry["shape"])) for name, entry in described.items()]
+
+
+def _header(source: Source) -> tuple[dict[str, Any], int]:
+    """Return what the header describes, by tensor, and where the values begin."""
+    length = int.from_bytes(source.read(0, 8), "little")
+    start = 8 + length
+    if length > _LONGEST_HEADER_BYTES or start > source.size_bytes:
+        raise Broken(f"the header claims {length:,} bytes of a file of {source.size_bytes:,}")
+    if length > _READ_HEADER_BYTES:
+        raise Unread(f"a header of {length:,} bytes is not read here")
+    if length > LARGE_BYTES:
+        source.alone()
+    header = source.read(8, length)
     if not header.startswith(b"{"):
         raise Broken("the header is not a JSON object")
     if header.count(b"{") + header.count(b"[") > _READ_CONTAINERS:
@@ -87,7 +105,7 @@ def _tensors(header: bytes, start: int) -> list[tuple[Tensor, int, int]]:
     metadata = described.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise Broken("__metadata__ is not a map of strings")
-    return [_tensor(name, entry, start) for name, entry in described.items()]
+    return described, start
 
 
 def _tensor(name: str, entry: object, start: int) -> tuple[Tensor, int, int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
@@ -20,6 +21,8 @@ from gpu_tenant.faces.dashboard.poller import Looks
 from gpu_tenant.faces.timeline_text import describe
 from gpu_tenant.jobs.samples import readings_of
 from gpu_tenant.leases.overview import on_card
+from gpu_tenant.leases.ssh_access import enterable, owner_ssh
+from gpu_tenant.leases.ssh_config import inclusion
 from gpu_tenant.leases.terms_in_force import policy_of
 
 _FILES = 5_000
@@ -124,6 +127,9 @@ class Detail(Record):
     """All that is on record about one lease."""
 
     row: LeaseRow
+    login: Literal["none", "ours", "plain"] = Field(
+        description="how a person's ssh reaches its box: not at all, by `gpu-tenant ssh`, or by plain `ssh` as well"
+    )
     lease: Dates
     policy: Policy
     jobs: tuple[JobSeen, ...]
@@ -167,6 +173,7 @@ async def detail_of(looks: Looks, name: str) -> Detail:
         row = row.model_copy(update={"gpu": gpu_words(seen)})
     return Detail(
         row=row,
+        login=_login(looks, lease),
         lease=_dates(lease),
         policy=policy_of(tenancy.context, lease.id),
         jobs=tuple(
@@ -185,6 +192,13 @@ async def detail_of(looks: Looks, name: str) -> Detail:
             for a in ledger.open_alarms_of(lease.id)
         ),
     )
+
+
+def _login(looks: Looks, lease: Lease) -> Literal["none", "ours", "plain"]:
+    context = looks.tenancy.context
+    if lease.id not in {one.id for one in enterable(context)}:
+        return "none"
+    return "plain" if inclusion(context.home, owner_ssh()).done else "ours"
 
 
 def _dates(lease: Lease) -> Dates:

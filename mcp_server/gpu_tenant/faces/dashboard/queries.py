@@ -1,8 +1,10 @@
 """The routes that read: one lease in full, its files and their evidence, offers, history, platforms."""
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Literal, cast
 
 from pydantic import AwareDatetime, JsonValue, ValidationError
@@ -156,6 +158,21 @@ async def sweep(request: Request) -> Response:
     return answer(await sorted_of(context, sweep_id))
 
 
+async def preview(request: Request) -> Response:
+    """What a file of the newest seal begins with, as it is kept here."""
+    from gpu_tenant.artifacts.preview import preview_of
+
+    opened, name = tenancy(request), request.query_params.get("name", "")
+    found = opened.ledger.lease(request.path_params["lease"])
+    seal = opened.ledger.seal(found.id)
+    entry = next((one for one in seal.entries if one.name == name), None) if seal else None
+    if entry is None or found.kept_in is None:
+        raise BadRequest(
+            "no file of that name was sealed", remedy=f"{Command('collect', found.id)} lists them"
+        )
+    return answer(await asyncio.to_thread(preview_of, Path(found.kept_in), entry, found.id))
+
+
 async def losses(request: Request) -> Response:
     """What would be lost for good if the box were destroyed now."""
     opened = tenancy(request)
@@ -274,6 +291,7 @@ ROUTES = [
     Route("/api/leases/{lease}/readings", readings),
     Route("/api/leases/{lease}/jobs/{job}/log", log),
     Route("/api/leases/{lease}/jobs/{job}/log/search", search),
+    Route("/api/leases/{lease}/preview", preview),
     Route("/api/leases/{lease}/losses", losses),
     Route("/api/leases/{lease}/report", report),
     Route("/api/sweeps/{sweep}", sweep),

@@ -173,6 +173,8 @@ export interface Day {
 
 export interface Detail {
   row: LeaseRow;
+  /** how a person's ssh reaches its box: not at all, by `gpu-tenant ssh`, or by plain `ssh` as well */
+  login: "none" | "ours" | "plain";
   lease: Dates;
   policy: Policy;
   jobs: JobSeen[];
@@ -512,6 +514,19 @@ export interface Policy {
   if_this_computer_dies: string;
 }
 
+export interface Preview {
+  name: string;
+  size_bytes: number;
+  kind: "text" | "image" | "tensors" | "none";
+  /** its first bytes, made plain */
+  text: string;
+  /** all of it, as a data URL */
+  image: string | null;
+  tensors: TensorTold[];
+  /** whether this is all of it */
+  whole: boolean;
+}
+
 export interface Price {
   /** all its GPUs together, while it runs */
   gpu_usd_h: string | null;
@@ -711,6 +726,12 @@ export interface Stray {
   /** the other gpu-tenant that looks after it */
   deployment: string | null;
   can_park: boolean;
+}
+
+export interface TensorTold {
+  name: string;
+  dtype: string;
+  shape: number[];
 }
 
 export interface Term {

@@ -195,6 +195,16 @@ export default {
   Smoothing: "平滑",
   "Logarithmic scale": "对数坐标",
   "Drag over a chart to see a part of it.": "在图上拖动可查看局部。",
+  "This is the beginning. In all:": "这是开头部分。总大小：",
+  Tensor: "张量",
+  Type: "类型",
+  Shape: "形状",
+  "No text, no picture and no checkpoint whose tensors are listed here.":
+    "既不是文本、图片，也不是可列出张量的检查点。",
+  "Log in": "登录",
+  "TensorBoard or Jupyter of the box, at this computer's own address:":
+    "在本机地址访问机器上的 TensorBoard 或 Jupyter：",
+  "VS Code, once plain ssh knows the leases:": "VS Code，需先让 ssh 识别租约：",
   "What becomes of it": "如何处理",
   "What becomes of {file}": "如何处理 {file}",
   undecided: "未决定",

@@ -2,6 +2,7 @@
 import {openAction} from "../store.js";
 import {html, useMemo, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
+import {Preview} from "./preview.js";
 import {isLive} from "./standing.js";
 import {Button, Bytes, Copy, Empty, Field, Pill, Shape, When} from "./widgets.js";
 
@@ -83,7 +84,7 @@ export function Artifacts({row, files: sealed, keptIn}) {
   return html`<div class="files">
     <${Sealed} files=${files} keptIn=${keptIn} />
     <${Loose} row=${row} files=${files} />
-    <${Listing} files=${files} />
+    <${Listing} lease=${lease} files=${files} />
   </div>`;
 }
 
@@ -311,12 +312,13 @@ function Fates({row, files}) {
 
 // -- the list ---------------------------------------------------------------
 
-/** @param {{files: JudgedFiles}} properties */
-function Listing({files}) {
+/** @param {{lease: string, files: JudgedFiles}} properties */
+function Listing({lease, files}) {
   const [words, setWords] = useState("");
   const [only, setOnly] = useState("");
   const [sorted, setSorted] = useState({by: "standing", backwards: false});
   const [most, setMost] = useState(PAGE);
+  const [looked, setLooked] = useState(/** @type {string | null} */ (null));
   const all = files.shown;
   const chosen = useMemo(() => {
     const wanted = words.toLowerCase();
@@ -387,10 +389,17 @@ function Listing({files}) {
           </tr>
         </thead>
         <tbody>
-          ${chosen.slice(0, most).map((file) => html`<${FileRow} key=${file.name} file=${file} />`)}
+          ${chosen.slice(0, most).map(
+            (file) => html`<${FileRow}
+              key=${file.name}
+              file=${file}
+              onLook=${files.collected_at && file.kind === "file" ? () => setLooked(file.name) : null}
+            />`,
+          )}
         </tbody>
       </table>
     </div>
+    ${looked && html`<${Preview} lease=${lease} name=${looked} onClose=${() => setLooked(null)} />`}
     ${
       chosen.length > most &&
       html`<p>
@@ -410,8 +419,8 @@ function Listing({files}) {
   </section>`;
 }
 
-/** @param {{file: Judged}} properties */
-function FileRow({file}) {
+/** @param {{file: Judged, onLook: (() => void) | null}} properties */
+function FileRow({file, onLook}) {
   const {kind, words} = STANDINGS[file.standing];
   const {evidence} = file;
   const details =
@@ -433,7 +442,11 @@ function FileRow({file}) {
       }
     </td>
     <td class="name">
-      ${file.name}
+      ${
+        onLook
+          ? html`<button type="button" class="link" onClick=${onLook}>${file.name}</button>`
+          : file.name
+      }
       ${file.role === "log" && html` <span class="soft small">${t("log")}</span>`}
       ${file.kind === "link" && html` <span class="soft small">${t("link")}</span>`}
     </td>

@@ -147,7 +147,7 @@ function Place({place, detail, job, seen, heard}) {
     case "story":
       return html`<${Timeline} events=${events} />`;
     case "terms":
-      return html`<${Terms} row=${row} lease=${lease} policy=${policy} />`;
+      return html`<${Terms} row=${row} lease=${lease} policy=${policy} login=${detail.login} />`;
     default:
       return html`<${JobView} row=${row} job=${job} seen=${seen} />`;
   }

@@ -2,7 +2,7 @@
 import {openAction} from "../store.js";
 import {html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
-import {Button, Money, When, Words} from "./widgets.js";
+import {Button, Copy, Money, When, Words} from "./widgets.js";
 
 /** @import {TimedRow} from "../known.d.ts" */
 /** @import {Dates, Policy} from "../types.d.ts" */
@@ -17,8 +17,34 @@ const DATES = [
   ["ended_at", () => t("Ended at")],
 ];
 
-/** @param {{row: TimedRow, lease: Dates, policy: Policy}} properties */
-export function Terms({row, lease, policy}) {
+/**
+ * How a person gets onto the box, and to what listens there.
+ * @param {{lease: string, login: "none" | "ours" | "plain"}} properties
+ */
+function Login({lease, login}) {
+  if (login === "none") return null;
+  return html`<section aria-labelledby="login-title">
+    <h2 id="login-title">${t("Log in")}</h2>
+    <p><${Copy} text=${login === "plain" ? `ssh ${lease}` : `gpu-tenant ssh ${lease}`} /></p>
+    <p class="soft">${t("TensorBoard or Jupyter of the box, at this computer's own address:")}</p>
+    <p><${Copy} text=${`gpu-tenant ssh ${lease} --forward 6006 --forward 8888`} /></p>
+    <p>
+      <a href="http://127.0.0.1:6006/" target="_blank" rel="noreferrer">TensorBoard</a>
+      ${" · "}
+      <a href="http://127.0.0.1:8888/" target="_blank" rel="noreferrer">Jupyter</a>
+      ${
+        login === "plain"
+          ? html` · <a href=${`vscode://vscode-remote/ssh-remote+${encodeURIComponent(lease)}/`}>VS Code</a>`
+          : html` · <span class="soft">${t("VS Code, once plain ssh knows the leases:")}</span>
+            ${" "}
+            <${Copy} text="gpu-tenant ssh --setup" />`
+      }
+    </p>
+  </section>`;
+}
+
+/** @param {{row: TimedRow, lease: Dates, policy: Policy, login: "none" | "ours" | "plain"}} properties */
+export function Terms({row, lease, policy, login}) {
   const dates = DATES.filter(([name]) => lease[name]);
   return html`<div class="terms">
     <section aria-labelledby="terms-title">
@@ -53,6 +79,7 @@ export function Terms({row, lease, policy}) {
         </a>
       </p>
     </section>
+    <${Login} lease=${row.card.lease} login=${login} />
     <section aria-labelledby="dates-title">
       <h2 id="dates-title">${t("Dates")}</h2>
       <dl class="facts">
