@@ -86,7 +86,12 @@ def wrongs(directory: Path, ledger_at: Path) -> list[str]:
 
 
 def chosen(moments: list[str]) -> list[int]:
-    """The moments at which somebody dies: some all over the story, and all that are around an effect that bills."""
+    """The moments at which somebody dies: some all over the story, and all that are around an effect that bills.
+
+    The last moment is no death: the answer was shown, and that is on record. The same line is then a new errand.
+    """
+    assert moments[-1].endswith(" after ledger")
+    moments = moments[:-1]
     every = max(1, len(moments) // CASES)
     near = {
         int(line.split()[0])
@@ -117,6 +122,7 @@ def test_a_kill_at_any_moment_here_and_the_same_line_again(tmp_path: Path) -> No
     for moment in chosen(moments):
         _, wrong = case(f"at-{moment}", moment)
         assert wrong == [], moments[moment]
+    print(f"local: {len(chosen(moments))} moments, 0 wrong")
 
 
 @pytest.mark.parametrize("provider", AT)
@@ -151,7 +157,7 @@ def test_a_kill_at_any_moment_of_a_rented_errand_rents_no_second_box(
         for moment in chosen(moments):
             _, wrong = case(f"at-{moment}", moment)
             assert wrong == [], moments[moment]
-        print(f"{provider}: {len(chosen(moments))} of {len(moments)} moments, 0 wrong")
+        print(f"{provider}: {len(chosen(moments))} moments, 0 wrong")
     finally:
         scene.close()
 
