@@ -137,6 +137,24 @@ async def test_a_rented_box_is_parked_and_started_again(
     assert [box["id"] for box in renter.ask("meter")["running"]]
 
 
+async def test_a_job_is_stopped_and_its_box_parked_by_one_button(
+    tab: Tab, renter: Renter, dashboard: Dashboard, leases: Leases
+) -> None:
+    tree = renter.root / "long"
+    tree.mkdir()
+    (tree / "long.sh").write_text("sleep 600\n", encoding="utf-8")
+    async with renter.tenancy() as tenancy:
+        await tenancy.push(leases.rented, str(tree))
+        await tenancy.launch_detached(leases.rented, "sh long.sh", ["out/"])
+
+    dialog = await tab.begin(leases.rented, "Stop the job, then park")
+    await dialog.get_by_label("Grace in seconds").fill("1")
+    parked = await carried_out(dialog, "Stop the job, then park", dashboard, "stop_and_park")
+
+    assert parked["phase"] == "parked"
+    assert [box["id"] for box in renter.ask("meter")["parked"]]
+
+
 async def test_a_job_is_asked_to_stop_and_a_snapshot_taken_before(
     tab: Tab, dashboard: Dashboard, leases: Leases
 ) -> None:

@@ -133,6 +133,12 @@ async def _stop(opened: Tenancy, lease: str, body: Stop) -> Record:
     return await opened.stop_job(lease, body.job, grace_s=body.grace_s)
 
 
+async def _stop_and_park(opened: Tenancy, lease: str, body: Stop) -> Record:
+    """Ask the job to end, and park the box once it has. A park that is refused leaves the box as it is."""
+    await opened.stop_job(lease, body.job, grace_s=body.grace_s)
+    return await opened.change_lease(lease, "park")
+
+
 async def _collect(opened: Tenancy, lease: str, body: Collect) -> Record:
     return await opened.collect(
         lease, body.to, artifacts=list(body.artifacts), discard=list(body.discard)
@@ -164,6 +170,7 @@ _VERBS: dict[str, tuple[type[Body], Callable[..., Awaitable[Record]]]] = {
     "resume": (Resume, _resume),
     "recover": (Nothing, _recover),
     "stop": (Stop, _stop),
+    "stop_and_park": (Stop, _stop_and_park),
     "collect": (Collect, _collect),
     "snapshot": (Nothing, _snapshot),
     "teardown": (Nothing, _teardown),

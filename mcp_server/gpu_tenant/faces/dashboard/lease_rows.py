@@ -27,6 +27,7 @@ Verb = Literal[
     "park",
     "resume",
     "stop",
+    "stop_and_park",
     "collect",
     "snapshot",
     "teardown",
@@ -284,6 +285,8 @@ def _offered_verbs(card: Card, profile: Profile, job: Working | None) -> tuple[V
     if not card.jobs:
         return ("extend", "terms", "teardown", *park, "waive")
     if job is not None and job.state in ("starting", "running", "lingering"):
+        # Each of these is refused while a job runs, so the button does both.
+        park = ("stop_and_park",) if park else ()
         if card.condition.to_do is not None and card.condition.to_do.matter == "ends soon":
             return ("extend", "snapshot", "stop", "collect", "terms", "teardown", *park, "waive")
         return ("snapshot", "stop", "extend", "collect", "terms", "teardown", *park, "waive")

@@ -81,6 +81,12 @@ export interface Known {
 /** A part of the page. */
 export type Part<Properties = any> = (properties: Properties) => Children;
 
+/** What another job measured, to be laid over the one that is shown. */
+export interface Other {
+  label: string;
+  metrics: Record<string, Measured>;
+}
+
 /** What a job measured by step; null where a value is no number. */
 export interface Measured {
   steps: number[];

@@ -379,7 +379,7 @@ export interface LeaseRow {
   is_old: boolean;
   others_running: number;
   /** what makes sense now, the most fitting first */
-  verbs: ("end" | "extend" | "terms" | "park" | "resume" | "stop" | "collect" | "snapshot" | "teardown" | "waive" | "recover")[];
+  verbs: ("end" | "extend" | "terms" | "park" | "resume" | "stop" | "stop_and_park" | "collect" | "snapshot" | "teardown" | "waive" | "recover")[];
 }
 
 export type LeaseState = "intended" | "active" | "terminating" | "gone" | "void" | "lost";

@@ -29,6 +29,8 @@ export default {
   "The box goes on billing until it is parked or torn down; its rate is not known.":
     "机器继续计费，直到关机保留或销毁；费率未知。",
 
+  "Stop the job, then park": "停止任务，然后关机保留",
+
   // terms
   "Change the terms": "修改条款",
   "The terms have changed.": "条款已修改。",

@@ -193,6 +193,8 @@ export default {
   "Show the whole": "显示全部",
   "smoothed by {n}": "平滑系数 {n}",
   Smoothing: "平滑",
+  "Compare with": "对比",
+  "Compare with another job": "与另一个任务对比",
   "Logarithmic scale": "对数坐标",
   "Drag over a chart to see a part of it.": "在图上拖动可查看局部。",
   "This is the beginning. In all:": "这是开头部分。总大小：",

@@ -258,6 +258,7 @@ const START = {
   extend: ({card}) => ({hours: Math.max(0, Math.ceil((card.deadline_in_s ?? 0) / 3600)) + 4}),
   resume: ({card}) => ({hours: (card.deadline_in_s ?? 0) > 0 ? undefined : 4}),
   stop: () => ({grace_s: 20}),
+  stop_and_park: () => ({grace_s: 20}),
 };
 
 /** @param {Typed} event */
@@ -288,6 +289,39 @@ function Hours({value, change, hint, required}) {
       onInput=${(event) => change({hours: typed(event)})}
     />
   <//>`;
+}
+
+/**
+ * Which job is meant, and how long it has to save its work.
+ * @param {{row: TimedRow, body: Record<string, any>,
+ *   change: (news: Record<string, any>) => void}} properties
+ */
+function Stopping({row, body, change}) {
+  const jobs = row.card.jobs.filter((/** @type {string} */ job) => !job.includes(" "));
+  return html`<div class="asked">
+    ${
+      jobs.length > 1 &&
+      html`<${Field} label=${t("Job")}>
+        <select onChange=${(event) => change({job: event.target.value || undefined})}>
+          <option value="">${t("The newest")}</option>
+          ${jobs.map((/** @type {string} */ job) => html`<option key=${job}>${job}</option>`)}
+        </select>
+      <//>`
+    }
+    <${Field}
+      label=${t("Grace in seconds")}
+      hint=${t("Time to save a checkpoint after it was asked.")}
+    >
+      <input
+        type="number"
+        min="0"
+        max="600"
+        required
+        value=${body.grace_s}
+        onInput=${(event) => change({grace_s: typed(event)})}
+      />
+    <//>
+  </div>`;
 }
 
 /** @type {Record<string, Function>} */
@@ -364,37 +398,8 @@ const FIELDS = {
       <//>
     </div>`;
   },
-  /**
-   * @param {{row: TimedRow, body: Record<string, any>,
-   *   change: (news: Record<string, any>) => void}} properties
-   */
-  stop({row, body, change}) {
-    const jobs = row.card.jobs.filter((/** @type {string} */ job) => !job.includes(" "));
-    return html`<div class="asked">
-      ${
-        jobs.length > 1 &&
-        html`<${Field} label=${t("Job")}>
-          <select onChange=${(event) => change({job: event.target.value || undefined})}>
-            <option value="">${t("The newest")}</option>
-            ${jobs.map((/** @type {string} */ job) => html`<option key=${job}>${job}</option>`)}
-          </select>
-        <//>`
-      }
-      <${Field}
-        label=${t("Grace in seconds")}
-        hint=${t("Time to save a checkpoint after it was asked.")}
-      >
-        <input
-          type="number"
-          min="0"
-          max="600"
-          required
-          value=${body.grace_s}
-          onInput=${(event) => change({grace_s: typed(event)})}
-        />
-      <//>
-    </div>`;
-  },
+  stop: Stopping,
+  stop_and_park: Stopping,
   /**
    * Only what is changed is sent.
    * @param {{row: TimedRow, change: (news: Record<string, any>) => void}} properties

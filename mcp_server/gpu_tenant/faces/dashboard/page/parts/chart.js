@@ -23,10 +23,10 @@ const POWERS = Array.from({length: 60}, (_, n) => 2 ** n);
  * `format` makes a value into words; `top` is where the scale ends at least, `from0` says that it begins at 0.
  * `binary` has the scale count in powers of two. `moment` is "now" where the last value is how it stands, else
  * "last". `version` is another one whenever the arrays have grown. With `log` the scale is logarithmic, and what is
- * not above 0 is left out.
+ * not above 0 is left out. With `spans` a line goes on over what is not known.
  * @param {{title: string, over: "step" | "time", xs: number[], series: Drawn[],
  *   format: (value: number) => string, top?: number | undefined, from0?: boolean,
- *   binary?: boolean, log?: boolean, version: number | string, aside?: string | null,
+ *   binary?: boolean, log?: boolean, spans?: boolean, version: number | string, aside?: string | null,
  *   moment: "now" | "last"}} properties
  */
 export function Chart({
@@ -39,6 +39,7 @@ export function Chart({
   from0 = true,
   binary = false,
   log = false,
+  spans = false,
   version,
   aside,
   moment,
@@ -51,7 +52,7 @@ export function Chart({
   const look = useLook();
   const hasPlot = usePlot();
   const newest = useRef();
-  newest.current = {xs, series, format, top, from0, binary, log, over, readout, setZoomed};
+  newest.current = {xs, series, format, top, from0, binary, log, spans, over, readout, setZoomed};
 
   useLayoutEffect(() => {
     if (Plot === null) return undefined;
@@ -219,7 +220,7 @@ function options(newest, host) {
   const style = getComputedStyle(host);
   /** @param {string} name */
   const colour = (name) => style.getPropertyValue(name).trim();
-  const {over, series, binary, log} = newest.current;
+  const {over, series, binary, log, spans} = newest.current;
   const axis = {
     stroke: colour("--soft"),
     font: `11px ${colour("--text") || "system-ui, sans-serif"}`,
@@ -275,7 +276,7 @@ function options(newest, host) {
           show: (/** @type {uPlot} */ made, /** @type {number} */ index) =>
             made.data[index].length < 3,
         },
-        spanGaps: false,
+        spanGaps: spans,
       })),
     ],
     hooks: {

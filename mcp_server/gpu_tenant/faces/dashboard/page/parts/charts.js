@@ -4,10 +4,11 @@ import {get} from "../net.js";
 import {html, useEffect, useMemo, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Chart} from "./chart.js";
-import {bytesWords, Empty, Trouble, Waiting} from "./widgets.js";
+import {Button, bytesWords, Empty, Trouble, useLoaded, Waiting} from "./widgets.js";
 
-/** @import {JobMoment, MetricsView, Series} from "../types.d.ts" */
-/** @import {Measured, Readings, Typed} from "../known.d.ts" */
+/** @import {JobMoment, MetricsView, Overview, Series} from "../types.d.ts" */
+/** @import {Measured, Other, Readings, Typed} from "../known.d.ts" */
+/** @import {Children} from "../vendor/htm-preact.js" */
 
 const MIB = 1024 ** 2;
 const UNSEEN_S = 60; // longer than this without a reading: the line has a gap
@@ -233,11 +234,101 @@ function smooth(values, share) {
 }
 
 /**
+ * What other jobs measured, by their own steps: [[{label, metrics}], add(lease, job)].
+ * @returns {[Other[], (lease: string, job: string) => Promise<void>]}
+ */
+function useOthers() {
+  const [others, setOthers] = useState(/** @type {Other[]} */ ([]));
+  /**
+   * @param {string} lease
+   * @param {string} job
+   */
+  const add = async (lease, job) => {
+    const {metrics} = await get(
+      `/api/leases/${encodeURIComponent(lease)}/readings?job=${encodeURIComponent(job)}`,
+    );
+    const label = `${lease} ${job}`;
+    setOthers((before) => [...before.filter((one) => one.label !== label), {label, metrics}]);
+  };
+  return [others, add];
+}
+
+/**
+ * One metric of this job and of the others, over all their steps together.
+ * @param {{name: string, label: string, metric: Measured}} own
+ * @param {Other[]} others
+ * @param {number} smoothing
+ */
+function overlaid({name, label, metric}, others, smoothing) {
+  const all = [
+    {name: others.length > 0 ? label : name, metric},
+    ...others.map((one) => ({name: one.label, metric: one.metrics[name]})),
+  ].filter((one) => one.metric !== undefined);
+  if (all.length === 1)
+    return {xs: metric.steps, series: [{name, values: smooth(metric.values, smoothing)}]};
+  const xs = [...new Set(all.flatMap((one) => one.metric?.steps ?? []))].sort(
+    (one, other) => one - other,
+  );
+  const series = all.map((one) => {
+    const values = smooth(one.metric?.values ?? [], smoothing);
+    const by = new Map(one.metric?.steps.map((step, at) => [step, values[at] ?? null]));
+    return {name: one.name, values: xs.map((x) => by.get(x) ?? null)};
+  });
+  return {xs, series, spans: true};
+}
+
+/**
+ * The jobs of all leases, the ended ones too, to lay one of them over this one.
+ * @param {{lease: string, job: string, others: Other[],
+ *   onAdd: (lease: string, job: string) => Promise<void>}} properties
+ */
+function Compare({lease, job, others, onAdd}) {
+  const [open, setOpen] = useState(false);
+  const [all, unread] = useLoaded(
+    /** @returns {Promise<Overview | null>} */
+    () => (open ? get("/api/overview?which=all") : Promise.resolve(null)),
+    `compare ${open}`,
+  );
+  const [problem, setProblem] = useState(null);
+  const taken = new Set([`${lease} ${job}`, ...others.map(({label}) => label)]);
+  const jobs = (all?.leases ?? [])
+    .flatMap(({card}) =>
+      card.jobs.map((/** @type {string} */ name) => ({lease: card.lease, job: name})),
+    )
+    .filter((one) => !one.job.includes(" ") && !taken.has(`${one.lease} ${one.job}`));
+  if (!open)
+    return html`<${Button} kind="quiet" onClick=${() => setOpen(true)}>${t("Compare with another job")}<//>`;
+  /** @param {string} chosen */
+  const choose = (chosen) => {
+    const [of = "", name = ""] = chosen.split(" ");
+    if (chosen !== "") onAdd(of, name).then(() => setProblem(null), setProblem);
+  };
+  return html`<label>
+      ${t("Compare with")}
+      ${" "}
+      <select
+        value=""
+        onChange=${(/** @type {Typed} */ event) => {
+          choose(event.target.value);
+          event.target.value = "";
+        }}
+      >
+        <option value="">–</option>
+        ${jobs.map((one) => {
+          const label = `${one.lease} ${one.job}`;
+          return html`<option key=${label} value=${label}>${label}</option>`;
+        })}
+      </select>
+    </label>
+    ${(problem || unread) && html`<${Trouble} problem=${problem ?? unread} />`}`;
+}
+
+/**
  * How the curves of what the job measured are drawn.
  * @param {{smoothing: number, setSmoothing: (share: number) => void, log: boolean,
- *   setLog: (log: boolean) => void}} properties
+ *   setLog: (log: boolean) => void, children?: Children}} properties
  */
-function Looks({smoothing, setSmoothing, log, setLog}) {
+function Looks({smoothing, setSmoothing, log, setLog, children}) {
   return html`<div class="looks">
     <label>
       ${t("Smoothing")}
@@ -259,6 +350,7 @@ function Looks({smoothing, setSmoothing, log, setLog}) {
       />
       ${" "}${t("Logarithmic scale")}
     </label>
+    ${children}
     <span class="soft small">${t("Drag over a chart to see a part of it.")}</span>
   </div>`;
 }
@@ -271,6 +363,7 @@ const known = (values) => values.some((value) => value !== null);
  * @param {{lease: string, job: string, seen: JobMoment | null}} properties
  */
 export function Charts({lease, job, seen}) {
+  const [others, add] = useOthers();
   const [smoothing, setSmoothing] = useState(0);
   const [log, setLog] = useState(false);
   const [{readings, version}, problem, again] = useReadings(lease, job, seen);
@@ -310,7 +403,9 @@ export function Charts({lease, job, seen}) {
   }
   ${
     names.length > 0 &&
-    html`<${Looks} smoothing=${smoothing} setSmoothing=${setSmoothing} log=${log} setLog=${setLog} />`
+    html`<${Looks} smoothing=${smoothing} setSmoothing=${setSmoothing} log=${log} setLog=${setLog}>
+      <${Compare} lease=${lease} job=${job} others=${others} onAdd=${add} />
+    <//>`
   }
   <div class="charts">
     ${names.map(
@@ -318,14 +413,13 @@ export function Charts({lease, job, seen}) {
         key=${`m ${name}`}
         title=${name}
         over="step"
-        xs=${readings.metrics[name].steps}
+        ...${overlaid({name, label: job, metric: readings.metrics[name]}, others, smoothing)}
         aside=${[smoothing > 0 && t("smoothed by {n}", {n: smoothing}), read].filter(Boolean).join(" · ")}
         moment=${partial ? "last" : moment}
-        series=${[{name, values: smooth(readings.metrics[name].values, smoothing)}]}
         format=${plainNumber}
         from0=${false}
         log=${log}
-        version=${`${version}/${smoothing}`}
+        version=${`${version}/${smoothing}/${others.length}`}
       />`,
     )}
     ${

@@ -139,6 +139,7 @@ function cardWords(verb, card) {
   const first = {
     extend: () => t("The deadline has moved."),
     terms: () => t("The terms have changed."),
+    stop_and_park: () => t("Parked: it bills {rate} now.", {rate}),
     park: () => t("Parked: it bills {rate} now.", {rate}),
     resume: () => t("Started again: it bills {rate}.", {rate}),
     provision: () => t("Rented as {lease}, at {rate}.", {lease: card.lease, rate}),

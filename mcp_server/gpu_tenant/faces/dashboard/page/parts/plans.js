@@ -12,6 +12,7 @@ export const VERBS = {
   park: () => t("Park"),
   resume: () => t("Resume"),
   stop: () => t("Stop the job"),
+  stop_and_park: () => t("Stop the job, then park"),
   collect: () => t("Collect"),
   snapshot: () => t("Take a snapshot"),
   teardown: () => t("Verify and tear down"),
@@ -153,6 +154,25 @@ const PLANS = {
     ],
     costs: [goesOn(row)],
     wont: [t("No file is removed, and the lease does not end.")],
+  }),
+  stop_and_park: (row) => ({
+    will: [
+      t(
+        "The job is asked to end, so that it can save its work, and is killed when the grace is over.",
+      ),
+      (PARKING[row.park_how] ?? PARKING.api)(),
+    ],
+    costs: [
+      t("The GPU is no longer billed. The disk is, every hour, until the lease is torn down."),
+    ],
+    wont: [
+      t("It does not end the lease, and the deadline still comes."),
+      ...(row.park === "wipes"
+        ? [t("A stop may empty the disk that the work is on: it is refused once the box was used.")]
+        : []),
+      t("Nobody promises that a GPU is free when you resume."),
+    ],
+    runbook: true,
   }),
   collect: () => ({
     will: [
