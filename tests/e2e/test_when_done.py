@@ -12,7 +12,7 @@ from e2e.watching import Scene, scene_at
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import LeaseHeld, ProviderTrouble, Refused, StillWanted
-from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.leases.end import end_verified
 from gpu_tenant.leases.watch_actions import park_when_done
 from gpu_tenant.watchdog.loop import Watchdog
@@ -448,6 +448,33 @@ async def test_what_is_launched_and_what_is_said_between_two_looks_is_heard_befo
             )
 
             assert scene.state is LeaseState.GONE
+            assert world.now < next_look_at
+            assert (scene.kept() / "other.bin").read_text() == "precious\n"
+
+
+async def test_a_lease_that_somebody_held_at_the_look_is_looked_at_again_soon(
+    tmp_path: Any,
+) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await scene.rent(when_done=None, hours=24)
+        context, world = scene.tenant.tenancy.context, scene.tenant.stage.world
+        async with watched_seldom(scene) as next_look_at:
+            await scene.work(LEAVES)
+            await until(lambda: "other.bin" in scene.alarms().get("done", (0, ""))[1])
+            async with context.held_in_turn(LeaseId(scene.lease), "collect"):
+                context.ledger.claim(
+                    LeaseId(scene.lease),
+                    artifacts=["other.bin"],
+                    discard=[],
+                    at=context.clock.now(),
+                )
+                # The watchdog hears it, and finds the lease held.
+                heard_at = world.now
+                await until(lambda: world.now > heard_at + 120)
+                assert scene.state is LeaseState.ACTIVE
+
+            await until(lambda: scene.state is LeaseState.GONE)
+
             assert world.now < next_look_at
             assert (scene.kept() / "other.bin").read_text() == "precious\n"
 

@@ -49,9 +49,16 @@ def is_key_by_content(content: bytes) -> bool:
 
 
 class Guarded:
-    """The protected places of one owner, and every file in them, under whatever other name such a file has."""
+    """The protected places of one owner, and every file in them, under whatever other name such a file has.
 
-    def __init__(self, places: Iterable[Path], home: Path) -> None:
+    `open_places` lie in a protected one and hold no keys: what was fetched from boxes.
+    """
+
+    def __init__(
+        self, places: Iterable[Path], home: Path, *, open_places: Iterable[Path] = ()
+    ) -> None:
+        # The last part of the path stays as it is: a link of that name leads elsewhere, and opens nothing.
+        self._open = tuple(place.parent.resolve() / place.name for place in open_places)
         self.places = tuple(
             dict.fromkeys(
                 place.resolve() for place in (*places, *(home / name for name in _PLACES))
@@ -65,6 +72,8 @@ class Guarded:
         A hard link is the same file under another name.
         """
         real = path.resolve()
+        if any(real.is_relative_to(place) for place in self._open):
+            return self.has_twin(real)
         return any(real.is_relative_to(place) for place in self.places) or self.has_twin(real)
 
     def meets(self, directory: Path) -> bool:

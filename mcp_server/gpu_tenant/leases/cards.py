@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from pathlib import Path
 
 from pydantic import Field
 
@@ -128,6 +129,8 @@ class Card(Record):
             near = condition.to_do is not None and condition.to_do.matter == "ends soon"
             is_over = state in ENDED and not others_running
             next_step = _job_words(self.lease, is_over=is_over, is_near=near)
+            if self.next.startswith(_budget_words(self.lease)):
+                next_step = f"{_budget_words(self.lease)}; {next_step}"
         return self.model_copy(update={"condition": condition, "next": next_step})
 
     def _cost_of(self, seconds: float | None) -> Decimal | None:
@@ -246,6 +249,18 @@ def card(
     condition = condition_of(
         phase, bills, alarm=told_alarm, left_s=left_s, job=job, others_running=others
     )
+    next_step = _next(
+        lease,
+        jobs,
+        phase,
+        recorded_fate(events),
+        is_over=job in ENDED and not others,
+        is_near=condition.to_do is not None and condition.to_do.matter == "ends soon",
+        parked_until=deleted_at(profile, lease),
+        events=events,
+    )
+    if told.over_budget and live:
+        next_step = f"{_budget_words(lease.id)}; {next_step}"
     return Card(
         lease=lease.id,
         name=labels_of(events, jobs).words,
@@ -277,16 +292,7 @@ def card(
         condition=_with_since(condition, lease, events, now),
         jobs=_job_names(jobs),
         alarm=told_alarm,
-        next=_next(
-            lease,
-            jobs,
-            phase,
-            recorded_fate(events),
-            is_over=job in ENDED and not others,
-            is_near=condition.to_do is not None and condition.to_do.matter == "ends soon",
-            parked_until=deleted_at(profile, lease),
-            events=events,
-        ),
+        next=next_step,
         fleet=lease.fleet,
     )
 
@@ -430,6 +436,11 @@ def _setup_words(lease: Lease, events: Lines) -> str | None:
             return None
 
 
+def _budget_words(lease: str) -> str:
+    """Return what to do about a budget that will not do."""
+    return f"{Command('terms', lease, budget_usd='N')} if the work is worth more than its budget"
+
+
 def _job_words(lease: str, *, is_over: bool, is_near: bool) -> str:
     """Return what to do about the newest job of a box that is ready."""
     home, end = Command("collect", lease), Command("teardown", lease)
@@ -472,4 +483,30 @@ def _next(
         case LeaseState.TERMINATING:
             return f"{Command('teardown', lease.id)} again: the last teardown was cut short"
         case LeaseState.GONE | LeaseState.VOID | LeaseState.LOST:
-            return "nothing: this lease has ended"
+            why = ended_by(events)
+            over = (
+                f"nothing: this lease was ended: {why}" if why else "nothing: this lease has ended"
+            )
+            further = _goes_on_words(lease, jobs, events)
+            return f"{over}; {further}" if further else over
+
+
+def ended_by(events: Lines) -> str | None:
+    """Return which of its terms ended the lease, in words. None if a person or an agent ended it."""
+    told = [event for _, event in events if isinstance(event, timeline.Ending) and event.words]
+    return told[-1].words if told else None
+
+
+def _goes_on_words(lease: Lease, jobs: Sequence[Job], events: Lines) -> str | None:
+    """Say how work that did not finish goes on from what was kept of it. None if nothing is to go on."""
+    if lease.kept_in is None or recorded_jobs(jobs, events)[0] not in (
+        "stopped",
+        "killed",
+        "running",
+    ):
+        return None
+    kept = str(Path(lease.kept_in) / "work")
+    return (
+        f"to go on with its work, rent another box, {Command('push', 'DIR', 'NEW')}, then "
+        f"{Command('push', kept, 'NEW')} puts there what was kept, and launch again"
+    )

@@ -42,7 +42,7 @@ class Account:
     @property
     def guarded(self) -> Guarded:
         """The places of these keys, and of the owner's keys to other clouds and machines, as they are now."""
-        return Guarded(self.places, Path.home())
+        return Guarded(self.places, Path.home(), open_places=(self.configuration.parent / "kept",))
 
     @property
     def commands(self) -> Mapping[str, str]:

@@ -97,6 +97,7 @@ class Watchdog:
         self._cards: dict[LeaseId, Card | None] = {}
         self._busy: set[LeaseId] = set()
         self._again: dict[LeaseId, datetime] = {}
+        self._held_waits_s: dict[LeaseId, float] = {}
         self._deadlines: dict[LeaseId, datetime] = {}
         self._peeks: dict[LeaseId, asyncio.Task[None]] = {}
         self._heard: int | None = None
@@ -309,6 +310,7 @@ class Watchdog:
                 del self._under_way[lease_id]
         self._busy &= set(leases)
         self._spoken_of &= set(leases)
+        self._held_waits_s = {x: s for x, s in self._held_waits_s.items() if x in leases}
         self._again = {known: at for known, at in self._again.items() if known in leases}
         self._deadlines = {known: at for known, at in self._deadlines.items() if known in leases}
         for told in {alarm.lease_id for alarm in self._tenancy.ledger.open_alarms()}:
@@ -399,8 +401,12 @@ class Watchdog:
             await attendant.attend()
             self._remember(lease_id, attendant)
         except LeaseHeld:
-            # Another process is acting on the lease right now. The next look sees the result.
+            # Another process is acting on the lease right now. What it does may let the lease end: look again soon,
+            # and less and less often where its work takes long.
             self._tell_what_waits(attendant, lease_id)
+            wait_s = self._held_waits_s.get(lease_id, PEEK_S)
+            self._held_waits_s[lease_id] = min(2 * wait_s, self._every_s)
+            self._again[lease_id] = self._tenancy.clock.now() + timedelta(seconds=wait_s)
             return
         except TenantError as trouble:
             attendant.told.alarm("broke", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
@@ -421,6 +427,7 @@ class Watchdog:
         """Remember when to look at this lease again, if that is before the next look at all leases."""
         self._busy.discard(lease_id)
         self._again.pop(lease_id, None)
+        self._held_waits_s.pop(lease_id, None)
         # The guard on the box waits a little at the deadline, and only for those who come back then.
         lease = self._tenancy.ledger.lease(lease_id)
         if lease.state.live and lease.terms.deadline_at > self._tenancy.clock.now():

@@ -42,6 +42,7 @@ from gpu_tenant.jobs.metrics import Metrics, Series
 from gpu_tenant.jobs.samples import readings_of
 from gpu_tenant.jobs.trackers import known_trackers
 from gpu_tenant.leases.billing import counted_words, disagreement
+from gpu_tenant.leases.cards import ended_by
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.overview import on_card
 from gpu_tenant.ledger import Ledger
@@ -86,7 +87,7 @@ async def report_of(context: Context, lease: str) -> Report:
         title=profile.title,
         state=found.state,
         is_over=not found.state.live,
-        standing=_standing_words(found, now),
+        standing=_standing_words(found, events, now),
         to_do=_to_do_words(context, found),
         result=_result_words(told_jobs),
         proof=_proof_words(kept, is_over=not found.state.live),
@@ -116,10 +117,12 @@ async def report_of(context: Context, lease: str) -> Report:
     )
 
 
-def _standing_words(lease: Lease, now: datetime) -> str:
+def _standing_words(lease: Lease, events: Lines, now: datetime) -> str:
     match lease.state:
         case LeaseState.GONE:
-            return "It is over: its provider lists no such box, seen twice."
+            why = ended_by(events)
+            because = f" It was ended: {plain(why)}." if why else ""
+            return f"It is over: its provider lists no such box, seen twice.{because}"
         case LeaseState.VOID:
             return "It is over, and never had a box: there is no receipt, as nothing was destroyed."
         case LeaseState.LOST:
@@ -351,7 +354,8 @@ async def _job(
     seen = [
         event
         for _, event in events
-        if isinstance(event, timeline.Progressed) and event.job == job.id
+        if isinstance(event, timeline.Progressed | timeline.Stopped | timeline.JobEnded)
+        and event.job == job.id
     ]
     metrics: dict[str, Series] = {}
     words = f"none: this log was not read, because there are more than {_MOST_CHARTED} newer jobs"
