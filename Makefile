@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-calls bench-errand bench-fleet bench-transfers bench-many-files torture deaths errands errand-deaths over preemption market week storm kube wheel clean
+.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-calls bench-errand bench-page bench-fleet bench-transfers bench-many-files torture deaths errands errand-deaths over preemption market week storm kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -78,6 +78,9 @@ bench-calls: $(VENV)/.ready-dev   ## processor time of one call of the caretaker
 
 bench-errand: $(VENV)/.ready-dev   ## one call of `run` beside the same verbs one by one, on this computer
 	$(BIN)/python tests/bench/errand.py $(ARGS)
+
+bench-page: $(VENV)/.ready-dev    ## the first row of the dashboard's page, how 500 leases scroll, and what an open page costs
+	$(BIN)/python tests/bench/dashboard.py $(ARGS)
 
 bench-fleet: $(VENV)/.ready-dev   ## polling and auditing 1, 10, 100 boxes, in 5 minutes; ARGS='--only 10'
 	$(BIN)/python tests/bench/fleet.py $(ARGS)

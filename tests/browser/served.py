@@ -54,6 +54,11 @@ class Dashboard:
             os.close(screen)
 
     @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    @property
     def url(self) -> str:
         """Where the page is."""
         return f"http://127.0.0.1:{self.port}"

@@ -436,7 +436,7 @@ const FIELDS = {
       <div class="fields">
         ${sum("budget_usd", t("Budget in all, USD"), card.budget_usd)}
         ${sum("max_price_usd_h", t("At most, USD an hour"), card.max_price_usd_h)}
-        ${sum("idle_h", t("Ended when idle for hours"), null, t("0: never."))}
+        ${sum("idle_h", t("Ended when idle for hours"), t("as it is"), t("0: never."))}
         <${Field} label=${t("When its work is done")}>
           <select onChange=${(event) => change({when_done: event.target.value})}>
             <option value="">${t("as it is")}</option>

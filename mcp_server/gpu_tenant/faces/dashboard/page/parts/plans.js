@@ -109,11 +109,12 @@ const PLANS = {
       ),
     ],
   }),
-  terms: ({card}) => ({
+  terms: (row) => ({
     will: [t("What you fill in is in force at once. What you leave empty stays as it is.")],
-    costs: known(card.budget_usd)
-      ? []
-      : [t("Without a budget, the lease may cost its rate until its deadline.")],
+    costs:
+      known(row.card.budget_usd) || isFree(row)
+        ? []
+        : [t("Without a budget, the lease may cost its rate until its deadline.")],
     wont: [
       t("Nothing on the box is touched, and its job goes on."),
       t("What you signed ahead was for the old terms, and lapses. A new name changes no terms."),

@@ -5,7 +5,18 @@ import {noteErrand} from "../store.js";
 import {html, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Coming, useErrand} from "./errands.js";
-import {Ago, Button, Dialog, Field, Money, Shape, Trouble, usdWords, useLoaded} from "./widgets.js";
+import {
+  Ago,
+  Button,
+  Dialog,
+  Field,
+  Money,
+  Shape,
+  Trouble,
+  usdWords,
+  useLoaded,
+  Words,
+} from "./widgets.js";
 
 /** @import {Typed} from "../known.d.ts" */
 /** @import {PassedSmoke, Ranked} from "../types.d.ts" */
@@ -146,7 +157,11 @@ function Smoke({smoke, chosen, change}) {
     ${
       smoke?.id === null &&
       html`<p class="soft">
-        ${t("No smoke test of the last week has passed. `gpu-tenant smoke` tries the job here, for nothing.")}
+        <${Words}
+          text=${t(
+            "No smoke test of the last week has passed. `gpu-tenant smoke` tries the job here, for nothing.",
+          )}
+        />
       </p>`
     }
     <label class="option">
