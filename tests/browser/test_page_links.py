@@ -64,6 +64,8 @@ async def test_what_is_wished_for_is_in_the_address_and_the_way_back_leads_to_it
     await page.get_by_label("Hours of work").fill("9")
     await tab.button("Find offers").click()
     await expect(page).to_have_url(re.compile("hours=9"))
+    # No person goes back before the browser has told the page of its new address.
+    await page.evaluate("() => new Promise((done) => setTimeout(done, 100))")
     await page.go_back()
     await expect(page).to_have_url(link)
     await expect(page.get_by_label("Hours of work")).to_have_value("7")

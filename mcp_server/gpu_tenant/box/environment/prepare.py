@@ -396,7 +396,7 @@ def _trouble(code: str, words: str, lease: Lease, *, log: str = "") -> BoxTroubl
         case "NO_SOURCE":
             return BadRequest(
                 words,
-                remedy=f"if the image has all that the work needs, {Command('launch', lease=lease.id)} goes on without; else "
+                remedy=f"if the image has all that the work needs, {Command('launch', lease=lease.id, artifact='PATTERN', then='COMMAND')} goes on without; else "
                 f"push a tree that has a requirements file ({Command('push', 'DIR', lease.id)}), or name the file:"
                 f" {Command('prepare', lease.id, source='FILE')}",
                 log=log,

@@ -401,7 +401,9 @@ class Reading {
     const back = box.scrollTop < this.top;
     this.top = box.scrollTop;
     const below = box.scrollHeight - box.scrollTop - box.clientHeight;
-    this.following = below < 2 * ROW && (this.log.atEnd || this.following);
+    // Until the goal is reached, a scroll is of the lines that stood here before.
+    if (this.goal === null || this.following)
+      this.following = below < 2 * ROW && (this.log.atEnd || this.following);
     if (this.following) this.unseen = 0;
     if (back && this.top < NEAR && this.log.from > 0) this.older();
     else if (!back && below < NEAR && !this.log.atEnd) this.newer();
@@ -583,6 +585,7 @@ class Reading {
       this.loaded = true;
       this.found = at === 0 ? null : Math.min(line, this.log.lines.length - 1);
       this.goal = {line: this.found ?? 0, above: 1 / 3};
+      this.following = false; // whatever was scrolled while this was fetched
     });
   }
 }
