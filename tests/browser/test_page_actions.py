@@ -204,6 +204,11 @@ async def test_a_kept_file_is_looked_at(tab: Tab, dashboard: Dashboard, leases: 
     await tab.go(f"#/lease/{leases.lossy}/files")
     await tab.page.get_by_role("button", name="work/out/model.json", exact=True).click()
     await expect(tab.dialog.locator("pre")).to_have_text("[1]\n")
+    async with tab.page.expect_download() as saved:
+        await tab.dialog.get_by_role("button", name="Save a copy").click()
+    download = await saved.value
+    assert download.suggested_filename == "model.json"
+    assert (await download.path()).read_text() == "[1]\n"
 
     tab.may_say("answer 4|status of 4")
     for name in ("../../etc/passwd", "/etc/passwd", "work/undeclared", ""):

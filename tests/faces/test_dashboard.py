@@ -253,6 +253,48 @@ async def test_a_refusal_has_its_words_and_the_next_step(served: Served) -> None
     assert tenancy.ledger.lease(lease).state.live
 
 
+async def test_a_kept_file_a_log_and_a_report_are_saved_whole_and_never_shown(
+    served: Served,
+) -> None:
+    lease, tenancy = await lease_of(served), served.looks.tenancy
+    line = "0123456789abcde"
+    await tenancy.launch_detached(
+        lease,
+        f"yes {line} | head -n 200000; seq 9 > 'a b.txt'; ln -s /etc link",
+        ["*"],
+        name="train",
+    )
+    await over(tenancy, lease, "train")
+    await tenancy.collect(lease)
+
+    saved = await served.page.get(f"/api/leases/{lease}/file", params={"name": "work/a b.txt"})
+    assert saved.text == "1\n2\n3\n4\n5\n6\n7\n8\n9\n"
+    log = await served.page.get(f"/api/leases/{lease}/jobs/train/log/file")
+    assert log.text == f"{line}\n" * 200_000
+    report = await served.page.get(f"/api/leases/{lease}/report", params={"form": "md"})
+    assert lease in report.text
+    for answer, name in ((saved, "a%20b.txt"), (log, f"gpu-tenant-{lease}-train.log")):
+        assert answer.headers["content-disposition"] == f"attachment; filename*=UTF-8''{name}"
+        assert answer.headers["content-type"] == "application/octet-stream"
+
+    kept = Path(tenancy.ledger.lease(lease).kept_in) / "work" / "a b.txt"
+    kept.unlink()
+    kept.symlink_to("/etc/passwd")
+    for name in (
+        "work/a b.txt",
+        "work/link",
+        "work/link/passwd",
+        "../../etc/passwd",
+        "/etc/passwd",
+        "",
+    ):
+        refused = await served.page.get(f"/api/leases/{lease}/file", params={"name": name})
+        assert refused.status_code >= 400, name
+        assert "root:" not in refused.text
+    lost = await served.page.get(f"/api/leases/{lease}/jobs/other/log/file")
+    assert lost.status_code == 400
+
+
 async def test_a_waiver_wants_the_id_the_loss_that_was_shown_and_the_terminal_s_code(
     environ: dict[str, str],
 ) -> None:

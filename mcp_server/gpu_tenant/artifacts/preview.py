@@ -43,26 +43,43 @@ class Preview(Record):
     whole: bool = Field(default=True, description="whether this is all of it")
 
 
+def kept_path(directory: Path, entry: SealedFile, lease: str) -> Path:
+    """Return where below `directory` that entry is kept. It is a file, and no link leads to it or away from it.
+
+    Raises:
+        LocalTrouble: there is no such file here.
+    """
+    path = below(directory, entry.name)
+    if entry.kind != "file" or not is_reached(directory, path) or not _is_plain_file(path):
+        raise _not_here(directory, entry, lease)
+    return path
+
+
 def preview_of(directory: Path, entry: SealedFile, lease: str) -> Preview:
     """Read the beginning of that entry's copy below `directory`. Nothing of it is executed, and memory stays bounded.
 
     Raises:
         LocalTrouble: there is no such file here, or it cannot be read.
     """
-    path = below(directory, entry.name)
-    missing = LocalTrouble(
-        f"{entry.name} is not in {directory}", remedy=f"{Command('collect', lease)} fetches it"
-    )
-    if entry.kind != "file" or not is_reached(directory, path) or path.is_symlink():
-        raise missing
+    path = kept_path(directory, entry, lease)
     try:
         return _preview(path, entry.name)
     except FileNotFoundError:
-        raise missing from None
+        raise _not_here(directory, entry, lease) from None
     except OSError as error:
         raise LocalTrouble(
             f"{entry.name} cannot be read: {error.strerror}", remedy=f"look at {path} by hand"
         ) from None
+
+
+def _is_plain_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _not_here(directory: Path, entry: SealedFile, lease: str) -> LocalTrouble:
+    return LocalTrouble(
+        f"{entry.name} is not in {directory}", remedy=f"{Command('collect', lease)} fetches it"
+    )
 
 
 def _preview(path: Path, name: str) -> Preview:

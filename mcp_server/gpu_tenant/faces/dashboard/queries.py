@@ -16,6 +16,7 @@ from gpu_tenant.answers import signature_of
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, Refused, TenantError
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.faces.dashboard.credentials import platforms
 from gpu_tenant.faces.dashboard.lease_view import detail_of
 from gpu_tenant.faces.dashboard.poller import Looks
@@ -158,10 +159,12 @@ async def sweep(request: Request) -> Response:
     return answer(await sorted_of(context, sweep_id))
 
 
-async def preview(request: Request) -> Response:
-    """What a file of the newest seal begins with, as it is kept here."""
-    from gpu_tenant.artifacts.preview import preview_of
+def sealed_file(request: Request) -> tuple[Path, SealedFile]:
+    """Return where the lease's files are kept, and which file of its newest seal the query names.
 
+    Raises:
+        BadRequest: there is no such file in the seal, or nothing of it was collected.
+    """
     opened, name = tenancy(request), request.query_params.get("name", "")
     found = opened.ledger.lease(request.path_params["lease"])
     seal = opened.ledger.seal(found.id)
@@ -170,7 +173,17 @@ async def preview(request: Request) -> Response:
         raise BadRequest(
             "no file of that name was sealed", remedy=f"{Command('collect', found.id)} lists them"
         )
-    return answer(await asyncio.to_thread(preview_of, Path(found.kept_in), entry, found.id))
+    return Path(found.kept_in), entry
+
+
+async def preview(request: Request) -> Response:
+    """What a file of the newest seal begins with, as it is kept here."""
+    from gpu_tenant.artifacts.preview import preview_of
+
+    directory, entry = sealed_file(request)
+    return answer(
+        await asyncio.to_thread(preview_of, directory, entry, request.path_params["lease"])
+    )
 
 
 async def losses(request: Request) -> Response:
@@ -187,24 +200,6 @@ def by(request: Request) -> Literal["passkey", "terminal", "none"]:
     if opened.ledger.passkeys(opened.clock.now()):
         return "passkey"
     return "terminal" if request.app.state.signing.tell else "none"
-
-
-async def report(request: Request) -> Response:
-    """The lease as one file to keep."""
-    from gpu_tenant.faces.report import as_html, as_markdown, report_of
-
-    opened, form = tenancy(request), request.query_params.get("form", "html")
-    if form not in ("html", "md"):
-        raise BadRequest(f"there is no report as {form!r}", remedy="form=html, or form=md")
-    found = opened.ledger.lease(request.path_params["lease"])
-    told = await report_of(opened.context, found.id)
-    written = as_html(told) if form == "html" else as_markdown(told)
-    # Always as a download, because a report is never shown as a page of this origin.
-    return Response(
-        written,
-        media_type="application/octet-stream",
-        headers={"content-disposition": f'attachment; filename="gpu-tenant-{found.id}.{form}"'},
-    )
 
 
 _TEXTS = ("gpu", "region", "trust", "interruptible", "provider")
@@ -293,7 +288,6 @@ ROUTES = [
     Route("/api/leases/{lease}/jobs/{job}/log/search", search),
     Route("/api/leases/{lease}/preview", preview),
     Route("/api/leases/{lease}/losses", losses),
-    Route("/api/leases/{lease}/report", report),
     Route("/api/sweeps/{sweep}", sweep),
     Route("/api/offers", offers),
     Route("/api/smoke", passed_smoke),

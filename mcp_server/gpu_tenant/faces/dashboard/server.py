@@ -22,7 +22,7 @@ from starlette.staticfiles import StaticFiles
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, TenantError
 from gpu_tenant.faces import chinese
-from gpu_tenant.faces.dashboard import actions, queries, signatures
+from gpu_tenant.faces.dashboard import actions, downloads, queries, signatures
 from gpu_tenant.faces.dashboard.auth import Gate
 from gpu_tenant.faces.dashboard.background_tasks import Errands, Trouble
 from gpu_tenant.faces.dashboard.metric_series import Courses
@@ -211,6 +211,7 @@ def application(
             Mount("/page/server", GZipMiddleware(Router(_IN_CHINESE), minimum_size=1000)),
             Mount("/page", GZipMiddleware(StaticFiles(directory=_PAGE), minimum_size=1000)),
             *queries.ROUTES,
+            *downloads.ROUTES,
             *actions.ROUTES,
             *signatures.ROUTES,
         ],

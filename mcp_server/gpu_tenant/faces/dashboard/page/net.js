@@ -133,6 +133,15 @@ export async function get(path, how) {
   return (await ask(path, how)).json();
 }
 
+/** @param {string} lease */
+export const leasePath = (lease) => `/api/leases/${encodeURIComponent(lease)}`;
+
+/**
+ * @param {string} lease
+ * @param {string} job
+ */
+export const logPath = (lease, job) => `${leasePath(lease)}/jobs/${encodeURIComponent(job)}/log`;
+
 /** @param {string} path */
 export async function getFile(path) {
   return (await ask(path)).blob();

@@ -1,6 +1,6 @@
 // What can be done about a lease: the most fitting verb as a button, the rest in a menu, each behind its plan.
 
-import {post} from "../net.js";
+import {leasePath, post} from "../net.js";
 import {noteErrand, openAction, useStore} from "../store.js";
 import {html, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
@@ -181,7 +181,7 @@ function Plan({row, verb, begins, onBegun, onClose}) {
     event.preventDefault();
     setBusy(true);
     try {
-      onBegun(await post(`/api/leases/${encodeURIComponent(row.card.lease)}/${verb}`, said(body)));
+      onBegun(await post(`${leasePath(row.card.lease)}/${verb}`, said(body)));
     } catch (refusal) {
       setProblem(refusal);
       setBusy(false);

@@ -84,7 +84,7 @@ export function Artifacts({row, files: sealed, keptIn}) {
   return html`<div class="files">
     <${Sealed} files=${files} keptIn=${keptIn} />
     <${Loose} row=${row} files=${files} />
-    <${Listing} lease=${lease} files=${files} />
+    <${Listing} lease=${lease} files=${files} keptIn=${keptIn} />
   </div>`;
 }
 
@@ -312,8 +312,8 @@ function Fates({row, files}) {
 
 // -- the list ---------------------------------------------------------------
 
-/** @param {{lease: string, files: JudgedFiles}} properties */
-function Listing({lease, files}) {
+/** @param {{lease: string, files: JudgedFiles, keptIn: string | null}} properties */
+function Listing({lease, files, keptIn}) {
   const [words, setWords] = useState("");
   const [only, setOnly] = useState("");
   const [sorted, setSorted] = useState({by: "standing", backwards: false});
@@ -399,7 +399,10 @@ function Listing({lease, files}) {
         </tbody>
       </table>
     </div>
-    ${looked && html`<${Preview} lease=${lease} name=${looked} onClose=${() => setLooked(null)} />`}
+    ${
+      looked &&
+      html`<${Preview} lease=${lease} name=${looked} keptIn=${keptIn} onClose=${() => setLooked(null)} />`
+    }
     ${
       chosen.length > most &&
       html`<p>

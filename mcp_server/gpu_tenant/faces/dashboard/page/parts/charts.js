@@ -1,6 +1,6 @@
 // What a job's box did over time and what the job measured by step, live.
 
-import {get} from "../net.js";
+import {get, leasePath} from "../net.js";
 import {html, useEffect, useMemo, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Chart} from "./chart.js";
@@ -52,9 +52,7 @@ function useReadings(lease, job, seen) {
     const load = async () => {
       const readBefore = kept.current?.readBytes ?? -1;
       try {
-        const answer = await get(
-          `/api/leases/${encodeURIComponent(lease)}/readings?job=${encodeURIComponent(job)}`,
-        );
+        const answer = await get(`${leasePath(lease)}/readings?job=${encodeURIComponent(job)}`);
         if (!wanted) return;
         kept.current = readingsOf(answer, kept.current);
         setProblem(null);
@@ -244,9 +242,7 @@ function useOthers() {
    * @param {string} job
    */
   const add = async (lease, job) => {
-    const {metrics} = await get(
-      `/api/leases/${encodeURIComponent(lease)}/readings?job=${encodeURIComponent(job)}`,
-    );
+    const {metrics} = await get(`${leasePath(lease)}/readings?job=${encodeURIComponent(job)}`);
     const label = `${lease} ${job}`;
     setOthers((before) => [...before.filter((one) => one.label !== label), {label, metrics}]);
   };

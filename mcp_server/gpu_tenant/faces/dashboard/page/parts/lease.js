@@ -1,6 +1,6 @@
 // One lease: how it stands always in sight, and below it the job, the log, the files, the story or the terms.
 
-import {get} from "../net.js";
+import {get, leasePath} from "../net.js";
 import {state, useFollow, useStore} from "../store.js";
 import {html, useCallback, useEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
@@ -205,7 +205,7 @@ function useDetail(id, stamp) {
   const again = useCallback(() => setRound((n) => n + 1), []);
   useEffect(() => {
     let wanted = true;
-    get(`/api/leases/${encodeURIComponent(id)}`).then(
+    get(leasePath(id)).then(
       (/** @type {Detail} */ detail) => {
         if (wanted) setFound([{...detail, row: {...detail.row, at: saidAt(detail.row)}}, null]);
       },

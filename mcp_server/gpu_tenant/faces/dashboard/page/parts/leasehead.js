@@ -1,13 +1,13 @@
 // How a lease stands at a glance: what and where it is, what ends it, what it costs, and what a person must hear.
 
-import {getFile} from "../net.js";
-import {html, useState} from "../vendor/htm-preact.js";
+import {leasePath} from "../net.js";
+import {html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Verbs} from "./actions.js";
 import {BudgetLine, capWords} from "./leaserow.js";
+import {Save} from "./save.js";
 import {isFree, isLive, isStill, phaseOf} from "./standing.js";
 import {
-  Button,
   Countdown,
   known,
   Money,
@@ -18,7 +18,6 @@ import {
   SpanTicking,
   Step,
   spanWords,
-  Trouble,
   usdWords,
   When,
   Words,
@@ -80,49 +79,22 @@ function gpuWords(row, seen) {
   return seen.gpus.length === 1 ? seen.gpus[0].name : `${seen.gpus[0].name} x${seen.gpus.length}`;
 }
 
-/**
- * The report as a file: fetched with the token, then handed to the browser to save.
- * @param {{lease: string}} properties
- */
+/** @param {{lease: string}} properties */
 function Report({lease}) {
-  const [busy, setBusy] = useState(null);
-  const [problem, setProblem] = useState(null);
   /** @param {string} form */
-  const save = async (form) => {
-    setBusy(form);
-    setProblem(null);
-    try {
-      const address = URL.createObjectURL(
-        await getFile(`/api/leases/${encodeURIComponent(lease)}/report?form=${form}`),
-      );
-      const link = document.createElement("a");
-      [link.href, link.download] = [address, `${lease}.${form}`];
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(address), 10_000);
-    } catch (trouble) {
-      setProblem(trouble);
-    }
-    setBusy(null);
-  };
+  const path = (form) => `${leasePath(lease)}/report?form=${form}`;
   return html`<div class="report">
     <span class="soft small">${t("Report")}</span>
-    <${Button}
-      kind="quiet"
-      busy=${busy === "html"}
+    <${Save}
+      path=${path("html")}
+      name=${`${lease}.html`}
       aria-label=${t("Save the report as HTML")}
-      onClick=${() => save("html")}
-    >
-      HTML
-    <//>
-    <${Button}
-      kind="quiet"
-      busy=${busy === "md"}
+    >HTML<//>
+    <${Save}
+      path=${path("md")}
+      name=${`${lease}.md`}
       aria-label=${t("Save the report as Markdown")}
-      onClick=${() => save("md")}
-    >
-      Markdown
-    <//>
-    ${problem && html`<${Trouble} problem=${problem} />`}
+    >Markdown<//>
   </div>`;
 }
 

@@ -1,6 +1,6 @@
 // The live log of a job: a list of lines of which only those in sight are in the document.
 
-import {get, Problem} from "../net.js";
+import {get, logPath, Problem} from "../net.js";
 import {state} from "../store.js";
 import {html, useEffect, useLayoutEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
@@ -8,6 +8,7 @@ import {painted, plain} from "./ansi.js";
 import {runOf} from "./jobs.js";
 import {occurrences, SearchBar} from "./logsearch.js";
 import {drawn, LogWindow, lineAt, MOST_LINES, rowsOf, WINDOW_BYTES} from "./logwindow.js";
+import {Save} from "./save.js";
 import {isLive} from "./standing.js";
 import {Button, bytesWords, Copy, Trouble} from "./widgets.js";
 
@@ -108,6 +109,9 @@ function Log({lease, job, heard, live, keptIn}) {
           ${t("Wrap lines")}
         <//>
         <${CopyShown} shown=${view.inSight} />
+        <${Save} path=${`${logPath(lease, job)}/file`} name=${`${lease}-${job.replaceAll("/", "-")}.log`}>
+          ${t("Save the log")}
+        <//>
         <${Button} kind="quiet" aria-pressed=${String(full)} onClick=${() => setFull(!full)}>
           ${t("Fill the window")}
         <//>
@@ -285,7 +289,7 @@ class Reading {
    * @param {() => void} changed
    */
   constructor(lease, job, changed) {
-    this.path = `/api/leases/${encodeURIComponent(lease)}/jobs/${encodeURIComponent(job)}/log`;
+    this.path = logPath(lease, job);
     this.changed = changed;
     this.can = {
       toEnd: () => this.toEnd(),

@@ -1,6 +1,6 @@
 // Search in a whole log, of which the page holds only a part: the server looks, the page shows where.
 
-import {get} from "../net.js";
+import {get, logPath} from "../net.js";
 import {state} from "../store.js";
 import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
@@ -104,7 +104,7 @@ export function SearchBar({lease, job, size, onJump, onSearched}) {
     asked.current.abort?.abort();
     const abort = new AbortController();
     asked.current = {key: keyOf(words, exactly), abort};
-    const log = `/api/leases/${encodeURIComponent(lease)}/jobs/${encodeURIComponent(job)}/log`;
+    const log = logPath(lease, job);
     const base = `${log}/search?q=${encodeURIComponent(words)}`;
     const most = before.length + MOST;
     let hits = before;

@@ -1,17 +1,22 @@
 // What a kept file begins with: text, a picture, or the tensors of a checkpoint.
 
-import {get} from "../net.js";
+import {get, leasePath} from "../net.js";
 import {html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
+import {Save} from "./save.js";
 import {Button, Bytes, Dialog, Trouble, useLoaded, Waiting} from "./widgets.js";
 
 /** @import {Preview as Shown} from "../types.d.ts" */
 
-/** @param {{lease: string, name: string, onClose: () => void}} properties */
-export function Preview({lease, name, onClose}) {
+// A browser holds what it saves in this way in memory or in a file of its own first. A larger file is copied by hand.
+const MOST_SAVED_BYTES = 1 << 30;
+
+/** @param {{lease: string, name: string, keptIn: string | null, onClose: () => void}} properties */
+export function Preview({lease, name, keptIn, onClose}) {
+  const [path, query] = [leasePath(lease), `name=${encodeURIComponent(name)}`];
   const [shown, problem, again] = useLoaded(
     /** @returns {Promise<Shown>} */
-    () => get(`/api/leases/${encodeURIComponent(lease)}/preview?name=${encodeURIComponent(name)}`),
+    () => get(`${path}/preview?${query}`),
     `${lease} ${name}`,
   );
   return html`<${Dialog} title=${name} onClose=${onClose}>
@@ -20,7 +25,17 @@ export function Preview({lease, name, onClose}) {
       ${!shown && !problem && html`<${Waiting} />`}
       ${shown && html`<${Begin} shown=${shown} />`}
     </div>
-    <footer class="choice"><${Button} onClick=${onClose}>${t("Close")}<//></footer>
+    ${keptIn && html`<p class="soft">${t("kept in")} <code>${keptIn}</code></p>`}
+    <footer class="choice">
+      <${Button} onClick=${onClose}>${t("Close")}<//>
+      ${
+        shown &&
+        shown.size_bytes <= MOST_SAVED_BYTES &&
+        html`<${Save} kind="plain" path=${`${path}/file?${query}`} name=${name.split("/").at(-1) ?? name}>
+          ${t("Save a copy")}
+        <//>`
+      }
+    </footer>
   <//>`;
 }
 

@@ -1,6 +1,6 @@
 // A person signs for exactly what would be lost: nothing else destroys what was not proved.
 
-import {get, post} from "../net.js";
+import {get, leasePath, post} from "../net.js";
 import {html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Sign} from "./signing.js";
@@ -11,7 +11,7 @@ import {Button, Money, Shape, Trouble, useLoaded, Waiting} from "./widgets.js";
 /** @param {{row: TimedRow, onBegun: (errand: Errand) => void, onClose: () => void}} properties */
 export function Waiver({row, onBegun, onClose}) {
   const {lease} = row.card;
-  const path = `/api/leases/${encodeURIComponent(lease)}`;
+  const path = leasePath(lease);
   const [report, problem, again] = useLoaded(
     /** @returns {Promise<LossesNow>} */
     () => get(`${path}/losses`),
