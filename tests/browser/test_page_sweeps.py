@@ -155,6 +155,15 @@ async def test_a_sweep_over_two_parameters_is_drawn_and_a_failed_cell_runs_again
             await expect(chart.locator(".legend li")).to_have_text(
                 ["a-1_b-9 10", f"{lease} a-2_b-9 11"]
             )
+            rows = tab.page.get_by_role("region", name="Jobs side by side").locator("tbody tr")
+            await expect(rows.locator("th")).to_have_text(["a-1_b-9", f"{lease} a-2_b-9"])
+            assert [await row.locator("td").nth(1).inner_text() for row in await rows.all()] == [
+                "10",
+                "11",
+            ]
+            assert not await barriers(tab.page)
+            await tab.button(f"Leave out {lease} a-2_b-9").click()
+            await expect(chart.locator(".legend li")).to_have_count(0)
             await tab.go("#/")
             await tab.button(f"Show the cells of {sweep}").click(timeout=PATIENCE_MS)
             await tab.button("Run again: a-2_b-10").click()

@@ -196,6 +196,10 @@ export default {
   "smoothed by {n}": "平滑系数 {n}",
   Smoothing: "平滑",
   "Compare with": "对比",
+  "Jobs side by side": "各任务并列对比",
+  "The last value of each, and the step of the first metric":
+    "各项指标的最新值，以及第一项指标所到的步数",
+  "Leave out {job}": "移除 {job}",
   "Compare with another job": "与另一个任务对比",
   "Logarithmic scale": "对数坐标",
   "Drag over a chart to see a part of it.": "在图上拖动可查看局部。",

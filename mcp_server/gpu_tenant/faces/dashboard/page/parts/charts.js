@@ -232,8 +232,8 @@ function smooth(values, share) {
 }
 
 /**
- * What other jobs measured, by their own steps: [[{label, metrics}], add(lease, job)].
- * @returns {[Other[], (lease: string, job: string) => Promise<void>]}
+ * What other jobs measured, by their own steps: [[{label, metrics}], add(lease, job), leave out(label)].
+ * @returns {[Other[], (lease: string, job: string) => Promise<void>, (label: string) => void]}
  */
 function useOthers() {
   const [others, setOthers] = useState(/** @type {Other[]} */ ([]));
@@ -246,7 +246,9 @@ function useOthers() {
     const label = `${lease} ${job}`;
     setOthers((before) => [...before.filter((one) => one.label !== label), {label, metrics}]);
   };
-  return [others, add];
+  /** @param {string} label */
+  const leaveOut = (label) => setOthers((before) => before.filter((one) => one.label !== label));
+  return [others, add, leaveOut];
 }
 
 /**
@@ -320,6 +322,52 @@ function Compare({lease, job, others, onAdd}) {
 }
 
 /**
+ * What each of the compared jobs measured last, a column for each metric.
+ * @param {{names: string[], own: Other, others: Other[], onLeaveOut: (label: string) => void}} properties
+ */
+function SideBySide({names, own, others, onLeaveOut}) {
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${t("Jobs side by side")}>
+    <table class="table">
+      <caption class="soft small">${t("The last value of each, and the step of the first metric")}</caption>
+      <thead>
+        <tr>
+          <th scope="col">${t("Job")}</th>
+          <th scope="col" class="number">${t("Step")}</th>
+          ${names.map((name) => html`<th key=${name} scope="col" class="number">${name}</th>`)}
+          <td></td>
+        </tr>
+      </thead>
+      <tbody>
+        ${[own, ...others].map(
+          ({label, metrics}) => html`<tr key=${label}>
+            <th scope="row">${label}</th>
+            <td class="number">${metrics[names[0]]?.steps.at(-1) ?? "–"}</td>
+            ${names.map((name) => {
+              const last = metrics[name]?.values.findLast((value) => value !== null);
+              return html`<td key=${name} class="number">
+                ${last === undefined || last === null ? "–" : plainNumber(last)}
+              </td>`;
+            })}
+            <td>
+              ${
+                label !== own.label &&
+                html`<${Button}
+                  kind="quiet"
+                  aria-label=${t("Leave out {job}", {job: label})}
+                  onClick=${() => onLeaveOut(label)}
+                >
+                  ×
+                <//>`
+              }
+            </td>
+          </tr>`,
+        )}
+      </tbody>
+    </table>
+  </div>`;
+}
+
+/**
  * How the curves of what the job measured are drawn.
  * @param {{smoothing: number, setSmoothing: (share: number) => void, log: boolean,
  *   setLog: (log: boolean) => void, children?: Children}} properties
@@ -359,7 +407,7 @@ const known = (values) => values.some((value) => value !== null);
  * @param {{lease: string, job: string, seen: JobMoment | null}} properties
  */
 export function Charts({lease, job, seen}) {
-  const [others, add] = useOthers();
+  const [others, add, leaveOut] = useOthers();
   const [smoothing, setSmoothing] = useState(0);
   const [log, setLog] = useState(false);
   const [{readings, version}, problem, again] = useReadings(lease, job, seen);
@@ -402,6 +450,16 @@ export function Charts({lease, job, seen}) {
     html`<${Looks} smoothing=${smoothing} setSmoothing=${setSmoothing} log=${log} setLog=${setLog}>
       <${Compare} lease=${lease} job=${job} others=${others} onAdd=${add} />
     <//>`
+  }
+  ${
+    others.length > 0 &&
+    names.length > 0 &&
+    html`<${SideBySide}
+      names=${names}
+      own=${{label: job, metrics: readings.metrics}}
+      others=${others}
+      onLeaveOut=${leaveOut}
+    />`
   }
   <div class="charts">
     ${names.map(
