@@ -44,7 +44,9 @@ def at(root: Path, file: Path, line: int, words: str) -> str:
 
 
 def pages(root: Path, *folders: str) -> list[Path]:
-    return [page for folder in folders for page in sorted((root / folder).rglob("*.md"))]
+    """The pages there that an agent reads. The Chinese runbooks in `profiles/zh` are for a person."""
+    found = [page for folder in folders for page in sorted((root / folder).rglob("*.md"))]
+    return [page for page in found if page.parent != root / "profiles/zh"]
 
 
 def lines(page: Path) -> list[tuple[int, str]]:
@@ -250,10 +252,8 @@ def everything_is_reached_from_the_hub_in_two_hops(root: Path) -> Iterator[str]:
         if page.suffix == ".md" and page.exists()
         for _, _, file, _ in named(root, page)
     }
-    for file in sorted(
-        path for folder in ("references", "profiles") for path in (root / folder).rglob("*")
-    ):
-        if file.is_file() and file.suffix == ".md" and file not in first | second:
+    for file in pages(root, "references", "profiles"):
+        if file not in first | second:
             yield at(root, file, 1, "SKILL.md does not lead here in two hops")
 
 

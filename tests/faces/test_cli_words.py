@@ -104,6 +104,28 @@ def test_a_wrong_word_on_the_line_is_told_without_a_traceback(
 
 
 @pytest.mark.parametrize(
+    ("words", "locale", "title"),
+    [
+        ([], "en_GB.UTF-8", "# This computer"),
+        ([], "zh_CN.UTF-8", "# 本机"),
+        (["--lang", "zh"], "en_GB.UTF-8", "# 本机"),
+        (["--lang", "en"], "zh_CN.UTF-8", "# This computer"),
+    ],
+)
+def test_a_runbook_is_in_the_language_of_the_terminal_or_in_the_one_that_was_named(
+    words: list[str], locale: str, title: str, told: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", locale)
+
+    status, out, _ = told("profiles", "local", *words)
+
+    assert status == 0
+    assert title in out.splitlines()
+    assert ("停止计费" in out) == (title == "# 本机")
+    assert "scripts/caretaker.py" in out
+
+
+@pytest.mark.parametrize(
     ("given", "hours"), [("2", 2), ("2h", 2), ("90m", 1.5), ("1d", 24), ("0.5 h", 0.5), (".5", 0.5)]
 )
 def test_a_length_of_time_is_given_as_people_write_it(given: str, hours: float) -> None:

@@ -1,10 +1,13 @@
 """A profile means what it says, and one that is wrong is refused in a sentence that names the file."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,10 @@ from gpu_tenant.providers.profiles import load_profile, load_profiles
 
 SHIPPED = Path(__file__).parents[2] / "profiles"
 FACTS = (SHIPPED / "local.md").read_text(encoding="utf-8")
+TRANSLATED = sorted(path.stem for path in (SHIPPED / "zh").glob("*.md"))
+FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+
+every_translation = pytest.mark.parametrize("slug", TRANSLATED)
 
 
 @pytest.fixture
@@ -91,6 +98,57 @@ def test_the_schema_describes_itself_and_closes_every_object() -> None:
     rest = [node.get("additionalProperties") for node in objects(schema)]
     # A map of the provider's own words is closed by what each may mean.
     assert all(more is False or (isinstance(more, dict) and "enum" in more) for more in rest)
+
+
+# The Chinese runbooks
+
+
+def both(slug: str) -> tuple[str, str]:
+    """The platform's runbook in English and in Chinese."""
+    return read(SHIPPED / f"{slug}.md")[1], read(SHIPPED / "zh" / f"{slug}.md")[1]
+
+
+def depths(body: str) -> list[int]:
+    return [len(marks) for marks in re.findall(r"(?m)^(#+) ", FENCED.sub("", body))]
+
+
+def quoted(body: str) -> Counter[str]:
+    """Every name and command inside of the prose."""
+    return Counter(re.findall("`([^`]+)`", " ".join(FENCED.sub("", body).split())))
+
+
+def test_the_runbooks_are_there_in_chinese_and_none_is_of_a_platform_that_is_gone() -> None:
+    """A new platform may come without one. Those that have one keep it."""
+    assert len(TRANSLATED) >= 17
+    assert set(TRANSLATED) <= set(load_profiles(SHIPPED))
+
+
+@every_translation
+def test_a_chinese_runbook_translates_the_english_one_as_it_is_now(slug: str) -> None:
+    facts, _ = read(SHIPPED / "zh" / f"{slug}.md")
+    now = sha256(both(slug)[0].encode()).hexdigest()[:16]
+
+    assert facts == {"of": now}, (
+        f"the body of profiles/{slug}.md has changed: say the same in profiles/zh/{slug}.md, "
+        f"then write `of: {now}` at its top"
+    )
+
+
+@every_translation
+def test_a_chinese_runbook_has_the_headings_and_the_commands_of_the_english_one(slug: str) -> None:
+    english, chinese = both(slug)
+
+    assert depths(chinese) == depths(english)
+    assert FENCED.findall(chinese) == FENCED.findall(english)
+    assert quoted(chinese) == quoted(english)
+
+
+@every_translation
+def test_every_paragraph_of_a_chinese_runbook_is_in_chinese(slug: str) -> None:
+    _, chinese = both(slug)
+
+    parts = re.split(r"\n\n|\n(?=- )", re.sub(r"(?m)^#.*", "", FENCED.sub("", chinese)))
+    assert [part for part in parts if part.strip() and not re.search("[\u4e00-\u9fff]", part)] == []
 
 
 # YAML

@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 
 from gpu_tenant.domain.model import Profile
+from gpu_tenant.faces.chinese.runbooks import chinese_runbook
 from gpu_tenant.faces.dashboard import runbook_i18n
 from gpu_tenant.faces.dashboard.runbook_i18n import Lang
 from gpu_tenant.faces.dashboard.runbook_page import runbook_page
@@ -229,6 +230,32 @@ def test_words_of_a_profile_are_escaped() -> None:
 
     assert evil in shown.text
     assert "b" not in {tag for tag, _ in shown.tags}
+
+
+# The body in Chinese
+
+
+@every_profile
+def test_a_chinese_reader_gets_the_chinese_body(slug: str) -> None:
+    chinese = chinese_runbook(slug)
+    assert chinese is not None
+    titles = re.findall(r"(?m)^## (.+)", re.sub(r"(?ms)^```.*?^```$", "", chinese))
+    shown = page(slug, "zh")
+
+    assert titles
+    assert all(title in shown.text and title not in page(slug).text for title in titles)
+    assert ("article", "zh-CN") in {(tag, attrs.get("lang")) for tag, attrs in shown.tags}
+    assert ("article", "en") in {(tag, attrs.get("lang")) for tag, attrs in page(slug).tags}
+    # Emphasis that ends between a Chinese sign and a Chinese word would show its asterisks.
+    assert [word for word in shown.words if "**" in word] == []
+
+
+def test_a_body_that_nobody_has_translated_is_shown_in_english() -> None:
+    untold = PROFILES["local"].model_copy(update={"id": "elsewhere"})
+    shown = Page(runbook_page(untold, "zh"))
+
+    assert "The boxes are under" in shown.text
+    assert ("article", "en") in {(tag, attrs.get("lang")) for tag, attrs in shown.tags}
 
 
 def test_a_profile_without_facts_still_has_a_page() -> None:

@@ -141,10 +141,18 @@ async def doctor(as_json: bool) -> None:
 @click.option(
     "--compare", is_flag=True, help="what survives a stop and the end, and what bills then"
 )
+@click.option(
+    "--lang",
+    type=click.Choice(["en", "zh"]),
+    help="the language of a runbook; that of this terminal when left out",
+)
 @as_json
-async def profiles(slug: str | None, compare: bool, as_json: bool) -> None:
+async def profiles(
+    slug: str | None, compare: bool, lang: Literal["en", "zh"] | None, as_json: bool
+) -> None:
     """With SLUG: that platform's runbook."""
     from gpu_tenant.app import known_platforms
+    from gpu_tenant.faces import chinese
     from gpu_tenant.faces.cli.runbook import platforms
     from gpu_tenant.files.state_dir import Home
 
@@ -154,7 +162,7 @@ async def profiles(slug: str | None, compare: bool, as_json: bool) -> None:
     chosen = [profile for name, profile in known.items() if slug in (None, name)]
     shown_as: Literal["json", "lines", "runbook", "comparison"]
     shown_as = "json" if as_json else "comparison" if compare else "runbook" if slug else "lines"
-    platforms(chosen, shown_as=shown_as)
+    platforms(chosen, shown_as=shown_as, lang=lang or ("zh" if chinese.is_wanted() else "en"))
 
 
 @verb("rehearse")

@@ -97,16 +97,16 @@ def print_list(title: str, lines: Sequence[tuple[str, object]]) -> None:
 
 def columns(rows: Sequence[Sequence[str]]) -> None:
     """Print a table with its first row as the heading. A terminal wraps a long line, and a pipe keeps it whole."""
-    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(text_width, column)) for column in zip(*rows, strict=True)]
     for number, row in enumerate(rows):
         cells = (
-            cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)
+            cell + " " * (width - text_width(cell)) for cell, width in zip(row, widths, strict=True)
         )
         line = "  ".join(cells).rstrip()
         click.echo(line if number else click.style(line, bold=True))
 
 
-def _width(text: str) -> int:
+def text_width(text: str) -> int:
     """How many columns of a terminal the text takes. A Chinese character takes two."""
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 

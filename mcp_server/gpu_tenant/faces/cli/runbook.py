@@ -1,21 +1,44 @@
 """The platforms' profiles at a terminal: a line for each, all of them compared, or the facts and the runbook of one."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import click
 
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.platform_comparison import comparison
+from gpu_tenant.faces.chinese.runbooks import chinese_runbook
+from gpu_tenant.faces.cli.output import text_width
 
 _EVENTS = ("reboot", "park", "destroy", "host_loss", "preempt")
+_CHINESE = {
+    "as of": "核对于",
+    "ends the bill": "停止计费",
+    "the trap": "陷阱",
+    "if we die": "本机失联时",
+    "taken back": "如何收回",
+    "not confirmed": "未经证实",
+    "reboot": "重启",
+    "park": "关机保留",
+    "destroy": "销毁",
+    "host_loss": "宿主机损坏",
+    "preempt": "被平台收回",
+    "yes": "保留",
+    "no": "丢失",
+    "unknown": "未知",
+    "n/a": "不会发生",
+}
+"""The words around the facts. The facts themselves stay in the profile's own words, as on its page."""
 
 
 def platforms(
-    chosen: Sequence[Profile], *, shown_as: Literal["json", "lines", "runbook", "comparison"]
+    chosen: Sequence[Profile],
+    *,
+    shown_as: Literal["json", "lines", "runbook", "comparison"],
+    lang: Literal["en", "zh"] = "en",
 ) -> None:
-    """Print the platforms to stdout."""
+    """Print the platforms to stdout. Only runbooks are shown in Chinese, if they have been translated."""
     if shown_as == "json":
         click.echo(json.dumps([profile.model_dump(mode="json") for profile in chosen], indent=2))
         return
@@ -24,23 +47,30 @@ def platforms(
         return
     for profile in chosen:
         if shown_as == "runbook":
-            click.echo("\n".join([*_facts(profile), "", profile.runbook]))
+            translated = chinese_runbook(profile.id) if lang == "zh" else None
+            facts = _facts(profile, _CHINESE if lang == "zh" else {})
+            click.echo("\n".join([*facts, "", translated or profile.runbook]))
         else:
             click.echo(f"{profile.id:<14} {profile.title}: {profile.trap}")
 
 
-def _facts(profile: Profile) -> Iterator[str]:
+def _facts(profile: Profile, words: Mapping[str, str]) -> Iterator[str]:
     """Yield the facts that a person in a hurry needs. The runbook does not repeat them."""
-    yield f"{profile.title}, as of {profile.checked_on}"
-    yield f"  ends the bill   {profile.stops}"
-    yield f"  the trap        {profile.trap}"
-    yield f"  if we die       {profile.stops_the_meter}"
+
+    def cell(english: str, width: int) -> str:
+        said = words.get(english, english)
+        return said + " " * (width - text_width(said))
+
+    yield f"{profile.title}, {words.get('as of', 'as of')} {profile.checked_on}"
+    yield f"  {cell('ends the bill', 16)}{profile.stops}"
+    yield f"  {cell('the trap', 16)}{profile.trap}"
+    yield f"  {cell('if we die', 16)}{profile.stops_the_meter}"
     if profile.interruption:
-        yield f"  taken back      {profile.interruption}"
+        yield f"  {cell('taken back', 16)}{profile.interruption}"
     width = max(len(place.path) for place in profile.places)
-    yield "  " + " " * width + "".join(f"  {event:<9}" for event in _EVENTS)
+    yield "  " + " " * width + "".join(f"  {cell(event, 10)}" for event in _EVENTS)
     for place in profile.places:
-        cells = "".join(f"  {place.survives[event]:<9}" for event in _EVENTS)
-        yield f"  {place.path:<{width}}{cells}"
+        fates = "".join(f"  {cell(place.survives[event], 10)}" for event in _EVENTS)
+        yield f"  {place.path:<{width}}{fates}"
     if profile.doubts:
-        yield "  not confirmed: " + "; ".join(profile.doubts)
+        yield f"  {words.get('not confirmed', 'not confirmed')}: " + "; ".join(profile.doubts)

@@ -17,6 +17,7 @@ from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.platform_comparison import comparison
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.sourced_fact import Fact
+from gpu_tenant.faces.chinese.runbooks import chinese_runbook
 from gpu_tenant.faces.dashboard import runbook_i18n as words
 from gpu_tenant.faces.dashboard.runbook_i18n import Lang, heading, words_for
 
@@ -37,10 +38,14 @@ class Stated(Record):
 
 
 def runbook_page(profile: Profile, lang: Lang = "en") -> str:
-    """Make the page of that platform as HTML. The facts stay in the profile's own words."""
+    """Make the page of that platform as HTML. The facts stay in the profile's own words.
+
+    A body that nobody has translated is shown in English.
+    """
     notes = _Notes(profile.facts)
     facts = {fact.place: fact for fact in profile.facts}
-    body, contents = _render_body(profile.runbook)
+    translated = chinese_runbook(profile.id) if lang == "zh" else None
+    body, contents = _render_body(translated or profile.runbook)
     return (
         _templates()
         .get_template("runbook.html")
@@ -70,6 +75,7 @@ def runbook_page(profile: Profile, lang: Lang = "en") -> str:
             ],
             doubts=[_name_fact(*doubt.partition(": ")[::2], lang) for doubt in profile.doubts],
             body=body,
+            body_lang="zh-CN" if translated else "en",
             contents=contents,
             sources=[
                 (number, source, day, words_for(words.CONFIDENCE, confidence, lang))
