@@ -10,6 +10,7 @@ from errands import MODEL, Asker, a_tree, an_errand, goes_on
 
 from gpu_tenant.domain.errors import Limit, NoCapacity, Refused, SecretRefused
 from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.errands.answers import in_few_words
 from gpu_tenant.errands.drive import Drive, begin
 
 AT = ["vastai", "runpod", "lambda_cloud"]
@@ -136,14 +137,32 @@ async def test_a_file_that_nobody_has_claimed_is_asked_for_once_at_the_end_and_n
 async def test_a_job_that_failed_is_brought_home_all_the_same_and_its_box_given_back(
     renting: Tenant, tmp_path: Path
 ) -> None:
-    errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree", "exit 3"))
+    fails = "echo 'ValueError: boom' >&2; exit 3"
+    errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree", fails))
 
     standing = await goes_on(renting.tenancy, errand)
 
     assert (standing.outcome, standing.job_state) == ("failed", "failed")
+    assert "ValueError: boom" in standing.log
+    assert "correct what the log shows" in in_few_words(standing).next
     assert standing.ended is not None
     assert standing.ended.receipt.ground == "verified"
     renting.assert_nothing_bills()
+
+
+async def test_a_question_about_files_does_not_hide_that_the_job_has_failed(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    fails = "echo more >notes.txt; echo 'ValueError: boom' >&2; exit 3"
+    errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree", fails))
+
+    asked = await goes_on(renting.tenancy, errand)
+
+    assert asked.outcome == "asks"
+    assert asked.words.startswith("the job is failed; ")
+    assert "ValueError: boom" in asked.log
+    assert asked.asks is not None
+    assert asked.asks.unclaimed == ("notes.txt",)
 
 
 async def test_a_secret_in_the_tree_is_refused_before_anything_bills(

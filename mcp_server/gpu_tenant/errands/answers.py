@@ -13,6 +13,9 @@ from gpu_tenant.leases.cards import TornDown
 _TOLD = 20
 """How many losses an agent is told. The terminal names all of them."""
 
+ILL_ENDED = ("failed", "killed")
+"""How a job ends that has something to say in its log."""
+
 Outcome = Literal["under way", "asks", "done", "failed"]
 """`asks`: it waits for a person. `failed`: the smoke test or the job did not end well; nothing was lost."""
 
@@ -65,6 +68,16 @@ class RunTold(Record):
     next: str
 
 
+def _next_words(standing: ErrandStatus) -> str:
+    if standing.step != "show":
+        return standing.next
+    if standing.job_state in ILL_ENDED:
+        return (
+            "nothing of it bills; correct what the log shows, then run again with a plan of its own"
+        )
+    return "nothing: it has ended"
+
+
 def in_few_words(standing: ErrandStatus, log: str = "") -> RunTold:
     """Return the same for an agent, which reads every word. `log` is fenced already."""
     words, asks = standing.words, tuple[str, ...]()
@@ -89,5 +102,5 @@ def in_few_words(standing: ErrandStatus, log: str = "") -> RunTold:
         words=words,
         asks=asks,
         log=log,
-        next="nothing: it has ended" if standing.step == "show" else standing.next,
+        next=_next_words(standing),
     )

@@ -35,7 +35,7 @@ from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.terms import OnFailure, RentRequest
 from gpu_tenant.domain.trackers import kept_by_default
 from gpu_tenant.domain.wording import span, usd_words
-from gpu_tenant.errands.answers import ErrandStatus, RentalPlan, Unanswered
+from gpu_tenant.errands.answers import ILL_ENDED, ErrandStatus, RentalPlan, Unanswered
 from gpu_tenant.errands.steps import MOST_BOXES_TRIED, WORDS, Known, Step, next_step
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
@@ -53,6 +53,7 @@ _AGAIN_S, _TRIES = 10.0, 60
 """After a failure that may pass, a step is tried again: how long after it, and how many times in a row."""
 _TWIN_TRIES = 6
 """How often a second box of a request is tried to be given back at the end."""
+_LOG_BYTES = 2000
 _BOOT_S = 3600.0
 _PREPARE_S = 45.0
 _SAYS_WITHIN = timedelta(seconds=60)
@@ -239,9 +240,10 @@ class Drive:
             case "end":
                 return await self._end(facts)
             case "show":
-                return self._over(facts, step, twin=await self._without_twin(facts))
+                twin = await self._without_twin(facts)
+                return await self._with_its_log(self._over(facts, step, twin=twin))
             case "over":
-                return self._over(facts, step)
+                return await self._with_its_log(self._over(facts, step))
 
     async def _smoke(self) -> ErrandStatus | None:
         errand, tenancy = self._errand, self._tenancy
@@ -579,7 +581,22 @@ class Drive:
             if next_step(self._facts()) == "recover":
                 return None
             raise
-        return ended if isinstance(ended, ErrandStatus) else None
+        return await self._with_its_log(ended) if isinstance(ended, ErrandStatus) else None
+
+    async def _with_its_log(self, standing: ErrandStatus) -> ErrandStatus:
+        """Add the end of the log of a job that did not end well. The log may be on the box, or here."""
+        from gpu_tenant.leases.read_logs import log_window
+
+        job, lease = self._facts().job, standing.lease
+        if job is None or lease is None or standing.job_state not in ILL_ENDED:
+            return standing
+        try:
+            end = await log_window(
+                self._tenancy.context, lease, job.id, start=-_LOG_BYTES, limit=_LOG_BYTES
+            )
+        except TenantError:
+            return standing  # nobody has the log, and the state of the job is told all the same
+        return standing.model_copy(update={"log": end.text})
 
     async def _waits_for_its_provider(self, facts: Known) -> bool:
         """Whether the job may have been killed because its box is taken, and its provider has yet to say so.
@@ -672,6 +689,8 @@ class Drive:
         )
 
     def _asking(self, asks: Unanswered, words: str) -> ErrandStatus:
+        state = self._facts().job_state
+        words = f"the job is {state}; {words}" if state in ILL_ENDED else words
         return ErrandStatus(
             run=self._run,
             outcome="asks",
@@ -679,7 +698,7 @@ class Drive:
             words=words,
             lease=asks.lease,
             asks=asks,
-            job_state=self._facts().job_state,
+            job_state=state,
             next=f"answer, then {Command('run', resume=self._run)}",
         )
 

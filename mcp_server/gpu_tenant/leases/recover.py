@@ -50,6 +50,7 @@ from gpu_tenant.leases.recovery_plan import (
     gone_on,
     is_begun,
     keep_one_budget,
+    kept_words,
     lost_usd,
     successor,
     taken_at,
@@ -187,7 +188,7 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
     if context.clock.now() >= lost.terms.deadline_at:
         raise Refused(
             f"the deadline of {lost.id} has passed",
-            remedy=f"provision, push and launch anew; the newest checkpoint of {lost.id} is kept on this computer",
+            remedy=f"provision, push and launch anew; {kept_words(lost)}",
         )
     profile, box, now = context.profile(lost.provider), None, context.clock.now()
     events = context.ledger.events(lost.id)
@@ -292,8 +293,8 @@ async def _find_box(
             return had
     raise NoCapacity(
         f"no box can be had to continue the work of {lost.id}: {'; '.join(refused)}",
-        remedy=f"the next call tries again; or choose a box yourself: {Command('offers')}; the newest checkpoint of "
-        f"{lost.id} is kept on this computer",
+        remedy=f"the next call tries again; or choose a box yourself: {Command('offers')}; "
+        f"{kept_words(lost)}",
     )
 
 

@@ -135,7 +135,7 @@ def work_of(lease: Lease, *, ledger: Ledger) -> RecoverableWork:
         trees=tuple(pushed_trees(ledger, lease.id)),
         setup_from=made[-1].env_from if made else (),
     )
-    by_hand = "provision, push and launch by hand: the newest checkpoint is kept on this computer"
+    by_hand = f"provision, push and launch by hand; {kept_words(lease)}"
     for reference in (*work.setup_from, *(ref for job in jobs for ref in job.env_from)):
         name, _, source = reference.partition("=")
         if source == "text:":
@@ -157,6 +157,11 @@ def work_of(lease: Lease, *, ledger: Ledger) -> RecoverableWork:
                 remedy=f"restore the directory (`git stash` may do that), or {by_hand}",
             )
     return work
+
+
+def kept_words(lease: Lease) -> str:
+    """Name where to see what was brought home. A checkpoint that is not here must not be promised."""
+    return f"{Command('report', lease.id)} says what of its work is on this computer"
 
 
 def claims_of(ledger: Ledger, lease_id: LeaseId) -> tuple[Sequence[str], Sequence[str]]:
@@ -229,7 +234,7 @@ def budget_left(ledger: Ledger, lease: Lease, now: datetime) -> Decimal | None:
     if left <= 0:
         raise Refused(
             f"the budget of {lease.terms.budget_usd} USD is spent on {lease.id}",
-            remedy=f"provision anew, with a budget of its own; the newest checkpoint of {lease.id} is kept on this computer",
+            remedy=f"provision anew, with a budget of its own; {kept_words(lease)}",
         )
     return left
 
