@@ -237,5 +237,5 @@ def _past_deadline(lease: Lease, told: Forecast, now: datetime) -> str | None:
         return None
     return (
         f"its job ends at {earliest:%Y-%m-%d %H:%M} UTC at the earliest, at its present pace, but the lease ends "
-        f"at {deadline:%Y-%m-%d %H:%M}: {Command('extend', lease.id, hours='N')}"
+        f"at {deadline:%Y-%m-%d %H:%M} UTC: {Command('extend', lease.id, hours='N')}"
     )

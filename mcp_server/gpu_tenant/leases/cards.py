@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -128,9 +129,11 @@ class Card(Record):
         if self.phase == "ready" and state is not None and (self.jobs or condition.is_wasted):
             near = condition.to_do is not None and condition.to_do.matter == "ends soon"
             is_over = state in ENDED and not others_running
-            next_step = _job_words(self.lease, is_over=is_over, is_near=near)
-            if self.next.startswith(_budget_words(self.lease)):
-                next_step = f"{_budget_words(self.lease)}; {next_step}"
+            next_step = _job_words(
+                self.lease, is_over=is_over, is_near=near and self.too_little is None
+            )
+            if self.too_little and not is_over:
+                next_step = f"{_more_words(self.lease, self.too_little)}; {next_step}"
         return self.model_copy(update={"condition": condition, "next": next_step})
 
     def _cost_of(self, seconds: float | None) -> Decimal | None:
@@ -138,6 +141,12 @@ class Card(Record):
         if seconds is None or self.price_usd_h is None:
             return None
         return (self.price_usd_h * Decimal(seconds) / 3600).quantize(CENT)
+
+    @property
+    def too_little(self) -> Literal["budget", "time"] | None:
+        """What its job will need more of at its pace, as its next step says. None if nothing, or if unknown."""
+        both: tuple[Literal["budget", "time"], ...] = ("budget", "time")
+        return next((x for x in both if self.next.startswith(_more_words(self.lease, x))), None)
 
     @property
     def price_words(self) -> str:
@@ -249,18 +258,25 @@ def card(
     condition = condition_of(
         phase, bills, alarm=told_alarm, left_s=left_s, job=job, others_running=others
     )
+    too_little: Literal["budget", "time"] | None = None
+    if live and told.over_budget:
+        too_little = "budget"
+    elif live and told.past_deadline and not stands:
+        too_little = "time"
     next_step = _next(
         lease,
         jobs,
         phase,
         recorded_fate(events),
         is_over=job in ENDED and not others,
-        is_near=condition.to_do is not None and condition.to_do.matter == "ends soon",
+        is_near=too_little is None
+        and condition.to_do is not None
+        and condition.to_do.matter == "ends soon",
         parked_until=deleted_at(profile, lease),
         events=events,
     )
-    if told.over_budget and live:
-        next_step = f"{_budget_words(lease.id)}; {next_step}"
+    if too_little is not None:
+        next_step = f"{_more_words(lease.id, too_little)}; {next_step}"
     return Card(
         lease=lease.id,
         name=labels_of(events, jobs).words,
@@ -436,9 +452,13 @@ def _setup_words(lease: Lease, events: Lines) -> str | None:
             return None
 
 
-def _budget_words(lease: str) -> str:
-    """Return what to do about a budget that will not do."""
-    return f"{Command('terms', lease, budget_usd='N')} if the work is worth more than its budget"
+def _more_words(lease: str, too_little: Literal["budget", "time"]) -> str:
+    """Return what to do about a budget, or a deadline, that the job will pass at its pace."""
+    if too_little == "budget":
+        return (
+            f"{Command('terms', lease, budget_usd='N')} if the work is worth more than its budget"
+        )
+    return f"{Command('extend', lease, hours='N')} if its job shall run to its end"
 
 
 def _job_words(lease: str, *, is_over: bool, is_near: bool) -> str:

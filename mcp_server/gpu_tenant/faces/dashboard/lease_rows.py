@@ -287,7 +287,10 @@ def _offered_verbs(card: Card, profile: Profile, job: Working | None) -> tuple[V
     if job is not None and job.state in ("starting", "running", "lingering"):
         # Each of these is refused while a job runs, so the button does both.
         park = ("stop_and_park",) if park else ()
-        if card.condition.to_do is not None and card.condition.to_do.matter == "ends soon":
+        if card.too_little == "budget":
+            return ("terms", "snapshot", "stop", "extend", "collect", "teardown", *park, "waive")
+        to_do = card.condition.to_do
+        if card.too_little == "time" or (to_do is not None and to_do.matter == "ends soon"):
             return ("extend", "snapshot", "stop", "collect", "terms", "teardown", *park, "waive")
         return ("snapshot", "stop", "extend", "collect", "terms", "teardown", *park, "waive")
     if card.condition.is_wasted:

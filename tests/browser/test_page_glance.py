@@ -1,0 +1,112 @@
+"""Each state that costs money or data, as a person meets it: what is wrong, and the one thing to press."""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+
+import pytest
+import pytest_asyncio
+from browser.pictures import picture
+from browser.served import Dashboard
+from browser.states import Renter, Work, dashboard_of, renter_at
+from browser.tab import Tab
+from e2e.leased import end_processes
+from playwright.async_api import expect
+from waited import over
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PATIENCE_MS = 90_000
+MAKES = "mkdir -p out && echo '[1]' >out/model.json"
+LEAP_S = 6_600
+"""So far the clock leaps once all boxes stand: a lease of two hours then ends within minutes."""
+
+SEEN = {
+    "crashed": ("Job failed", "Collect, then end it"),
+    "finished": ("Job finished", "Collect, then end it"),
+    "parked": ("Parked", "Resume"),
+    "outbid": ("Stopped by its provider", "Resume"),
+    "dear": ("the budget of 0.6 USD is used up before that", "Change the terms"),
+    "late": ("but the lease ends at", "Extend"),
+}
+"""For each scene the words that tell what is wrong, and the button that is the way out."""
+
+
+@dataclass
+class Scenes:
+    """One lease for each scene, and the page that shows them."""
+
+    dashboard: Dashboard
+    leases: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def renter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Renter]:
+    root = tmp_path_factory.mktemp("glance")
+    with renter_at("vastai", root) as made:
+        yield made
+        end_processes(root / "stage" / "tenant" / "boxes")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def scenes(renter: Renter) -> AsyncIterator[Scenes]:
+    work = Work(renter.root / "work")
+    leases: dict[str, str] = {}
+    async with renter.tenancy() as tenancy:
+
+        async def runs(name: str, command: str | None = None, *, work_h: float = 4) -> str:
+            quote = (await tenancy.find_offers(hours=work_h)).cheapest
+            assert quote
+            budget = Decimal("0.6") if name == "dear" else None
+            hours = 6 if name == "dear" else None
+            card = await tenancy.provision(
+                smoke="none", quotes=[quote], hours=hours, budget_usd=budget, wait_s=3600
+            )
+            leases[name] = card.lease
+            await work.goes_on(tenancy, card.lease, command=command)
+            return card.lease
+
+        for name, command in (("crashed", "exit 3"), ("finished", MAKES), ("parked", MAKES)):
+            await over(tenancy, await runs(name, command))
+        await runs("outbid")
+        await runs("dear", work_h=1)
+        await runs("late", work_h=1)
+        await tenancy.change_lease(leases["parked"], "park")
+        renter.befalls("outbid", box=tenancy.ledger.lease(leases["outbid"]).box_id)
+        renter.ask("clock", {"advance_s": LEAP_S})
+    with dashboard_of(renter, renter.root) as dashboard:
+        yield Scenes(dashboard, leases)
+        work.let_it_end()
+
+
+@pytest.fixture
+def dashboard(scenes: Scenes) -> Dashboard:
+    return scenes.dashboard
+
+
+@pytest.mark.parametrize("name", SEEN)
+async def test_what_is_wrong_and_what_to_press_stand_first(
+    tab: Tab, scenes: Scenes, name: str
+) -> None:
+    words, button = SEEN[name]
+    await tab.go(f"#/lease/{scenes.leases[name]}")
+
+    head = tab.page.locator(".leasepage")
+    await expect(head).to_contain_text(words, timeout=PATIENCE_MS)
+    first = tab.page.locator(".lease-do .verbs > button").first
+    await expect(first).to_have_text(button, timeout=PATIENCE_MS)
+    await picture(tab, f"glance-{name}")
+
+
+async def test_all_that_needs_a_person_stands_above_all_that_does_not(
+    tab: Tab, scenes: Scenes
+) -> None:
+    attention = tab.page.locator(".group.is-attention li.lease")
+    for name in ("crashed", "finished", "outbid", "dear", "late"):
+        await expect(attention.filter(has_text=scenes.leases[name])).to_be_visible(
+            timeout=PATIENCE_MS
+        )
+    first = tab.page.locator("main .group").first
+    await expect(first.locator("h2")).to_contain_text("Do this")
+    await expect(attention.filter(has_text=scenes.leases["parked"])).to_have_count(0)
+    await picture(tab, "glance-overview")
