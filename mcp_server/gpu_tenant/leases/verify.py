@@ -109,12 +109,13 @@ async def assess(
     """
     if lease.touched_at is None:
         return UNTOUCHED
-    session, ledger = context.session(lease), context.ledger
+    ledger = context.ledger
     wait_for(
         f"the box of {lease.id} is sealed: it lists and hashes its files", usd_h=lease.price_usd_h
     )
     collected, real_s = ledger.seal(lease.id), asyncio.get_running_loop().time
     try:
+        session = context.session(lease)
         # Do not read the files yet. What was never collected can be refused without reading it.
         now = await reseal(
             session,

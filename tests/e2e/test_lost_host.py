@@ -1,0 +1,33 @@
+"""A host that is lost for good: what is lost with it can be signed for, and its lease ends."""
+
+from pathlib import Path
+
+import pytest
+from browser.states import renter_at
+from errands import a_tree
+from signed import with_signature
+
+from gpu_tenant.domain.errors import Unverified
+
+
+async def test_a_lease_ends_over_a_signature_where_nobody_can_reach_its_box_any_more(
+    tmp_path: Path,
+) -> None:
+    with renter_at("vastai", tmp_path) as renter:
+        async with renter.tenancy() as tenancy:
+            quote = (await tenancy.find_offers(hours=4)).cheapest
+            assert quote is not None
+            lease = (await tenancy.provision(smoke="none", quotes=[quote], wait_s=3600)).lease
+            await tenancy.push(lease, str(a_tree(tmp_path / "tree")))
+            await tenancy.launch_detached(lease, "echo 1 > kept.txt; sleep 100", ["kept.txt"])
+            renter.befalls("host_lost", box=tenancy.ledger.lease(lease).box_id)
+
+        # Another command has no connection from before, and no way to the box can be opened.
+        async with renter.tenancy() as tenancy:
+            with pytest.raises(Unverified, match="could not be sealed") as refused:
+                await tenancy.verify_and_teardown(lease)
+            assert f"waive {lease}" in refused.value.remedy
+            ended = await with_signature(tenancy, lambda: tenancy.waive(lease))
+
+        assert ended.receipt.ground == "waived"
+        assert renter.ask("meter")["running"] == []
