@@ -15,7 +15,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.choices import MOST_BOXES, SaidWhenDone, Trust, WhenIdle
 from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.command import Command, Option
-from gpu_tenant.domain.errors import BadRequest, TenantError
+from gpu_tenant.domain.errors import BadRequest, BoxUnreachable, TenantError
 from gpu_tenant.domain.interruption import TURNS, recorded_fate
 from gpu_tenant.domain.model import BoxState, JobId, Lease
 from gpu_tenant.domain.offers import DISK_GB, Wish
@@ -30,6 +30,7 @@ from gpu_tenant.leases.readiness import (
     must_be_idle,
     must_not_be_parked,
     must_run,
+    why_silent,
 )
 
 if TYPE_CHECKING:
@@ -733,16 +734,19 @@ class Tenancy:
         context = self.context
         found = await must_run(context, lease)
         await self._tend_on(found)
-        seen = await watch(
-            context.session(found),
-            await run_of(context, found, job),
-            cursor=cursor,
-            wait_s=wait_s,
-            limit_bytes=limit_bytes,
-            ledger=context.ledger,
-            looked_after=context.looked_after,
-            box=self._last_told(found),
-        )
+        try:
+            seen = await watch(
+                context.session(found),
+                await run_of(context, found, job),
+                cursor=cursor,
+                wait_s=wait_s,
+                limit_bytes=limit_bytes,
+                ledger=context.ledger,
+                looked_after=context.looked_after,
+                box=self._last_told(found),
+            )
+        except BoxUnreachable as silent:
+            raise await why_silent(context, found, silent) from None
         keep_reading(context.home, seen, at=context.clock.now())
         advice = advice_for(found, ledger=context.ledger, now=context.clock.now())
         gang = await gang_words(context, found, seen)

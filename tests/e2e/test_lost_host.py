@@ -1,4 +1,4 @@
-"""A host that is lost for good: what is lost with it can be signed for, and its lease ends."""
+"""A box that its platform has taken away: who asks is told so, and what is lost with it can be signed for."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from browser.states import renter_at
 from errands import a_tree
 from signed import with_signature
 
-from gpu_tenant.domain.errors import Unverified
+from gpu_tenant.domain.errors import BoxStopped, Unverified
 
 
 async def test_a_lease_ends_over_a_signature_where_nobody_can_reach_its_box_any_more(
@@ -31,3 +31,26 @@ async def test_a_lease_ends_over_a_signature_where_nobody_can_reach_its_box_any_
 
         assert ended.receipt.ground == "waived"
         assert renter.ask("meter")["running"] == []
+
+
+async def test_a_look_at_the_job_of_an_outbid_box_says_so_and_names_the_way_on(
+    tmp_path: Path,
+) -> None:
+    with renter_at("vastai", tmp_path) as renter:
+        async with renter.tenancy() as tenancy:
+            quote = (await tenancy.find_offers(hours=4)).cheapest
+            assert quote is not None
+            lease = (await tenancy.provision(smoke="none", quotes=[quote], wait_s=3600)).lease
+            await tenancy.push(lease, str(a_tree(tmp_path / "tree")))
+            await tenancy.launch_detached(lease, "echo 1 > kept.txt; sleep 100", ["kept.txt"])
+            renter.befalls("outbid", box=tenancy.ledger.lease(lease).box_id)
+
+        async with renter.tenancy() as tenancy:
+            with pytest.raises(BoxStopped, match=f"the box of {lease} does not run") as told:
+                await tenancy.monitor(lease, wait_s=0)
+
+            with pytest.raises(Unverified) as refused:
+                await tenancy.verify_and_teardown(lease)
+
+        assert f"resume {lease}" in told.value.remedy
+        assert f"resume {lease}" in refused.value.remedy

@@ -183,6 +183,12 @@ class BoxUnreachable(BoxTrouble):
     code = "BOX_UNREACHABLE"
 
 
+class BoxStopped(BoxTrouble):
+    """The provider has stopped the box. Its disk may bill on."""
+
+    code = "BOX_STOPPED"
+
+
 class HostKeyChanged(BoxTrouble):
     """The host key that answered is not the one pinned for this lease. Nothing was sent."""
 

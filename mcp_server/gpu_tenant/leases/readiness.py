@@ -5,11 +5,21 @@ from functools import partial
 from gpu_tenant.box.guard_record import STATES, has_lapsed
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import BadRequest, CredentialRefused, LeaseHeld, NotReady, Refused
-from gpu_tenant.domain.interruption import TURNS
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    BoxStopped,
+    BoxTrouble,
+    BoxUnreachable,
+    CredentialRefused,
+    LeaseHeld,
+    NotReady,
+    ProviderTrouble,
+    Refused,
+)
+from gpu_tenant.domain.interruption import TURNS, recorded_fate
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState
 from gpu_tenant.domain.protection import Armed, way_out
-from gpu_tenant.domain.reconcile import overdue, rate_words
+from gpu_tenant.domain.reconcile import overdue, rate_words, way_on
 from gpu_tenant.leases.context import WAIT_S, Context
 from gpu_tenant.leases.provider_listing import Listing
 from gpu_tenant.leases.provision import fulfil, make_ready
@@ -55,6 +65,25 @@ async def must_run(context: Context, lease: str) -> Lease:
         async with context.held_in_turn(found.id, "wait"):
             await arm_guard(context, found)
     return found
+
+
+async def why_silent(context: Context, lease: Lease, silent: BoxUnreachable) -> BoxTrouble:
+    """Ask the provider why a box does not answer. Returns `silent` itself if the provider knows of no end."""
+    if lease.quote is None:
+        return silent  # Nobody takes back a box that was not rented by an offer.
+    try:
+        lease, _ = await settled_if_free(context, lease)
+    except ProviderTrouble:
+        return silent
+    events = context.ledger.events(lease.id)
+    fate = recorded_fate(events)
+    if lease.state is not LeaseState.ACTIVE or fate is None:
+        return silent
+    told = [event.words for _, event in events if isinstance(event, timeline.Taken) and event.words]
+    return BoxStopped(
+        f"the box of {lease.id} does not run: {told[-1] if told else fate}",
+        remedy=f"{Command(way_on(lease, fate), lease.id)}; {Command('leases')} shows what bills meanwhile",
+    )
 
 
 def must_not_be_parked(context: Context, lease: str) -> None:

@@ -24,6 +24,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, JobRunning, Refused, Unverified
 from gpu_tenant.domain.evidence import Evidence
+from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import BoxId, Lease
 from gpu_tenant.domain.permit import (
     _SEAL,
@@ -88,6 +89,13 @@ UNTOUCHED = Assessment(untouched=True, seal=None, evidence=(), losses=())
 """The ledger and a look at the box show that nobody used it, so there is nothing to lose."""
 
 
+def _way_back(lease: Lease, ledger: Ledger) -> str | None:
+    """Say how a box that its provider has stopped may start again. None if it was not stopped so."""
+    if recorded_fate(ledger.events(lease.id)) is None:
+        return None
+    return f"its provider has stopped it: {Command('resume', lease.id)} starts it again, if that can be had"
+
+
 def cannot_be_seen(why: str, remedy: str) -> Assessment:
     """The assessment of a used box that cannot be looked at: anything may be lost with it."""
     loss = Loss(what=f"whatever is on the box, which cannot be looked at: {why}", remedy=remedy)
@@ -142,8 +150,8 @@ async def assess(
         loss = Loss(
             what="whatever is on the box: it could not be sealed "
             f"({'nothing was ever collected' if collected is None else 'it may hold more than was collected'})",
-            remedy=f"{error.message}; {error.remedy}; if the box is gone for good, its owner runs "
-            f"{Command('waive', lease.id)}",
+            remedy=f"{error.message}; {_way_back(lease, ledger) or error.remedy}; if the box is gone for good, "
+            f"its owner runs {Command('waive', lease.id)}",
         )
         return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
     losses = [
