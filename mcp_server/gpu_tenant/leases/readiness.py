@@ -79,10 +79,13 @@ async def why_silent(context: Context, lease: Lease, silent: BoxUnreachable) -> 
     fate = recorded_fate(events)
     if lease.state is not LeaseState.ACTIVE or fate is None:
         return silent
+    on = Command("resume", lease.id)
+    if way_on(lease, fate) == "recover":
+        on = Command("recover", lease.id)
     told = [event.words for _, event in events if isinstance(event, timeline.Taken) and event.words]
     return BoxStopped(
         f"the box of {lease.id} does not run: {told[-1] if told else fate}",
-        remedy=f"{Command(way_on(lease, fate), lease.id)}; {Command('leases')} shows what bills meanwhile",
+        remedy=f"{on}; {Command('leases')} shows what bills meanwhile",
     )
 
 
