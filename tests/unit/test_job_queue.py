@@ -423,16 +423,17 @@ def test_what_was_stopped_or_had_its_time_is_not_run_again(box: Box) -> None:
 
 
 def test_a_job_withdrawn_between_two_attempts_stands_as_it_failed(box: Box) -> None:
-    box.queue(box.job("c1", SAYS + "exit 3", attempts=2, env={"A": "b"}), runner="elsewhere")
+    # The first attempt ends when its runner is dead, so that none can begin the second.
+    goes = Path(box.home) / "goes"
+    fails = f"{SAYS} until [ -e '{goes}' ]; do sleep 0.05; done; exit 3"
+    box.queue(box.job("c1", fails, attempts=2, env={"A": "b"}), runner="elsewhere")
     staying = box.staying(linger_s=60)
     until(lambda: RUNNER.roll(str(box.home), {})["runner"]["state"] == "alive")
-    assert (
-        box.queue(box.job("c1", SAYS + "exit 3", env={"A": "b"}), runner="elsewhere")["needs_env"]
-        == []
-    )
+    assert box.queue(box.job("c1", fails, env={"A": "b"}), runner="elsewhere")["needs_env"] == []
     until(lambda: box.said())
     staying.kill()
     staying.communicate()
+    goes.touch()
     until(lambda: box.states()["c1"] == "needs_env")
 
     spared = box.ask("withdraw", jobs=["c1"], begun="spare")
