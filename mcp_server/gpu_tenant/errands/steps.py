@@ -36,7 +36,7 @@ WORDS: dict[Step, str] = {
     "launch": "the job is started",
     "follow": "the job runs",
     "recover": "the work goes on elsewhere: its box was taken",
-    "end": "everything is collected and proved, and the box is torn down",
+    "end": "what it wrote is now collected and proved; only then is the box torn down",
     "show": "it has ended",
     "over": "it has ended",
 }
