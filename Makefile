@@ -56,7 +56,7 @@ scripts: $(VENV)/.ready-dev     ## join what runs on a box from its parts; `make
 	$(BIN)/python -m box_scripts.build
 
 pictures: $(VENV)/.ready-dev    ## how the dashboard looks in every state, into tests/browser/pictures/
-	GPU_TENANT_PICTURES=1 $(BIN)/pytest -q tests/browser/test_page_states.py tests/browser/test_page_reach.py tests/browser/test_lease_watched.py
+	GPU_TENANT_PICTURES=1 $(BIN)/pytest -q tests/browser/test_page_states.py tests/browser/test_page_reach.py tests/browser/test_lease_watched.py tests/browser/test_page_glance.py tests/browser/test_page_truth.py
 
 LOCKED = $(or $(UV),$(VENV)/uv/bin/uv) pip compile -q --upgrade --universal --python-version 3.11 --custom-compile-command "make lock" pyproject.toml scripts/build.in
 lock: $(if $(UV),,$(VENV)/uv/bin/uv)   ## what scripts/serve.sh installs, with hashes, and what the tests run with
