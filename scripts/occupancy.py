@@ -18,6 +18,7 @@ box from any other; DIR/until.json says until when the lease runs. `mark` answer
 """
 
 import argparse
+import errno
 import fcntl
 import hashlib
 import json
@@ -30,6 +31,7 @@ import time
 MARK, UNTIL = "mark.json", "until.json"
 LEASE = re.compile(r"[a-z][a-z0-9_]*-[a-z0-9]+").fullmatch
 SCRIPT = re.compile(r"[a-z]+-([0-9a-f]{16})\.py").fullmatch
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 MOST_SHOWN = 10
 QUIET_BYTES = 1 << 20
 """A file of the image's own services is small. Whatever is larger is somebody's work."""
@@ -83,7 +85,8 @@ def main(argv):
     except Refusal as refusal:
         reply = refusal.reply
     except OSError as error:
-        reply = Refusal("OS_ERROR", ascii(str(error))[1:-1]).reply
+        code = "DISK_FULL" if error.errno in NO_ROOM else "OS_ERROR"
+        reply = Refusal(code, ascii(str(error))[1:-1]).reply
     except (KeyError, TypeError, ValueError) as error:
         reply = Refusal("BAD_REQUEST", "the request: " + ascii(repr(error))[1:-1]).reply
     print(json.dumps(reply), flush=True)
@@ -227,13 +230,32 @@ def read_json(path):
 
 def write_json(path, record):
     part = "{}.{}".format(path, os.getpid())
-    with open(
-        os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
-    ) as file:
-        file.write(json.dumps(record))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
+    try:
+        with open(
+            os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
+        ) as file:
+            file.write(json.dumps(record))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError:
+        if os.path.lexists(part):
+            os.unlink(part)
+        raise
+
+
+def renew(home, until):
+    """Write until when the lease runs, if there is room.
+
+    A full disk takes nobody else's mark either. So the lease may stand here with an older time, and its box can be
+    looked at and ended.
+    """
+    path = os.path.join(home, UNTIL)
+    try:
+        write_json(path, {"until": until})
+    except OSError as error:
+        if error.errno not in NO_ROOM or not os.path.lexists(path):
+            raise
 
 
 def leases_below(top):
@@ -316,7 +338,7 @@ def marked_alone(home, tops, request):
         record["since_ns"] = since_ns
         write_json(path, record)
     if state in ("put", "ours", "copied"):
-        write_json(os.path.join(home, UNTIL), {"until": request["until"]})
+        renew(home, request["until"])
         point_to(home)
     found = told(state, path, standing)
     if state == "ours" and "made" in request:
