@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -25,7 +26,7 @@ def prune(home: str, request: dict) -> dict:
     """Remove each named checkpoint that is still the same, byte for byte. Leave every other one whole.
 
     Each is {"at", "files": [{"at", "size", "sha256", "mtime_ns", "ino"}]}: a file, or a directory and
-    all that is in it. Before it is removed, it is written to the log `pruned`. Three things are never removed:
+    all that is in it. Before it is removed, it is written to the log `pruned`; on a full disk, right after. Three things are never removed:
     the newest of a kind, what is open or linked to, and the last that a declared pattern still matches.
     """
     survey, _ = artifacts_now(home, request)
@@ -41,8 +42,10 @@ def prune(home: str, request: dict) -> dict:
                 raise Refusal("BAD_REQUEST", "checkpoints are not as --help says") from None
             why = _why_kept(top, files, survey, left, hashes)
             if why is None:
-                _log_pruned(home, checkpoint)
+                is_logged = _log_pruned(home, checkpoint)
                 why = _unlink_all(top, files)
+                if not is_logged and why is None:  # there is room now
+                    _log_pruned(home, checkpoint)
             if why is not None:
                 refused.append({"at": checkpoint["at"], "why": why})
                 left = {path for path in left if os.path.lexists(path)}
@@ -130,9 +133,23 @@ def _means(pattern: Pattern, path: bytes, survey: Survey) -> bool:
     return text is not None and bool(pattern.matches(text))
 
 
-def _log_pruned(home: str, checkpoint: dict) -> None:
+def _log_pruned(home: str, checkpoint: dict) -> bool:
+    """Write the checkpoint to the log, whole or not at all. False if the disk is full.
+
+    The tenant has the same on record, from before it asked. So a full disk keeps nothing from being removed.
+    """
     line = json.dumps(dict(checkpoint, asked_at=time.time()), separators=(",", ":")) + "\n"
-    put_bytes(os.path.join(home, "pruned"), line.encode(), os.O_CREAT | os.O_APPEND)
+    path = os.path.join(home, "pruned")
+    size = os.path.getsize(path) if os.path.exists(path) else 0
+    try:
+        put_bytes(path, line.encode(), os.O_CREAT | os.O_APPEND)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        if os.path.exists(path):
+            os.truncate(path, size)
+        return False
+    return True
 
 
 def _unlink_all(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str | None:

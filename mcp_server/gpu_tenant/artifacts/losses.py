@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gpu_tenant.artifacts.local_evidence import Loss
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Lease
-from gpu_tenant.domain.seal import Manifest
+from gpu_tenant.domain.seal import Manifest, SealedFile
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import some
 
@@ -31,28 +31,37 @@ def differs(now: Manifest, collected: Manifest | None) -> bool:
         return bool(now.entries)
     if now.digest:
         return collected.digest != now.digest
-    known = {(e.name, e.sha256, e.target) for e in collected.entries}
-    sizes = {(e.name, e.size_bytes, e.target) for e in collected.entries}
-    return bool(vanished_names(now, collected)) or any(
-        (e.name, e.size_bytes, e.target) not in sizes
-        or (e.sha256 is not None and (e.name, e.sha256, e.target) not in known)
+    return bool(vanished_names(now, collected)) or bool(_uncollected(now, collected))
+
+
+def _uncollected(now: Manifest, collected: Manifest | None) -> list[SealedFile]:
+    """The entries whose name, size or target was not collected, or whose hash, where it is known, is another one."""
+    entries = collected.entries if collected else ()
+    hashes = {(e.name, e.sha256, e.target) for e in entries}
+    sizes = {(e.name, e.size_bytes, e.target) for e in entries}
+    return [
+        e
         for e in now.entries
-    )
+        if (e.name, e.size_bytes, e.target) not in sizes
+        or (e.sha256 is not None and (e.name, e.sha256, e.target) not in hashes)
+    ]
 
 
 def uncollected_loss(now: Manifest, collected: Manifest | None, lease: Lease) -> Loss:
     """What is on the box and was not collected in its present form, as far as that is known without reading it."""
-    known = {(e.name, e.sha256, e.target) for e in collected.entries} if collected else set()
-    new = [e for e in now.entries if (e.name, e.sha256, e.target) not in known]
-    bytes_new = sum(e.size_bytes for e in new)
-    left = vanished_names(now, collected)
-    names = in_words([quote_text(e.name) for e in new]) or "some were removed or renamed on the box"
+    new, left = _uncollected(now, collected), vanished_names(now, collected)
+    said = []
+    if new:
+        bytes_new, differ = sum(e.size_bytes for e in new), "differs" if len(new) == 1 else "differ"
+        names = in_words([quote_text(e.name) for e in new])
+        said.append(
+            f"{some(len(new), 'file')} ({bytes_new:,} bytes) on the box {differ} from what was collected: {names}"
+        )
     if left:
         gone = in_words([quote_text(name) for name in left])
-        names += f"; gone from the box: {some(len(left), 'file')} of the last collect: {gone}"
-    differ = "differs" if len(new) == 1 else "differ"
+        said.append(f"gone from the box: {some(len(left), 'file')} of the last collect: {gone}")
     return Loss(
-        what=f"{some(len(new), 'file')} ({bytes_new:,} bytes) on the box {differ} from what was collected: {names}",
+        what="; ".join(said) or "some files were removed or renamed on the box",
         names=(
             *(f"{quote_text(e.name)} ({e.size_bytes:,} bytes)" for e in new),
             *(f"{quote_text(name)} (gone from the box)" for name in left),

@@ -199,10 +199,17 @@ async def prune_box(
     """
     lease = session.lease
     with alone(directory, lease):
-        seen = await look(
-            session, ledger, limit_bytes=0, limit_s=_WITHIN_S / 2, quiet_s=quiet_s, done=done
-        )
         listed = last_list(lease, directory, ledger)
+        # The box reads again what it could not remember: a full disk takes no memory of hashes.
+        known_bytes = sum(entry.size_bytes for entry in listed.entries) if listed else 0
+        seen = await look(
+            session,
+            ledger,
+            limit_bytes=known_bytes,
+            limit_s=_WITHIN_S / 2,
+            quiet_s=quiet_s,
+            done=done,
+        )
         known = {entry.name: entry.sha256 for entry in listed.entries} if listed else {}
         # Only what snapshots brought and proved counts as present. Nothing else counts towards what
         # the policy keeps.
@@ -216,7 +223,9 @@ async def prune_box(
             )
             proved += [one] if is_proved else []
             stayed += [] if is_proved else [f"{one.at}: it is not complete on this computer"]
-        if listed is None or not proved:
+        if listed is None or not unwanted:
+            return Pruned(stayed=(f"all: nothing that is proved here is beyond {policy.words}",))
+        if not proved:
             return Pruned(stayed=tuple(stayed))
         files = [entry for one in proved for entry in one.entries]
         names = {entry.name for entry in files}

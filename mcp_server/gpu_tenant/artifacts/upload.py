@@ -9,6 +9,7 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 
 from gpu_tenant.box.caretaker import Index
+from gpu_tenant.box.script_replies import make_room
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble, CaretakerFailed, LocalTrouble
@@ -180,8 +181,7 @@ class _Shipment:
             return
         raise BoxTrouble(
             f"the box's disk is too small: {what}",
-            remedy=f"free some space with {Command('ssh', self._lease.id)}, or add to .gitignore what the job "
-            "does not need, then push again",
+            remedy=f"{make_room(self._lease.id)}; or add to .gitignore what the job does not need, then push again",
         )
 
     def _came(self, size_bytes: int) -> None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from gpu_tenant.domain.command import Command, Option
-from gpu_tenant.domain.errors import CaretakerFailed, JobRunning, NotSaved
+from gpu_tenant.domain.errors import BoxDiskFull, CaretakerFailed, JobRunning, NotSaved
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.ports import Finished
 from gpu_tenant.domain.untrusted_text import quote_text, sentence
@@ -81,7 +81,7 @@ def accepted_reply(verb: str, finished: Finished, lease: LeaseId) -> dict[str, J
     """Return the reply of a script that did what was asked.
 
     Raises:
-        JobRunning, CaretakerFailed, NotSaved: the script did not; the message says why.
+        JobRunning, BoxDiskFull, CaretakerFailed, NotSaved: the script did not; the message says why.
     """
     if finished.exit_status == 127:
         raise CaretakerFailed(
@@ -117,9 +117,23 @@ def accepted_reply(verb: str, finished: Finished, lease: LeaseId) -> dict[str, J
             message,
             remedy=f"{Command('collect', lease)}, then push again; or give the file up by name: {Option('overwrite', 'NAME')}",
         )
+    if code == "DISK_FULL":
+        raise BoxDiskFull(
+            "the disk of the box is full, so nothing was put there",
+            remedy=make_room(lease),
+        )
     raise CaretakerFailed(
         f"the box says {quote_text(code)}: {quote_text(message)}",
         remedy=f"{Command('monitor', lease)} shows the job's state",
+    )
+
+
+def make_room(lease: LeaseId) -> str:
+    """Say how room is made on a full box, and that the work can be had without it."""
+    prune = Command("collect", lease, live=True, keep_last="2", prune_box=True)
+    return (
+        f"{prune} moves older checkpoints here; {Command('ssh', lease)} lets you remove what nobody needs; "
+        f"{Command('collect', lease)} works on a full disk, too"
     )
 
 

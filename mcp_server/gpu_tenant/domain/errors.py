@@ -21,6 +21,7 @@ TenantError
 │   ├── HostKeyChanged    4
 │   ├── AnotherBox        4   the box that answers is not the lease's
 │   ├── NotReady          4   it was rented, but did not let us in in time
+│   ├── BoxDiskFull       4   nothing more can be written there
 │   └── CaretakerFailed   4
 ├── ProviderTrouble       5   the provider did not do what was asked
 │   ├── ProviderSilent    5   no answer, or none that can be trusted: unknown
@@ -206,6 +207,12 @@ class NotReady(BoxTrouble):
     """A rented box is broken, or did not let us in within its time. Nothing was put on it."""
 
     code = "NOT_READY"
+
+
+class BoxDiskFull(BoxTrouble):
+    """The disk of the box has no room for what was to be written there. What lies on it can be collected."""
+
+    code = "BOX_DISK_FULL"
 
 
 class CaretakerFailed(BoxTrouble):

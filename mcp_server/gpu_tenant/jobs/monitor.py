@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from gpu_tenant.box.caretaker import ENDED, Caretaker, JobState, JobStatus
+from gpu_tenant.box.script_replies import make_room
 from gpu_tenant.box.session import Session
 from gpu_tenant.box.setup_record import commands_of, setup_job, setup_jobs
 from gpu_tenant.domain.command import Command
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _POLL_S = 1.0
 _DIAGNOSED_BYTES = 32768
+_DISK_LOW_BYTES = 1 << 30
+"""With less room than this, a checkpoint may not fit."""
 
 
 class Gpu(Record):
@@ -232,7 +235,8 @@ def _answer(
         running_s=running,
         cost_usd=cost_usd,
         deadline_in_s=round((lease.terms.deadline_at - clock.now()).total_seconds()),
-        alarm=overdue(lease, clock.now()),
+        alarm="; ".join(filter(None, (overdue(lease, clock.now()), _short_of_disk(status, lease))))
+        or None,
         next=_next(status, lease, looked_after),
     )
 
@@ -253,6 +257,17 @@ async def _why(
 
     found = diagnose(status, held[-_DIAGNOSED_BYTES:].decode("utf-8", "replace"), box=box)
     return str(found) if found else None
+
+
+def _short_of_disk(status: JobStatus, lease: Lease) -> str | None:
+    """Say that the box's disk is full or nearly so, and how room is made. None if it is not, or if nobody knows."""
+    free = status.sample.disk_free_bytes if status.sample else None
+    if free is None or free >= _DISK_LOW_BYTES:
+        return None
+    return (
+        f"the disk of the box has {free / 1e6:,.0f} MB left, and a file that is written now may be cut short: "
+        f"{make_room(lease.id)}"
+    )
 
 
 def _next(status: JobStatus, lease: Lease, looked_after: LookedAfter) -> str:

@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, ProviderTrouble, Refused
-from gpu_tenant.domain.model import JobId, Lease
+from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.files.state_dir import is_reached
 from gpu_tenant.jobs.logs.cache import LogCopy, forget_copies
 from gpu_tenant.jobs.logs.source import Log, LogHere, LogOnBox
@@ -89,11 +89,22 @@ async def run_of(context: Context, lease: Lease, name: str | None) -> JobId:
     if _is_run_of_cell(context, lease, name):
         return JobId(name or "")
     chosen = job_of(lease, name, ledger=context.ledger)
+    if name is None and chosen.launched_at is None:
+        chosen = await _begun(context, lease, chosen)
     if chosen.id not in context.ledger.cell_jobs(lease.id):
         return chosen.id
     turns = (await context.runner(lease).roll()).jobs
     said = (x.run for x in turns if x.job == chosen.id and x.run)
     return next((JobId(run) for run in said if is_run(run, of=chosen.id)), chosen.id)
+
+
+async def _begun(context: Context, lease: Lease, newest: Job) -> Job:
+    """The newest job, unless the box refused to start it: then the newest that was launched before, if any was."""
+    standing = await context.caretaker(lease).standing()
+    if any(told.job == newest.id and told.state != "absent" for told in standing.jobs):
+        return newest  # it began, and only its confirmation was lost
+    launched = [job for job in context.ledger.jobs(lease.id) if job.launched_at is not None]
+    return launched[-1] if launched else newest
 
 
 def _is_run_of_cell(context: Context, lease: Lease, name: str | None) -> bool:

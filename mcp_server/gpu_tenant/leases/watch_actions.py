@@ -197,17 +197,16 @@ async def _prune(
     on_the_box: Literal["keep", "prune"],
     said: Wishes,
 ) -> Pruned:
-    there = Pruned()
-    if on_the_box == "prune":
-        there = await prune_box(
-            context.session(lease),
-            policy,
-            directory=directory,
-            ledger=context.ledger,
-            done=said.done,
-        )
-    here = await prune_here(lease, policy, directory=directory, ledger=context.ledger)
-    return there.model_copy(update={"here": here.here})
+    if on_the_box == "keep":
+        return await prune_here(lease, policy, directory=directory, ledger=context.ledger)
+    # Whoever makes room on the box keeps what lies here: some of it may be nowhere else.
+    return await prune_box(
+        context.session(lease),
+        policy,
+        directory=directory,
+        ledger=context.ledger,
+        done=said.done,
+    )
 
 
 def kept_back(context: Context, lease: str) -> tuple[str, ...]:

@@ -256,7 +256,8 @@ def _disk(place: SeenPlace, wanted_gib: float) -> Finding:
     if gib(place.free_bytes) < wanted_gib:
         return blocker(subject, seen, f"the job needs {wanted_gib:g} GiB")
     if place.free_bytes < max(place.total_bytes * 0.05, GIB):
-        return warning(subject, seen, "nearly full: a checkpoint may be cut short")
+        how = "nearly full" if place.free_bytes < place.total_bytes / 2 else "small"
+        return warning(subject, seen, f"{how}: a checkpoint may be cut short")
     return ok(subject, seen)
 
 

@@ -305,7 +305,7 @@ async def stop(leases: Chosen, job: str | None, grace_s: float, as_json: bool) -
 @click.option(
     "--keep-last",
     type=click.IntRange(min=1),
-    help="with --live: older checkpoints are removed here",
+    help="with --live: older checkpoints are removed here (with --prune-box: on the box)",
 )
 @click.option(
     "--keep-every",
@@ -315,7 +315,7 @@ async def stop(leases: Chosen, job: str | None, grace_s: float, as_json: bool) -
 @click.option(
     "--prune-box",
     is_flag=True,
-    help="remove older checkpoints from the box, once they are proved here",
+    help="with --live and --keep-last: older checkpoints are proved here, then removed from the box",
 )
 @_limit_option
 @as_json
@@ -399,8 +399,12 @@ def _snapshot(shown: Snapshot) -> None:
     rows += [("does not load", name) for name in shown.broken]
     rows += [("no room here", name) for name in shown.no_room]
     rows += [("not wanted", name) for name in shown.not_wanted]
-    rows += [("removed here", name) for name in shown.pruned.here]
-    rows += [("only here now", name) for name in shown.pruned.on_the_box]
+    from gpu_tenant.artifacts.losses import in_words
+
+    if shown.pruned.here:
+        rows.append(("removed here", in_words(shown.pruned.here)))
+    if shown.pruned.on_the_box:
+        rows.append(("only here now", in_words(shown.pruned.on_the_box)))
     rows += [("stays on the box", words) for words in shown.pruned.stayed]
     rows += [
         ("takes", shown.pace),

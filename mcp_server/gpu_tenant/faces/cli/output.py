@@ -244,6 +244,7 @@ def print_watched(shown: Watched) -> None:
     ]
     rows += [
         ("memory", f"{size(shown.memory_used_bytes)} of {size(shown.memory_limit_bytes)}"),
+        ("disk", f"{size(shown.disk_free_bytes)} free"),
         ("cost so far", usd_words(shown.cost_usd)),
         ("deadline", until(shown.deadline_in_s)),
         *([("alarm", shown.alarm)] if shown.alarm else []),
