@@ -35,9 +35,9 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 def platforms() -> str:
     ways = {
-        "created": "rented by `provision`",
+        "created": "rented by `provision`, or adopted by its id",
         "adopted": "adopted from its console",
-        "either": "rented by `provision`, or adopted from its console",
+        "either": "rented by `provision`, or adopted by its id or from its console",
         "none": "none; a runbook alone",
     }
     special = {"local": "made for the lease", "own": "adopted: you name it"}
@@ -48,7 +48,11 @@ def platforms() -> str:
                 f"`{p.id}`",
                 p.title,
                 special.get(p.id, ways[p.lease]),
-                {"adopted": "asks you", "none": ""}.get(p.lease, "deletes")
+                {
+                    "adopted": "asks you",
+                    "either": "deletes; from a console: asks you",
+                    "none": "",
+                }.get(p.lease, "deletes")
                 if p.destroy == "deletes"
                 else "hands back",
             )

@@ -1,0 +1,148 @@
+"""The end by hand, as the page of phase 5 prints it: its own lines, pasted in their order, against a real sshd."""
+
+import getpass
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from parts import required
+from sshd import LOOPBACK, Sshd, make_key
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "references/phase-5-teardown.md").read_text("utf-8")
+BY_HAND = PAGE.partition("## By hand\n")[2].partition("\n## ")[0]
+FIRST, LOOK, SEAL, FETCH, PROVE, ELSEWHERE, NO_PYTHON = re.findall(
+    r"```sh\n(.*?)```", BY_HAND, re.DOTALL
+)
+LOADS, SETTLED = "every file is here, equal, and loads", "nothing was written since"
+HOME = "gpu-tenant/LEASE/caretaker"
+
+
+class Night:
+    """Somebody at 3 a.m. with a box, a shell and the page."""
+
+    def __init__(self, box: Sshd, directory: Path) -> None:
+        self._directory = directory
+        self._box = box
+        ssh_config = directory / "ssh_config"
+        ssh_config.write_text(
+            f"Host LEASE\nHostName {LOOPBACK}\nPort {box.port}\nUser {getpass.getuser()}\n"
+            f"IdentityFile {directory / 'key'}\nIdentitiesOnly yes\nStrictHostKeyChecking accept-new\n"
+            f"UserKnownHostsFile {directory / 'known_hosts'}\nLogLevel ERROR\n",
+            encoding="utf-8",
+        )
+        filled = {
+            "S=/PATH/scripts": f"S={ROOT / 'scripts'}",
+            "F=~/.gpu-tenant/ssh_config": f"F={ssh_config}",
+            "2026-11-20 21:00 UTC": "10 minutes ago",
+        }
+        self._first = FIRST
+        for printed, value in filled.items():
+            assert printed in self._first
+            self._first = self._first.replace(printed, value)
+
+    def pastes(self, *blocks: str) -> str:
+        """What the shell says to these blocks of the page, after the first one."""
+        told = subprocess.run(
+            ["bash", "-c", "\n".join((self._first, *blocks))],
+            cwd=self._directory,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return told.stdout + told.stderr
+
+    def on_box(self, command: str) -> None:
+        subprocess.run(["sh", "-c", command], cwd=self._box.home, check=True)
+
+    def trains(self, command: str) -> None:
+        """A job of the lease was started, as the program starts it."""
+        caretaker = self._box.home / "gpu-tenant/caretaker.py"
+        caretaker.parent.mkdir(parents=True, exist_ok=True)
+        caretaker.write_bytes((ROOT / "scripts/caretaker.py").read_bytes())
+        self.on_box(
+            f"HOME=$PWD python3 gpu-tenant/caretaker.py --home {HOME} start --job j1 --cwd gpu-tenant/LEASE/work "
+            f"--artifact out/ -- sh -c '{command}'"
+        )
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Iterator[Night]:
+    required("bash", "ssh", "sshd", "rsync", "jq")
+    key = make_key(tmp_path / "key")
+    with Sshd(tmp_path / "box", authorized=key.with_name("key.pub")) as box:
+        yield Night(box, tmp_path)
+
+
+def ended(night: Night) -> None:
+    """Its job has ended, and left two files: one with a name that needs care."""
+    night.trains('mkdir out; echo {} > out/metrics.json; echo 1 > "out/a b%.txt"')
+    for _ in range(100):
+        if '"state":"finished"' in night.pastes(SEAL, f'box "python3 $C --home {HOME} status"'):
+            return
+    pytest.fail("the job did not end")
+
+
+def test_what_is_sealed_comes_home_is_compared_loads_and_is_sealed_again(night: Night) -> None:
+    ended(night)
+
+    told = night.pastes(LOOK, SEAL, FETCH, PROVE)
+
+    assert LOADS in told, told
+    assert SETTLED in told, told
+
+
+def test_a_file_in_the_home_that_nobody_claims_is_a_gap_until_it_is_kept(night: Night) -> None:
+    ended(night)
+    night.on_box("echo mine > notes.txt")
+
+    assert LOADS not in night.pastes(SEAL, FETCH, PROVE)
+
+    told = night.pastes("KEEP=\"--artifact '~/notes.txt'\"", SEAL, FETCH, PROVE)
+    assert LOADS in told, told
+    assert SETTLED in told, told
+
+
+def test_what_is_written_after_the_seal_is_noticed_before_the_end(night: Night) -> None:
+    ended(night)
+
+    told = night.pastes(SEAL, FETCH, "box 'echo late > gpu-tenant/LEASE/work/out/late'", PROVE)
+
+    assert LOADS in told, told
+    assert SETTLED not in told, told
+
+
+def test_a_box_whose_job_still_runs_is_not_sealed(night: Night) -> None:
+    night.trains("mkdir out; sleep 30")
+
+    told = night.pastes(SEAL, FETCH, PROVE, 'box "python3 $C --home $AT/caretaker stop --job j1"')
+
+    assert "JOB_RUNNING" in told, told
+    assert LOADS not in told, told
+    assert SETTLED not in told, told
+
+
+def test_a_copy_on_a_disk_of_the_platform_s_is_compared_there(night: Night, tmp_path: Path) -> None:
+    night.trains("mkdir out; echo {} > out/metrics.json")
+    disk = tmp_path / "disk"
+
+    for _ in range(100):
+        told = night.pastes(f"K={disk}", SEAL, ELSEWHERE)
+        if "the same" in told:
+            break
+
+    assert "the same" in told, told
+    assert (disk / "work/out/metrics.json").is_file()
+    assert (disk / "caretaker/jobs/j1/log").is_file()
+
+
+def test_without_python_there_two_looks_are_compared_with_the_copy(night: Night) -> None:
+    night.on_box("mkdir -p gpu-tenant/LEASE/work && echo 1 > gpu-tenant/LEASE/work/m && echo 2 > n")
+
+    told = night.pastes(NO_PYTHON)
+
+    assert "the same" in told, told
+    assert "box/home/n" in told, "what lies outside of the work directory is named"
