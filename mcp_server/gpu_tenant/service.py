@@ -831,7 +831,7 @@ class Tenancy:
         """
         from gpu_tenant.artifacts.collect import collect
         from gpu_tenant.leases.inspection import must_be_the_box
-        from gpu_tenant.leases.watch_actions import has_news, kept_elsewhere
+        from gpu_tenant.leases.watch_actions import has_news, kept_elsewhere, note_unseen_ends
         from gpu_tenant.transfer.bandwidth_share import share_of
 
         context = self.context
@@ -851,6 +851,7 @@ class Tenancy:
                 elsewhere=kept_elsewhere(context, found),
                 progress=progress_to.get(),
             )
+        await note_unseen_ends(context, found)
         await self._tend_on(found)
         return collected.model_copy(update=await self._store_again(found))
 

@@ -167,3 +167,27 @@ def test_a_report_tells_the_commit_of_what_ran_and_whether_the_tree_was_changed(
     said = (tmp_path / "a.md").read_text(encoding="utf-8").replace("\\", "")
     assert f"at commit {at}" in said
     assert ("with changes that no commit has" in said) is changed
+
+
+async def test_the_end_of_a_job_that_nobody_looked_at_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GPU_TENANT_HOME", str(tmp_path / "state"))
+    tenancy = open_tenancy()
+    try:
+        lease = (await tenancy.provision(smoke="none")).lease
+        await tenancy.launch_detached(lease, "mkdir out; sleep 2; exit 3", ["out/"])
+        launched = await report_of(tenancy.context, lease)
+        caretaker = tenancy.context.caretaker(tenancy.ledger.lease(lease))
+        while (await caretaker.standing()).live:
+            pass  # each look is a call of its own, and none of them is on record
+        await tenancy.collect(lease)
+        collected = await report_of(tenancy.context, lease)
+    finally:
+        await tenancy.aclose()
+        end_processes(tmp_path / "state" / "boxes")
+
+    assert "nobody has looked" in as_markdown(launched)
+    assert "nobody has looked" not in as_markdown(collected)
+    assert "job1: failed" in as_markdown(collected)

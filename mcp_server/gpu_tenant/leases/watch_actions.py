@@ -1,5 +1,6 @@
 """What the watchdog asks a box, and what it does about the answer, on the owner's behalf."""
 
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
@@ -8,17 +9,18 @@ from gpu_tenant.artifacts.prune import SHARE, Pruned, prune_box, prune_here
 from gpu_tenant.artifacts.retention import Retention, Wishes, wishes
 from gpu_tenant.artifacts.snapshot import Snapshot, snapshot
 from gpu_tenant.artifacts.stores.replicate import StoreCopy, keep_safe
-from gpu_tenant.box.caretaker import Guard, Standing
+from gpu_tenant.box.caretaker import ENDED, Guard, Standing
 from gpu_tenant.box.guard import bring
 from gpu_tenant.box.guard_record import armed_in, has_lapsed, note_gone
 from gpu_tenant.box.idle_check import Activity
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import BadRequest, LeaseHeld, Refused
+from gpu_tenant.domain.errors import BadRequest, LeaseHeld, Refused, TenantError
 from gpu_tenant.domain.interruption import notice_on_record
 from gpu_tenant.domain.model import Lease, LeaseState, SlurmAddress
 from gpu_tenant.domain.protection import WATCHED_S
 from gpu_tenant.files.skill_files import script
+from gpu_tenant.jobs.cost_forecast import keep_course
 from gpu_tenant.leases.adopt import adopt
 from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.context import Context, call_bytes_s, progress_to
@@ -219,6 +221,30 @@ def kept_back(context: Context, lease: str) -> tuple[str, ...]:
         f"{loss.what} ({loss.remedy})"
         for loss in unkept_losses(seal, found, not_awaited(seal, found, context.ledger))
     )
+
+
+async def note_unseen_ends(context: Context, lease: Lease) -> None:
+    """Record how those jobs ended whose end nobody has looked at. The box is asked only if there are such jobs."""
+    ledger = context.ledger
+    seen = {
+        event.job
+        for _, event in ledger.events(lease.id, timeline.Progressed)
+        if isinstance(event, timeline.Progressed) and event.state in ENDED
+    }
+    cells = ledger.cell_jobs(lease.id)
+    unseen = {
+        str(job.id)
+        for job in ledger.jobs(lease.id)
+        if job.launched_at is not None and job.id not in seen and job.id not in cells
+    }
+    if not unseen:
+        return
+    with suppress(TenantError):  # What was collected counts, whatever is known of the jobs.
+        for brief in (await context.caretaker(lease).standing()).jobs:
+            if brief.job in unseen and brief.state in ENDED:
+                keep_course(
+                    lease.id, brief.job, brief.state, None, ledger=ledger, at=context.clock.now()
+                )
 
 
 def has_news(context: Context, lease: Lease) -> bool:
