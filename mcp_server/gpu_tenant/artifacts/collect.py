@@ -308,7 +308,7 @@ def _answer(
 def _keep_or_lose(lease: Lease, seal: Manifest, never_appeared: Sequence[str]) -> str:
     """Return the lines to paste for what prevents a teardown: one line that keeps it, and one that gives it up."""
     if seal.unclaimed.count:
-        claimed = _patterns_of(_unclaimed_patterns(seal, lease), seal.unclaimed.count)
+        claimed = unclaimed_patterns(lease, seal)
         keeps = Command("collect", lease.id, artifact=claimed)
         return f"{keeps} keeps it; {Command('collect', lease.id, discard=claimed)} gives it up"
     if never_appeared:
@@ -316,6 +316,11 @@ def _keep_or_lose(lease: Lease, seal: Manifest, never_appeared: Sequence[str]) -
             f"{Command('collect', lease.id, discard=never_appeared)}, if it is not to come any more"
         )
     return f"for what is named above: {Command('collect', lease.id, discard='PATTERN')} gives it up"
+
+
+def unclaimed_patterns(lease: Lease, seal: Manifest) -> list[str]:
+    """Return the patterns that keep, or give up, what nobody has claimed."""
+    return _patterns_of(_unclaimed_patterns(seal, lease), seal.unclaimed.count)
 
 
 def _patterns_of(named: Sequence[str], count: int) -> list[str]:

@@ -152,7 +152,11 @@ def fence_output(receipt: SmokeReceipt) -> SmokeReceipt:
     if not receipt.log_tail:
         return receipt
     return receipt.model_copy(
-        update={"log_tail": fence(receipt.log_tail, nonce=secrets.token_hex(4))}
+        update={
+            "log_tail": fence(
+                receipt.log_tail, nonce=secrets.token_hex(4), of="the smoke test's log, from here"
+            )
+        }
     )
 
 
