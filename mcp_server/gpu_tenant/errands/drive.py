@@ -765,7 +765,7 @@ class Drive:
         if collected is None or not _unsaid(collected):
             return []
         if collected.unclaimed_files and seal is not None:
-            return list(_ways(self._run, unclaimed_patterns(lease, seal)))
+            return list(_ways(self._run, unclaimed_patterns(lease, seal.unclaimed)))
         if collected.never_appeared:
             gives_up = Command("run", resume=self._run, discard=collected.never_appeared)
             return [f"{gives_up}, if it is not to come any more"]

@@ -142,6 +142,7 @@ def card(shown: Card) -> None:
         *(("terms", rule) for rule in shown.terms),
         ("if this computer dies", shown.stops_the_meter),
         *([("watched", shown.watched)] if shown.watched else []),
+        *([("unclaimed", shown.unclaimed)] if shown.unclaimed else []),
         ("next", shown.next),
     ]
     if shown.budget_usd is not None:
