@@ -142,6 +142,20 @@ async def test_a_file_of_the_smoke_test_that_nothing_declares_is_asked_for_befor
     assert notes.exists() == (said == "keep")
 
 
+async def test_many_files_of_a_smoke_test_do_not_hide_the_one_that_nothing_declares(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    many = "mkdir a; for n in $(seq 40); do echo $n > a/$n; done; echo odd > zz.txt"
+    errand = an_errand(
+        renting.tenancy, a_tree(tmp_path / "tree"), artifacts=("out/", "a/"), smoke=many
+    )
+
+    asked = await goes_on(renting.tenancy, errand, Asker(agrees=None))
+
+    assert asked.plan is not None
+    assert asked.plan.undeclared == ("zz.txt",)
+
+
 async def test_the_answer_says_where_each_artifact_lies_and_what_was_not_proved(
     renting: Tenant, tmp_path: Path
 ) -> None:

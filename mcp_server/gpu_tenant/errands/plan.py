@@ -18,6 +18,7 @@ from gpu_tenant.domain.trackers import kept_by_default
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import some, span, usd_words
 from gpu_tenant.files.patterns import means, told_apart
+from gpu_tenant.leases.offers import trust_words
 from gpu_tenant.leases.provision import terms_by_quote
 
 if TYPE_CHECKING:
@@ -30,17 +31,6 @@ if TYPE_CHECKING:
 
 _CACHES = ("__pycache__/", "*.pyc", ".cache/", ".ipynb_checkpoints/", ".pytest_cache/", ".triton/")
 """What a box takes for a cache by its name, as far as a smoke test writes it."""
-
-_TRUST = {
-    "unverified": "a stranger's machine that its platform has not tested; its owner can read what is on it",
-    "verified": "a stranger's machine that passed its platform's tests; its owner can read what is on it",
-    "datacenter": "a machine of a data centre",
-}
-
-
-def trust_words(offer: Ranked) -> str:
-    """Say whose machine is offered."""
-    return "your own machine" if offer.provider == "own" else _TRUST[offer.trust]
 
 
 @dataclass(frozen=True, slots=True)

@@ -590,6 +590,7 @@ export interface Ranked {
   running_usd_h: string | null;
   price: Price;
   interruptible: boolean;
+  /** unverified: a stranger's machine, untested by its platform */
   trust: "unverified" | "verified" | "datacenter";
   reliability: number | null;
   max_hours: number | null;
