@@ -325,9 +325,7 @@ def unclaimed_patterns(lease: Lease, unclaimed: Unclaimed) -> list[str]:
 
 
 def unclaimed_words(lease: Lease, unclaimed: Unclaimed) -> str:
-    """Say what nobody has claimed, with the calls that keep it and give it up. Empty if everything is claimed."""
-    if not unclaimed.count:
-        return ""
+    """Say what nobody has claimed, with the calls that keep it and give it up."""
     names = [quote_text(lease.from_work(path.at)) for path in unclaimed.largest]
     patterns = unclaimed_patterns(lease, unclaimed)
     keeps = Command("collect", lease.id, artifact=patterns)

@@ -75,7 +75,7 @@ def card_of(
 
 def _unclaimed_words(context: Context, lease: Lease) -> str:
     unclaimed = context.ledger.unclaimed(lease.id)
-    if unclaimed is None or not unclaimed.count:
+    if unclaimed is None:
         return ""
     from gpu_tenant.artifacts.collect import unclaimed_words
 

@@ -70,19 +70,22 @@ class ProofTable(LeaseTable):
         return newest[0] if newest else None
 
     def unclaimed(self, lease_id: LeaseId) -> Unclaimed | None:
-        """Return what nobody had claimed at the newest seal of that lease. None if there is no seal.
+        """Return what nobody had claimed at the newest seal of that lease. None if there was nothing, or no seal.
 
         The rest of a seal is not read: it may be long, and every look at a lease asks for this.
         """
-        from gpu_tenant.domain.seal import Unclaimed
-
         newest = self._read(
-            lambda row: Unclaimed.model_validate_json(row["unclaimed"]),
+            lambda row: str(row["unclaimed"]),
             "SELECT json_extract(manifest, '$.unclaimed') AS unclaimed FROM seals WHERE seq ="
-            " (SELECT max(seq) FROM seals WHERE lease_id=?)",
+            " (SELECT max(seq) FROM seals WHERE lease_id=?)"
+            " AND json_extract(manifest, '$.unclaimed.count') > 0",
             lease_id,
         )
-        return newest[0] if newest else None
+        if not newest:
+            return None
+        from gpu_tenant.domain.seal import Unclaimed
+
+        return Unclaimed.model_validate_json(newest[0])
 
     def file_evidence(
         self, lease_id: LeaseId, digest: str, evidence: Iterable[Evidence], *, at: datetime
