@@ -37,8 +37,14 @@ class Asker:
 
     tenancy: Tenancy
 
-    def __init__(self, agrees: str | None = "person", *, discard: Sequence[str] = ()) -> None:
-        self.agrees, self.discard = agrees, tuple(discard)
+    def __init__(
+        self,
+        agrees: str | None = "person",
+        *,
+        keep: Sequence[str] = (),
+        discard: Sequence[str] = (),
+    ) -> None:
+        self.agrees, self.keep, self.discard = agrees, tuple(keep), tuple(discard)
         self.heard: list[str] = []
         self.plans: list[RentalPlan] = []
         self.asked: list[Unanswered] = []
@@ -55,7 +61,7 @@ class Asker:
 
     async def answer(self, asks: Unanswered) -> Answers | None:
         self.asked.append(asks)
-        return Answers(discard=self.discard) if self.discard else None
+        return Answers(self.keep, self.discard) if self.keep or self.discard else None
 
 
 async def goes_on(

@@ -238,6 +238,19 @@ async def test_in_a_chinese_host_its_own_words_and_the_servers_are_chinese(
         await expect(shown.card.locator("main")).to_contain_text("已完成，退出码 0")
 
 
+async def test_a_lease_with_an_unclaimed_file_says_so(
+    chat: Callable[..., Any], answers: dict[str, Answer]
+) -> None:
+    words = "1 file is unclaimed, and no teardown happens: notes.txt"
+    one = {**answers["provision"]["structuredContent"], "unclaimed": words}
+    async with chat() as shown:
+        await shown.tells({**answers["provision"], "structuredContent": one})
+
+        await expect(shown.card.locator("dt", has_text="unclaimed").locator("+ dd")).to_have_text(
+            words
+        )
+
+
 async def test_what_an_answer_lacks_is_unknown_and_no_number(
     chat: Callable[..., Any], answers: dict[str, Answer]
 ) -> None:

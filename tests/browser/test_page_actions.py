@@ -200,6 +200,16 @@ async def test_an_unclaimed_file_is_kept_or_given_up_by_its_row(
     assert files["unclaimed"]["count"] == 1
 
 
+async def test_the_head_of_a_lease_says_which_file_is_unclaimed_and_the_step(
+    tab: Tab, dashboard: Dashboard, leases: Leases
+) -> None:
+    await tab.go(f"#/lease/{leases.lossy}")
+
+    says = tab.page.locator(".lease-says")
+    await expect(says).to_contain_text("1 file is unclaimed, and no teardown happens: undeclared")
+    await expect(says).to_contain_text(f"gpu-tenant collect {leases.lossy} --discard 'undeclared'")
+
+
 async def test_a_kept_file_is_looked_at(tab: Tab, dashboard: Dashboard, leases: Leases) -> None:
     await tab.go(f"#/lease/{leases.lossy}/files")
     await tab.page.get_by_role("button", name="work/out/model.json", exact=True).click()

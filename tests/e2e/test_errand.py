@@ -1,15 +1,20 @@
 """The whole errand in one call, at rehearsals of platforms and on this computer."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from e2e.renting import Tenant, tenant_at
-from errands import MODEL, Asker, a_tree, an_errand, goes_on
+from errands import COMMAND, MODEL, Asker, a_tree, an_errand, goes_on
 
 from gpu_tenant.domain.errors import Limit, NoCapacity, Refused, SecretRefused
 from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.domain.policy import rules_of
+from gpu_tenant.domain.terms import FAILURE_LOOK_S
+from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.errands.answers import in_few_words
 from gpu_tenant.errands.drive import Drive, begin
 
@@ -57,6 +62,111 @@ async def test_nothing_is_rented_before_somebody_agrees(renting: Tenant, tmp_pat
 
     assert (done.run, done.outcome) == (asked.run, "done")
     assert renting.creates() == 1
+
+
+async def test_the_plan_says_when_it_ends_who_ends_it_what_is_assumed_and_what_was_not_tried(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    asker = Asker()
+    errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree"), max_usd=50)
+
+    await goes_on(renting.tenancy, errand, asker)
+
+    (lease,) = renting.tenancy.ledger.leases()
+    told = "\n".join(asker.plans[0].lines)
+    assert "a stranger's machine that passed its platform's tests" in told
+    assert "1 h of work (assumed: `--hours N`)" in told
+    deadline = re.search(r"deadline (\S+ \S+) UTC, in 2.0 h: the guard on the box stops", told)
+    assert deadline is not None
+    planned_at = datetime.strptime(f"{deadline[1]} +0000", "%Y-%m-%d %H:%M %z")
+    assert abs(lease.terms.deadline_at - planned_at) < timedelta(minutes=5)
+    assert "watched besides: nobody: `gpu-tenant install watchdog`" in told
+    assert "if this computer dies: the box stops itself at the deadline" in told
+    assert "no sum is held while no watchdog looks; for this run alone" in told
+    assert "no kill and resume was tried" in told
+
+
+async def test_hours_that_were_said_are_not_called_assumed(renting: Tenant, tmp_path: Path) -> None:
+    asker = Asker(agrees=None)
+    errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree"), hours=1)
+
+    await goes_on(renting.tenancy, errand, asker)
+
+    assert "for 1 h of work;" in asker.plans[0].lines[1]
+
+
+async def test_the_plan_says_what_earlier_runs_of_the_directory_have_cost(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    tree, asker = a_tree(tmp_path / "tree"), Asker()
+    first = await goes_on(renting.tenancy, an_errand(renting.tenancy, tree), asker)
+    elsewhere = an_errand(renting.tenancy, a_tree(tmp_path / "other" / "tree"))
+    await goes_on(renting.tenancy, elsewhere, asker)
+
+    await goes_on(renting.tenancy, an_errand(renting.tenancy, tree, hours=2), asker)
+
+    assert first.ended is not None
+    cost = usd_words(first.ended.receipt.cost_usd)
+    alone, other, again = (plan.lines[1] for plan in asker.plans)
+    assert alone.endswith("for this run alone")
+    assert other.endswith("for this run alone")
+    assert again.endswith(f"for this run alone: 1 earlier run of this directory cost {cost}")
+
+
+@pytest.mark.parametrize("said", ["keep", "lose"])
+async def test_a_file_of_the_smoke_test_that_nothing_declares_is_asked_for_before_anything_is_rented(
+    said: str, renting: Tenant, tmp_path: Path
+) -> None:
+    tree = a_tree(tmp_path / "tree", "echo odd > notes.txt")
+    smoke = f"SMOKE=1 {COMMAND}; echo odd > notes.txt; echo odd > only-here.txt; mkdir __pycache__; : > __pycache__/a.pyc"
+    errand = an_errand(renting.tenancy, tree, smoke=smoke)
+    names = ["notes.txt", "only-here.txt"]
+
+    asked = await goes_on(renting.tenancy, errand, Asker(agrees=None))
+
+    assert asked.plan is not None
+    assert list(asked.plan.undeclared) == names
+    assert "the smoke test also wrote notes.txt, only-here.txt" in asked.plan.lines[-1]
+    assert (
+        f"--resume {asked.run} --yes --discard 'notes.txt' --discard 'only-here.txt'" in asked.next
+    )
+    assert renting.creates() == 0
+
+    asker = Asker(keep=names) if said == "keep" else Asker(discard=names)
+    done = await goes_on(renting.tenancy, errand, asker)
+
+    assert done.outcome == "done", done
+    assert [x.lease for x in asker.asked] == [None], "nothing is left to ask at the end"
+    assert done.ended is not None
+    notes = Path(done.ended.receipt.kept_in or "") / "work" / "notes.txt"
+    assert notes.exists() == (said == "keep")
+
+
+async def test_many_files_of_a_smoke_test_do_not_hide_the_one_that_nothing_declares(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    many = "mkdir a; for n in $(seq 40); do echo $n > a/$n; done; echo odd > zz.txt"
+    errand = an_errand(
+        renting.tenancy, a_tree(tmp_path / "tree"), artifacts=("out/", "a/"), smoke=many
+    )
+
+    asked = await goes_on(renting.tenancy, errand, Asker(agrees=None))
+
+    assert asked.plan is not None
+    assert asked.plan.undeclared == ("zz.txt",)
+
+
+async def test_the_answer_says_where_each_artifact_lies_and_what_was_not_proved(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    tree = a_tree(tmp_path / "tree", "echo a,b > out/m.csv")
+    standing = await goes_on(renting.tenancy, an_errand(renting.tenancy, tree))
+
+    told = in_few_words(standing).words
+    (place,) = re.findall(r"out/ is (\S+);", told)
+    assert (Path(place) / "model.json").read_text().strip() == MODEL
+    assert "not proved: work/out/m.csv: that no row is missing" in told
+    assert "; and 1 more: `gpu-tenant report vastai-" in told
 
 
 async def test_a_failed_smoke_test_rents_nothing_and_says_that_it_cost_nothing(
@@ -123,7 +233,7 @@ async def test_a_file_that_nobody_has_claimed_is_asked_for_once_at_the_end_and_n
     assert asked.outcome == "asks"
     assert asked.asks is not None
     assert sorted(asked.asks.unclaimed) == ["more.txt", "notes.txt"]
-    assert any("collect" in way for way in asked.asks.ways)
+    assert any("--discard 'more.txt'" in way and asked.run in way for way in asked.asks.ways)
     assert len(nobody.asked) == 1
     assert len(renting.alive) == 1, "the box is kept until a person has said"
 
@@ -148,6 +258,38 @@ async def test_a_job_that_failed_is_brought_home_all_the_same_and_its_box_given_
     assert standing.ended is not None
     assert standing.ended.receipt.ground == "verified"
     renting.assert_nothing_bills()
+
+
+async def test_the_terms_of_a_run_say_what_it_does_about_a_failed_job(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    asker = Asker()
+    errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree", "exit 3"))
+
+    standing = await goes_on(renting.tenancy, errand, asker)
+
+    (lease,) = renting.tenancy.ledger.leases()
+    profile = renting.tenancy.context.profile(lease.provider)
+    assert any("(where it failed, too: at once)" in line for line in asker.plans[0].lines)
+    (rule,) = (x for x in rules_of(lease, profile) if x.startswith("when its work is done"))
+    assert rule.endswith("where a job failed or left processes: torn down once all is proved")
+    assert standing.ended is not None
+    assert standing.ended.receipt.lived_s < FAILURE_LOOK_S
+
+
+async def test_a_box_whose_owner_wants_to_look_at_a_failed_job_is_kept_that_long_and_no_longer(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    asker = Asker()
+    tree = a_tree(tmp_path / "tree", "exit 3")
+    errand = an_errand(renting.tenancy, tree, on_failure="end after 10m")
+
+    standing = await goes_on(renting.tenancy, errand, asker)
+
+    assert any("(where it failed, too: 10m later)" in line for line in asker.plans[0].lines)
+    assert any("the job is failed; its box bills on until" in words for words in asker.heard)
+    assert standing.ended is not None
+    assert 600 <= standing.ended.receipt.lived_s < 1200
 
 
 async def test_a_question_about_files_does_not_hide_that_the_job_has_failed(

@@ -1,6 +1,7 @@
 """The whole errand over MCP: one tool, a plan that somebody agrees to, and few words."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -80,6 +81,40 @@ async def test_an_errand_without_trouble_is_three_calls_and_a_thousand_tokens(
     assert spoken.calls <= MOST_CALLS
 
 
+def _arguments(call: str) -> dict[str, Any]:
+    """The arguments of a call that an answer names."""
+    return eval(f"dict({call})", {})
+
+
+async def test_a_plan_names_the_call_that_declares_a_file_of_the_smoke_test_and_rents(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    tree = a_tree(tmp_path / "tree", "echo odd > notes.txt")
+    async with Client(make_server()) as client:
+        spoken = Spoken(client)
+        told = await spoken.run(**the_errand(tree) | {"smoke": f"{SMOKE}; echo odd > notes.txt"})
+        assert "the smoke test also wrote notes.txt" in told["asks"][-1]
+        assert renting.creates() == 0
+
+        (answer,) = re.findall(r"`run\(([^`]*discard[^`]*)\)`", told["next"])
+        told = await spoken.run(**_arguments(answer))
+        while told["outcome"] == "under way":
+            told = await spoken.run(id=told["run"])
+
+    assert told["outcome"] == "done", told
+    renting.assert_nothing_bills()
+
+
+async def test_the_log_of_a_failed_smoke_test_is_not_called_a_boxs(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    async with Client(make_server()) as client:
+        broken = the_errand(a_tree(tmp_path / "tree")) | {"smoke": "echo broken; exit 3"}
+        told = await Spoken(client).run(**broken)
+
+    assert 'source="the smoke test\'s log, from here">\nbroken' in told["log"]
+
+
 @pytest.mark.parametrize("action", ["accept", "decline"])
 async def test_a_host_that_can_ask_its_user_asks_once_before_anything_is_rented(
     action: Literal["accept", "decline"], renting: Tenant, tmp_path: Path
@@ -117,7 +152,10 @@ async def test_what_only_a_person_can_answer_comes_at_the_end_and_is_answered_by
         assert "notes.txt" in str(told["asks"])
         assert "it bills" in told["words"]
 
-        told = await spoken.run(id=told["run"], discard=["notes.txt"])
+        (answer,) = re.findall(
+            r"`run\((id='run-\w+', discard=\['notes.txt'\])\)`", str(told["asks"])
+        )
+        told = await spoken.run(**_arguments(answer))
         while told["outcome"] == "under way":
             told = await spoken.run(id=told["run"])
 

@@ -75,10 +75,9 @@ def test_without_a_terminal_it_ends_with_a_list_a_next_command_and_a_status_of_i
     assert told.returncode == WAITS_FOR_A_PERSON
     assert "notes.txt" in told.stdout
     (name,) = set(re.findall(r"--resume (run-\w{4})", told.stdout))
-    answers = re.findall(r"`gpu-tenant (collect [^`]*--discard [^`]*)`", told.stdout)
-    assert types(*shlex.split(answers[0]), at=tree).returncode == 0
+    (answer,) = re.findall(rf"`gpu-tenant (run --resume {name} --discard [^`]*)`", told.stdout)
 
-    ended = types("run", "--resume", name, "--json", at=tree)
+    ended = types(*shlex.split(answer), "--json", at=tree)
 
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["ended"]["receipt"]["ground"] == "verified"
@@ -90,6 +89,35 @@ def test_the_status_of_a_failed_job_is_1_and_its_box_is_gone(types: Types, tmp_p
     assert told.returncode == 1
     assert "the job is failed" in told.stdout
     assert "receipt for local-" in told.stdout
+
+
+def test_what_is_captured_without_a_terminal_reads_in_order_on_stdout_alone(
+    types: Types, tmp_path: Path
+) -> None:
+    tree = described(a_tree(tmp_path / "tree", "echo boom >&2; exit 7"))
+
+    told = types("run", at=tree)
+
+    assert told.stderr == ""
+    steps = (
+        "the command is tried here",
+        "the job runs",
+        "boom",
+        "status 7",
+        "proved; only then",
+        "receipt for",
+        "next:",
+    )
+    assert [told.stdout.count(step) for step in steps].count(0) == 0
+    assert sorted(steps, key=told.stdout.index) == list(steps)
+    assert told.stdout.count("\nboom\n") == 1
+
+
+def test_a_failed_smoke_tests_log_is_called_that(types: Types, tmp_path: Path) -> None:
+    told = types("run", at=described(a_tree(tmp_path / "tree"), smoke="echo broken; exit 3"))
+
+    assert told.returncode == 1
+    assert "the end of the smoke test's log, from here:\nbroken\n" in told.stdout
 
 
 def test_what_the_file_cannot_have_is_named(types: Types, tmp_path: Path) -> None:

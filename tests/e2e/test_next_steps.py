@@ -54,6 +54,21 @@ def test_a_look_at_a_job_where_none_was_launched_names_a_launch_that_is_taken(ow
     owner.does(*shlex.split(words))
 
 
+def test_the_list_of_leases_names_an_unclaimed_file_with_the_step_until_somebody_has_said(
+    owner: Owner,
+) -> None:
+    lease = owner.has_run("mkdir -p out; echo 1 > out/m.json; echo odd > notes.txt")
+    assert "unclaimed" not in owner.does("leases"), "nobody has looked at the box's files yet"
+    owner.does("collect", lease)
+
+    listed = owner.does("leases")
+
+    assert f"{lease}: 1 file is unclaimed, and no teardown happens: notes.txt; " in listed
+    (step,) = re.findall(rf"`gpu-tenant (collect {lease} --discard [^`]+)`", listed)
+    owner.does(*shlex.split(step))
+    assert "unclaimed" not in owner.does("leases")
+
+
 def test_a_job_of_another_name_leads_to_one_that_there_is(owner: Owner) -> None:
     lease = owner.has_run()
 

@@ -66,6 +66,7 @@ def test_offers_are_a_table_with_one_whole_line_each_and_their_notes_below(
     assert unpriced.count("unknown") == 3, "the rate, its GPU part, and the whole"
     assert rest == [
         "note: CUDA 12.4 at most, and a sentence that makes the line longer than any terminal (each)",
+        "unverified host: a stranger's machine that its platform has not tested; its owner can read what is on it",
         "cheapest by the hour: q-7k2m",
         "left out: 12 above the cap of 1 USD/h; 3 less disk",
         "next: `gpu-tenant provision --quote q-7k2m`: rents the first of these that is still available",

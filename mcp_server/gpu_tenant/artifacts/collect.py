@@ -11,7 +11,7 @@ from pydantic import Field
 
 from gpu_tenant.artifacts.destination import claim_directory, require_its_own
 from gpu_tenant.artifacts.download import Gathering
-from gpu_tenant.artifacts.losses import vanished_names
+from gpu_tenant.artifacts.losses import in_words, vanished_names
 from gpu_tenant.artifacts.unbegun_jobs import unbegun_jobs
 from gpu_tenant.box.manifest import reseal, unread_bytes
 from gpu_tenant.box.seal_request import as_refusal
@@ -21,7 +21,8 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.record import Record
-from gpu_tenant.domain.seal import Manifest, SealedFile
+from gpu_tenant.domain.seal import Manifest, SealedFile, Unclaimed
+from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.files.artifact_directory import SUPERSEDED
 from gpu_tenant.files.patterns import (
@@ -308,7 +309,7 @@ def _answer(
 def _keep_or_lose(lease: Lease, seal: Manifest, never_appeared: Sequence[str]) -> str:
     """Return the lines to paste for what prevents a teardown: one line that keeps it, and one that gives it up."""
     if seal.unclaimed.count:
-        claimed = _patterns_of(_unclaimed_patterns(seal, lease), seal.unclaimed.count)
+        claimed = unclaimed_patterns(lease, seal.unclaimed)
         keeps = Command("collect", lease.id, artifact=claimed)
         return f"{keeps} keeps it; {Command('collect', lease.id, discard=claimed)} gives it up"
     if never_appeared:
@@ -316,6 +317,25 @@ def _keep_or_lose(lease: Lease, seal: Manifest, never_appeared: Sequence[str]) -
             f"{Command('collect', lease.id, discard=never_appeared)}, if it is not to come any more"
         )
     return f"for what is named above: {Command('collect', lease.id, discard='PATTERN')} gives it up"
+
+
+def unclaimed_patterns(lease: Lease, unclaimed: Unclaimed) -> list[str]:
+    """Return the patterns that keep, or give up, what nobody has claimed."""
+    return _patterns_of([lease.from_work(path.at) for path in unclaimed.largest], unclaimed.count)
+
+
+def unclaimed_words(lease: Lease, unclaimed: Unclaimed) -> str:
+    """Say what nobody has claimed, with the calls that keep it and give it up."""
+    names = [quote_text(lease.from_work(path.at)) for path in unclaimed.largest]
+    patterns = unclaimed_patterns(lease, unclaimed)
+    keeps = Command("collect", lease.id, artifact=patterns)
+    told = in_words(names, unclaimed.count)
+    what = (
+        f"1 file is unclaimed, and no teardown happens: {told}"
+        if unclaimed.count == 1
+        else f"{unclaimed.count:,} files are unclaimed, and no teardown happens: {told}"
+    )
+    return f"{what}; {keeps} keeps it; {Command('collect', lease.id, discard=patterns)} gives it up"
 
 
 def _patterns_of(named: Sequence[str], count: int) -> list[str]:

@@ -123,6 +123,14 @@ class Agreed(Noted):
     by: str = "person"
 
 
+class MoreDeclared(Noted):
+    """Somebody said, before the job was launched, what else must be kept and what else may be lost."""
+
+    kind = "declared"
+    artifacts: _Names = ()
+    discard: _Names = ()
+
+
 class Unprepared(Noted):
     """The tree has nothing that could be installed."""
 
@@ -137,10 +145,10 @@ class EndShown(Noted):
     outcome: Literal["receipt", "lost", "called off"]
 
 
-ErrandEvent: TypeAlias = Smoked | Agreed | Unprepared | EndShown
+ErrandEvent: TypeAlias = Smoked | Agreed | MoreDeclared | Unprepared | EndShown
 
 _KINDS: Mapping[str, type[ErrandEvent]] = {
-    each.kind: each for each in (Smoked, Agreed, Unprepared, EndShown)
+    each.kind: each for each in (Smoked, Agreed, MoreDeclared, Unprepared, EndShown)
 }
 
 

@@ -10,7 +10,13 @@ from gpu_tenant.domain.model import Lease, Profile
 from gpu_tenant.domain.protection import way_out
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.survival import kept_words, may_keep
-from gpu_tenant.domain.terms import GRACE_S, RESCUE_H, UNSEEN_USD, Terms, duration_words
+from gpu_tenant.domain.terms import (
+    GRACE_S,
+    RESCUE_H,
+    UNSEEN_USD,
+    Terms,
+    duration_words,
+)
 
 LookedAfter = Literal["watched", "unwatched"]
 """Whether a watchdog, or a server that acts as one, looks after leases now."""
@@ -60,7 +66,9 @@ def _rules(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterato
         yield f"when its work is done: {_when_done(lease, profile)}{held}"
     if profile.destroy == "deletes":
         yield f"unverified at its end: {_rescue(lease, profile)}{only}"
-    yield from _most(lease, profile, looked_after)
+    most = most_words(lease, profile, looked_after)
+    if most is not None:
+        yield most
     if profile.kind == "kubernetes" and lease.quote is not None:
         # What outlives the pod, and when the cluster ends it, as stated when the box was ordered.
         yield from lease.quote.offer.notes
@@ -85,6 +93,8 @@ def _when_done(lease: Lease, profile: Profile) -> str:
         "it is kept, and told"
         if terms.on_failure.does == "hold"
         else f"{does[terms.on_failure.does]} {duration_words(terms.on_failure.after_s)} later"
+        if terms.on_failure.after_s
+        else does[terms.on_failure.does]
     )
     return f"{does[terms.when_done]}, after {GRACE_S} s; where a job failed or left processes: {failed}"
 
@@ -111,23 +121,23 @@ def _rescue_words(lease: Lease) -> str:
     return f"{RESCUE_H} hours' cost" if most is None else f"{most:.2f} USD"
 
 
-def _most(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterator[str]:
-    """Say what the lease can cost at most, under which condition, and what enforces that."""
+def most_words(lease: Lease, profile: Profile, looked_after: LookedAfter) -> str | None:
+    """Say what the lease can cost at most, under which condition, and what enforces that. None if it costs nothing."""
     terms = lease.terms
     if profile.destroy != "deletes":
         if running_usd_h(lease):
-            yield "the most that it costs: nothing here holds a sum, as only its owner ends its bill"
-        return
+            return (
+                "the most that it costs: nothing here holds a sum, as only its owner ends its bill"
+            )
+        return None
     if looked_after == "unwatched":
-        yield "the most that it costs: no sum is held while no watchdog looks"
-        return
+        return "the most that it costs: no sum is held while no watchdog looks"
     until = f"what it bills until {terms.deadline_at:%Y-%m-%d %H:%M} UTC and its end"
     sum_words = until if terms.budget_usd is None else f"{terms.budget_usd} USD"
     if terms.on_deadline == "waive":
-        yield f"the most that it costs: {sum_words}, and {_rescue_words(lease)} to rescue what is unverified"
-        return
+        return f"the most that it costs: {sum_words}, and {_rescue_words(lease)} to rescue what is unverified"
     proved = "its work is proved" + (" or its box parked" if may_keep(profile) else "")
-    yield f"the most that it costs: {sum_words}, if {proved} by then; if not, no sum ends it but you do"
+    return f"the most that it costs: {sum_words}, if {proved} by then; if not, no sum ends it but you do"
 
 
 def remarks(before: Lease, after: Lease) -> str | None:

@@ -106,15 +106,15 @@ def quote_text(text: str) -> str:
     return line if _ORDINARY.fullmatch(line) else json.dumps(line, ensure_ascii=False)
 
 
-def fence(text: str, *, nonce: str) -> str:
-    """Put the text, made plain, between tags that it cannot close itself.
+def fence(text: str, *, nonce: str, of: str = "box log") -> str:
+    """Put the text, made plain, between tags that it cannot close itself, and that say what it is.
 
-    `nonce` is 8 to 64 letters and digits that the box cannot know.
+    `of` is in our own words. `nonce` is 8 to 64 letters and digits that the box cannot know.
     """
     if not _NONCE.fullmatch(nonce):
         raise ValueError("a nonce is 8 to 64 letters and digits")
     held = _FENCE_TAG.sub("&lt;", plain(text))
-    return f'<untrusted-{nonce} source="box log">\n{held}\n</untrusted-{nonce}>'
+    return f'<untrusted-{nonce} source="{of}">\n{held}\n</untrusted-{nonce}>'
 
 
 def _visible(character: str, but: str = "") -> str:

@@ -1,17 +1,23 @@
 """What an errand reports: its state, what is about to be rented, and what only a person can answer."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Literal
 
 from pydantic import Field
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.record import Record, Usd
-from gpu_tenant.domain.wording import cost_words, some, span
+from gpu_tenant.domain.untrusted_text import sentence
+from gpu_tenant.domain.wording import cost_words, span
 from gpu_tenant.errands.steps import Step
 from gpu_tenant.leases.cards import TornDown
 
 _TOLD = 20
 """How many losses an agent is told. The terminal names all of them."""
+
+_NOT_PROVED, _NOT_PROVED_LONG = 3, 110
+"""How many of the things that were not proved an agent is told, and with how many characters each."""
 
 ILL_ENDED = ("failed", "killed")
 """How a job ends that has something to say in its log."""
@@ -28,12 +34,15 @@ class RentalPlan(Record):
     quotes: tuple[str, ...]
     most_usd_h: Usd
     most_usd: Usd
+    undeclared: tuple[str, ...] = Field(
+        default=(), description="what the smoke test wrote, and nothing keeps or gives up"
+    )
 
 
 class Unanswered(Record):
     """Everything that only a person can answer, in one list."""
 
-    lease: str
+    lease: str | None = Field(description="None: nothing is rented yet")
     losses: tuple[str, ...] = Field(description="what a teardown would lose now")
     unclaimed: tuple[str, ...] = Field(default=(), description="files that nobody has claimed")
     never_appeared: tuple[str, ...] = ()
@@ -54,6 +63,7 @@ class ErrandStatus(Record):
     job_state: str | None = None
     ended: TornDown | None = Field(default=None, description="the receipt")
     log: str = Field(default="", description="the end of the log of what failed")
+    log_of: str = Field(default="the job's log, from the box", description="which log that is")
     next: str
 
 
@@ -78,6 +88,16 @@ def _next_words(standing: ErrandStatus) -> str:
     return "nothing: it has ended"
 
 
+def _not_proved_words(sentences: Sequence[str], lease: str) -> str:
+    """Name some of what a receipt could not prove. Empty if it proved everything."""
+    if not sentences:
+        return ""
+    told = "; ".join(sentence(each, most=_NOT_PROVED_LONG) for each in sentences[:_NOT_PROVED])
+    more = len(sentences) - _NOT_PROVED
+    rest = f"; and {more} more: {Command('report', lease)}" if more > 0 else ""
+    return f"; not proved: {told}{rest}"
+
+
 def in_few_words(standing: ErrandStatus, log: str = "") -> RunTold:
     """Return the same for an agent, which reads every word. `log` is fenced already."""
     words, asks = standing.words, tuple[str, ...]()
@@ -87,8 +107,7 @@ def in_few_words(standing: ErrandStatus, log: str = "") -> RunTold:
             f"; receipt: {receipt.ground}, seen gone twice,"
             f" {cost_words(receipt.cost_usd, receipt.counts)} for {span(receipt.lived_s)}"
         )
-        not_proved = len(receipt.not_proved)
-        words += f"; {some(not_proved, 'thing')} not proved ({standing.next})" if not_proved else ""
+        words += _not_proved_words(receipt.not_proved, standing.ended.lease)
     if standing.plan is not None:
         asks = standing.plan.lines
     if standing.asks is not None:

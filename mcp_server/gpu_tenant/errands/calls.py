@@ -11,7 +11,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.untrusted_text import fence
 from gpu_tenant.errands.answers import RentalPlan, RunTold, Unanswered, in_few_words
-from gpu_tenant.errands.drive import Answers, Drive, begin, facts_of
+from gpu_tenant.errands.drive import Answers, Drive, begin, declare, facts_of
 from gpu_tenant.errands.requests import errand_of
 from gpu_tenant.errands.steps import next_step
 
@@ -53,7 +53,8 @@ class AgentCall:
         if artifacts or discard:
             assert isinstance(artifacts, tuple)
             assert isinstance(discard, tuple)
-            self._said = Answers(artifacts, discard)
+            if not declare(self._tenancy, run, artifacts, discard):
+                self._said = Answers(artifacts, discard)
         return run
 
     def is_undecided(self, run: str) -> bool:
@@ -65,7 +66,9 @@ class AgentCall:
         self._drive = Drive(self._tenancy, run, self, wait_s=_CALL_S)
         standing = await self._drive.go_on()
         log = standing.log[-_LOG_BYTES:]
-        told = in_few_words(standing, fence(log, nonce=secrets.token_hex(4)) if log else "")
+        told = in_few_words(
+            standing, fence(log, nonce=secrets.token_hex(4), of=standing.log_of) if log else ""
+        )
         self._drive.note_shown(standing)
         return told
 

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from gpu_tenant.artifacts.collect import unclaimed_patterns
 from gpu_tenant.artifacts.push import ASKS, sendable
 from gpu_tenant.domain.command import Command, Option
-from gpu_tenant.domain.errand import RENTED, Agreed, EndShown, ErrandRequest, Smoked, Unprepared
+from gpu_tenant.domain.errand import (
+    RENTED,
+    Agreed,
+    EndShown,
+    ErrandRequest,
+    MoreDeclared,
+    Smoked,
+    Unprepared,
+)
 from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTrouble,
@@ -34,17 +43,21 @@ from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.terms import OnFailure, RentRequest
 from gpu_tenant.domain.trackers import kept_by_default
-from gpu_tenant.domain.wording import span, usd_words
+from gpu_tenant.domain.wording import some, span, usd_words
 from gpu_tenant.errands.answers import ILL_ENDED, ErrandStatus, RentalPlan, Unanswered
+from gpu_tenant.errands.plan import Planned, earlier_runs, undeclared
 from gpu_tenant.errands.steps import MOST_BOXES_TRIED, WORDS, Known, Step, next_step
+from gpu_tenant.files.patterns import literal_pattern, means, require_narrow, require_patterns
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
 from gpu_tenant.leases.recovery_plan import gone_on
 
 if TYPE_CHECKING:
     from gpu_tenant.artifacts.collect import Collected
+    from gpu_tenant.domain.receipt import Receipt
     from gpu_tenant.errands.verbs import Verbs
     from gpu_tenant.jobs.monitor import Watched
+    from gpu_tenant.jobs.smoke import SmokeReceipt
     from gpu_tenant.leases.offers import Ranked
 
 _TURN_S = 1.0
@@ -60,6 +73,8 @@ _SAYS_WITHIN = timedelta(seconds=60)
 """How long after a job was killed its box's provider is asked whether it took the box."""
 _SOON_OVER = (BoxUnreachable, ProviderSilent, RateLimited, NotReady)
 _NOT_HAD = (NoCapacity, NoQuota, PriceMoved, NotReady, HostLeftOut)
+_PLACES = 3
+"""How many artifacts are told with their place here. The others lie beside them."""
 _QUOTES = 3
 """How many quotes are tried in order."""
 
@@ -132,6 +147,8 @@ class Drive:
         self._errand = tenancy.ledger.errand(run)
         self._until_s = None if wait_s is None else asyncio.get_running_loop().time() + wait_s
         self._answered: set[str] = set()
+        self._is_kept = False
+        """Whether this process has brought home what a failed job wrote, while its box is kept for a look."""
 
     async def go_on(self) -> ErrandStatus:
         """Carry the errand on until it ends, or until the time is over.
@@ -275,6 +292,7 @@ class Drive:
             step="smoke",
             words=f"the smoke test {ended}; nothing was rented, and it cost nothing",
             log=receipt.log_tail,
+            log_of="the smoke test's log, from here",
             next=f"correct it here, then {Command('run', resume=self._run)} or the same line again",
         )
 
@@ -287,14 +305,15 @@ class Drive:
         if not self._is_market():
             self._note(Agreed(by="free"))
             return None
-        plan = await self._plan(facts)
-        before = facts.agreed
+        plan, before = await self._plan(facts), facts.agreed
         stands = (
             before is not None
             and before.most_usd_h is not None
             and plan.most_usd_h is not None
             and plan.most_usd_h <= before.most_usd_h
         )
+        if not stands and await self._hear_of_undeclared(plan):
+            return None  # the plan is made again, with what was said
         by = before.by if stands and before is not None else await self._face.agree(plan)
         if by is None:
             return ErrandStatus(
@@ -303,7 +322,7 @@ class Drive:
                 step="choose",
                 words="nothing is rented before somebody agrees to this",
                 plan=plan,
-                next=str(Command("run", resume=self._run, yes=True)),
+                next=_agree_words(plan),
             )
         most = before.most_usd_h if stands and before is not None else plan.most_usd_h
         self._note(Agreed(quotes=plan.quotes, most_usd_h=most, by=by))
@@ -347,41 +366,50 @@ class Drive:
             reasons = f": {'; '.join(why)}" if why else ""
             raise NoCapacity(f"nothing that fits is offered now{reasons}", remedy=remedy)
         chosen = fitting[:_QUOTES]
-        first = chosen[0]
         quoted = [tenancy.ledger.quote(str(offer.quote)) for offer in chosen]
-        caps = [quote.cap_usd_h for quote in quoted if quote is not None]
-        worked_h = quoted[0].wish.hours if quoted[0] is not None else errand.hours
-        price = first.running_usd_h
-        cost = None if price is None else price * Decimal(str(worked_h))
-        lines = [
-            (
-                f"{first.gpu_count} x {first.gpu} at {first.provider}"
-                f"{f' in {first.region}' if first.region else ''}: {price or 'unknown'} USD/h"
-                f"{', interruptible' if first.interruptible else ''}, {first.trust}"
-            ),
-            f"about {usd_words(cost)} for {worked_h:g} h of work"
-            + (
-                f"; at most {usd_words(errand.max_usd)} in all, the end included"
-                if errand.max_usd is not None
-                else f"; no sum is set that it may not pass ({Option('max-usd', 'USD')})"
-            ),
-        ]
-        if len(chosen) > 1:
-            others = ", ".join(
-                f"{o.gpu} at {o.provider} for {o.running_usd_h} USD/h" for o in chosen[1:]
-            )
-            lines.append(f"if that one is gone: {others}")
-        lines += [f"the box: {words}" for words in found.order]
-        lines.append(
-            f"it runs {errand.command!r}, and keeps {', '.join(errand.artifacts)}; torn down once that is proved here"
+        quotes = [quote for quote in quoted if quote is not None]
+        context, smoked = tenancy.context, self._smoke_receipt(facts)
+        loose = undeclared(smoked.wrote if smoked else (), facts.artifacts, facts.discard)
+        planned = Planned(context, facts, chosen, quotes[0], self._asked(is_market=True), smoked)
+        lines = planned.lines(
+            order=found.order,
+            earlier=earlier_runs(context, self._run, errand.directory),
+            undeclared=loose,
         )
         return RentalPlan(
             run=self._run,
             lines=tuple(lines),
-            quotes=tuple(str(offer.quote) for offer in chosen),
-            most_usd_h=max(caps) if caps else None,
+            quotes=tuple(quote.id for quote in quotes),
+            most_usd_h=max(quote.cap_usd_h for quote in quotes),
             most_usd=errand.max_usd,
+            undeclared=tuple(loose),
         )
+
+    def _smoke_receipt(self, facts: Known) -> SmokeReceipt | None:
+        """Return what the smoke test did. None if none was run."""
+        from gpu_tenant.jobs.smoke import SmokeReceipt
+
+        record = self._tenancy.ledger.smoke(facts.smoked) if facts.smoked else None
+        return None if record is None else SmokeReceipt.model_validate_json(record)
+
+    async def _hear_of_undeclared(self, plan: RentalPlan) -> bool:
+        """Ask what becomes of files that the smoke test wrote and nobody has declared. Return whether somebody said."""
+        names = plan.undeclared
+        if not names:
+            return False
+        asks = Unanswered(
+            lease=None,
+            losses=(plan.lines[-1],),
+            unclaimed=names,
+            ways=_ways(self._run, [literal_pattern(name) for name in names]),
+        )
+        said = await self._face.answer(asks)
+        if said is None or not (said.artifacts or said.discard):
+            return False
+        # What only the smoke test writes must not keep the box of a job that never writes it.
+        may_be_absent = (p for p in said.artifacts if any(means(p, f"work/{n}") for n in names))
+        declare(self._tenancy, self._run, said.artifacts, (*said.discard, *may_be_absent))
+        return True
 
     def _fits(self, offer: Ranked) -> bool:
         """Whether the offer can be rented without a person, and the cost of the work is within the sum."""
@@ -402,22 +430,10 @@ class Drive:
             self._choose_again(agreed, NoCapacity(words, remedy=str(Command("offers"))))
             return None
         on = "local" if errand.on == RENTED else errand.on
-        from gpu_tenant.leases.names import must_be_labels
         from gpu_tenant.leases.orders import order_for
 
-        asked = RentRequest(
-            hours=None if is_market else max(1.5 * errand.hours, errand.hours + 1),
-            budget_usd=errand.max_usd if is_market else None,
-            max_price_usd_h=errand.max_price_usd_h if is_market else None,
-            idle_h=errand.idle_h,
-            when_done=None,
-            on_failure=errand.on_failure,
-            store=self._tenancy.context.known_store(errand.store),
-            recover=errand.recover if is_market else (),
-            order=order_for(self._tenancy.context, on, agreed.quotes, errand.order),
-            errand=self._run,
-            labels=must_be_labels(errand.name),
-        )
+        order = order_for(self._tenancy.context, on, agreed.quotes, errand.order)
+        asked = self._asked(is_market=is_market).model_copy(update={"order": order})
         try:
             await self._tenancy.rent(
                 asked,
@@ -432,6 +448,30 @@ class Drive:
                 raise
             self._choose_again(agreed, trouble)
         return None
+
+    def _asked(self, *, is_market: bool) -> RentRequest:
+        """Return the terms that the errand asks for, without its order."""
+        from gpu_tenant.leases.names import must_be_labels
+
+        errand = self._errand
+        return RentRequest(
+            hours=None if is_market else max(1.5 * errand.hours, errand.hours + 1),
+            budget_usd=errand.max_usd if is_market else None,
+            max_price_usd_h=errand.max_price_usd_h if is_market else None,
+            idle_h=errand.idle_h,
+            when_done=None,
+            on_failure=self._on_failure.words,
+            store=self._tenancy.context.known_store(errand.store),
+            recover=errand.recover if is_market else (),
+            errand=self._run,
+            labels=must_be_labels(errand.name),
+        )
+
+    @property
+    def _on_failure(self) -> OnFailure:
+        """What becomes of the box of a job that failed. The log comes home, so usually nobody has to look there."""
+        said = self._errand.on_failure
+        return OnFailure.parse(said) if said else OnFailure(after_s=0)
 
     def _has_expired(self, quotes: Sequence[str]) -> bool:
         """Whether nothing was rented by these quotes, and they are too old for it now."""
@@ -512,7 +552,7 @@ class Drive:
     async def _launch(self, facts: Known) -> ErrandStatus | None:
         errand = self._errand
         assert facts.lease is not None
-        kept, given_up = kept_by_default(errand.artifacts, errand.discard)
+        kept, given_up = kept_by_default(facts.artifacts, facts.discard)
         await self._tenancy.launch_detached(
             facts.lease.id,
             errand.command,
@@ -565,9 +605,12 @@ class Drive:
         assert lease is not None
         if await self._waits_for_its_provider(facts):
             return None
-        rule = OnFailure.parse(self._errand.on_failure) if self._errand.on_failure else None
-        if rule is not None and rule.does != "end" and state in ENDED and state != "finished":
-            return await self._keep(lease, rule, str(state))
+        if state in ENDED and state != "finished":
+            until, rule = self._kept_until(facts), self._on_failure
+            if until is not None:
+                return await self._wait_for_a_look(lease, str(state), until)
+            if rule.does != "end":
+                return await self._keep(lease, rule, str(state))
         for other in facts.leases:
             # If the work was continued elsewhere, the old box may still exist, and bill.
             if other.id != lease.id and other.state.live:
@@ -619,6 +662,34 @@ class Drive:
         await clock.sleep(_AGAIN_S)
         return True
 
+    def _kept_until(self, facts: Known) -> datetime | None:
+        """Return until when the box of a failed job is kept so that somebody may look. None if no longer."""
+        rule, ended_at = self._on_failure, recorded_end(facts.lines)
+        if rule.does == "hold" or ended_at is None:
+            return None
+        until = ended_at + timedelta(seconds=rule.after_s)
+        return until if ended_at <= self._tenancy.clock.now() < until else None
+
+    async def _wait_for_a_look(
+        self, lease: Lease, state: str, until: datetime
+    ) -> ErrandStatus | None:
+        """Keep the box of a failed job for as long as its owner has said. What it wrote comes home before that."""
+        then = "parked" if self._on_failure.does == "park" else "torn down"
+        words = (
+            f"the job is {state}; its box bills on until {until:%Y-%m-%d %H:%M} UTC, so that somebody may look, "
+            f"and is then {then}"
+        )
+        if not self._is_kept:
+            self._is_kept = True
+            self._face.hear(words)
+            await self._tenancy.collect(lease.id, self._errand.to)
+        if not self._has_time():
+            standing = self._standing("under way", "end", words)
+            return await self._with_its_log(standing.model_copy(update={"job_state": state}))
+        await self._tenancy.clock.sleep(_AGAIN_S)
+        await asyncio.sleep(_TURN_S)
+        return None
+
     async def _keep(self, lease: Lease, rule: OnFailure, state: str) -> ErrandStatus:
         """Keep the box of a failed job, because its owner has said so."""
         await self._tenancy.collect(lease.id, self._errand.to)
@@ -663,9 +734,7 @@ class Drive:
         report = await assess_loss(self._tenancy.context, lease.id)
         if not report.losses:
             return await self._tenancy.verify_and_teardown(lease.id)
-        ways = (
-            [collected.next] if collected is not None and _unsaid(collected) else [refusal.remedy]
-        )
+        ways = self._ways_of(lease, collected) or [refusal.remedy]
         ways.append(f"{Command('waive', lease.id)} gives up all of it, over a signature")
         asks = Unanswered(
             lease=lease.id,
@@ -685,10 +754,24 @@ class Drive:
                     )
                 return await self._bring_home(self._tenancy.ledger.lease(lease.id))
         return self._asking(
-            asks, "what follows needs a person's answer; the box is kept until then"
+            asks,
+            "what follows needs a person's answer; the box is kept until then",
+            then=f"one of these calls, as the person says; {Command('run', resume=self._run)} looks again",
         )
 
-    def _asking(self, asks: Unanswered, words: str) -> ErrandStatus:
+    def _ways_of(self, lease: Lease, collected: Collected | None) -> list[str]:
+        """Return the calls that answer what the collect has found. Empty if it has found nothing."""
+        seal = self._tenancy.ledger.seal(lease.id)
+        if collected is None or not _unsaid(collected):
+            return []
+        if collected.unclaimed_files and seal is not None:
+            return list(_ways(self._run, unclaimed_patterns(lease, seal.unclaimed)))
+        if collected.never_appeared:
+            gives_up = Command("run", resume=self._run, discard=collected.never_appeared)
+            return [f"{gives_up}, if it is not to come any more"]
+        return [collected.next]
+
+    def _asking(self, asks: Unanswered, words: str, *, then: str = "") -> ErrandStatus:
         state = self._facts().job_state
         words = f"the job is {state}; {words}" if state in ILL_ENDED else words
         return ErrandStatus(
@@ -699,7 +782,7 @@ class Drive:
             lease=asks.lease,
             asks=asks,
             job_state=state,
-            next=f"answer, then {Command('run', resume=self._run)}",
+            next=then or f"answer, then {Command('run', resume=self._run)}",
         )
 
     async def _without_twin(self, facts: Known) -> str | None:
@@ -737,7 +820,7 @@ class Drive:
             words = words or f"its box was lost, and nothing says where the work may go on{where}"
         elif not words:
             job = f"the job is {state or 'unknown'}"
-            words = f"{job if facts.is_launched else 'no job was started'}; {receipt.kept_files} files are in {receipt.kept_in}"
+            words = f"{job if facts.is_launched else 'no job was started'}; {_home_words(receipt, facts.artifacts)}"
         words += f"; {twin}" if twin else ""
         return ErrandStatus(
             run=self._run,
@@ -747,7 +830,7 @@ class Drive:
             lease=lease.id if lease else None,
             job_state=state,
             ended=ended,
-            next=str(Command("report", lease.id)) if lease else str(Command("run")),
+            next=_after_words(lease, state),
         )
 
     # --- small things
@@ -774,6 +857,50 @@ class Drive:
         self._tenancy.ledger.note_errand(self._run, event, at=self._tenancy.clock.now())
 
 
+def _ways(run: str, patterns: Sequence[str]) -> tuple[str, ...]:
+    """Return the calls that keep, and that give up, what nobody has claimed, and go on."""
+    keeps = Command("run", resume=run, artifact=list(patterns))
+    return (f"{keeps} keeps it; {Command('run', resume=run, discard=list(patterns))} gives it up",)
+
+
+def _agree_words(plan: RentalPlan) -> str:
+    agrees = str(Command("run", resume=plan.run, yes=True))
+    if not plan.undeclared:
+        return agrees
+    names = [literal_pattern(name) for name in plan.undeclared]
+    gives_up = Command("run", resume=plan.run, yes=True, discard=names)
+    keeps = Command("run", resume=plan.run, yes=True, artifact=names)
+    return f"{keeps} or {gives_up}, as the person says; {agrees} leaves that for the end"
+
+
+def _after_words(lease: Lease | None, state: str | None) -> str:
+    """Say what is next when the errand has ended."""
+    if lease is None:
+        return str(Command("run"))
+    report = str(Command("report", lease.id))
+    if state not in ILL_ENDED:
+        return report
+    return f"correct what the log shows, then the same line again, which is a run of its own; {report} has the rest"
+
+
+def _home_words(receipt: Receipt, artifacts: Sequence[str]) -> str:
+    """Say where on this computer the artifacts lie."""
+    if receipt.kept_in is None:
+        return "nothing was kept"
+    is_one = receipt.kept_files == 1
+    files = f"{some(receipt.kept_files, 'file')} {'is' if is_one else 'are'}"
+    work = Path(receipt.kept_in) / "work"
+    places = [
+        f"{name} is {work / name}"
+        for name in artifacts
+        if not name.startswith(("/", "~", "!")) and (work / name).exists()
+    ]
+    if not places:
+        return f"{files} kept in {receipt.kept_in}"
+    more = len(places) - _PLACES
+    return f"{files} kept: {', '.join(places[:_PLACES])}{f', and {more} more beside' if more > 0 else ''}"
+
+
 def _unsaid(collected: Collected) -> bool:
     return bool(collected.unclaimed_files or collected.never_appeared or collected.cannot_be_kept)
 
@@ -794,14 +921,29 @@ def begin(tenancy: Verbs, errand: ErrandRequest) -> str:
             "nothing is named that must be kept, so its box could never be proved",
             remedy=f"{Option('artifact', 'out/')}, or `artifacts` below `[run]` of gpu-tenant.toml",
         )
-    from gpu_tenant.files.patterns import require_narrow, require_patterns
-
     require_patterns((*errand.artifacts, *errand.discard))
     require_narrow(errand.discard)
     if errand.on != RENTED:
         tenancy.context.profile(errand.on)
     tenancy.context.must_record()
     return tenancy.ledger.begin_errand(errand, at=tenancy.clock.now())
+
+
+def declare(tenancy: Verbs, run: str, artifacts: Sequence[str], discard: Sequence[str]) -> bool:
+    """Record what else must be kept and may be lost. Return whether that was in time: before the job was launched.
+
+    Raises:
+        BadRequest: a pattern cannot be used, or gives up everything.
+    """
+    facts = facts_of(tenancy, run)
+    if facts.job is not None or (facts.lease is not None and not facts.lease.state.live):
+        return False
+    require_patterns((*artifacts, *discard))
+    require_narrow(discard)
+    if not ({*artifacts} <= {*facts.artifacts} and {*discard} <= {*facts.discard}):
+        said = MoreDeclared(artifacts=tuple(artifacts), discard=tuple(discard))
+        tenancy.ledger.note_errand(run, said, at=tenancy.clock.now())
+    return True
 
 
 def what_stands(tenancy: Verbs, run: str) -> str:

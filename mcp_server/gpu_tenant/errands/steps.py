@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.errand import Agreed, EndShown, ErrandLine, ErrandRequest, Smoked, Unprepared
+from gpu_tenant.domain.errand import (
+    Agreed,
+    EndShown,
+    ErrandLine,
+    ErrandRequest,
+    MoreDeclared,
+    Smoked,
+    Unprepared,
+)
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Job, Lease, LeaseState
 from gpu_tenant.domain.timeline import Lines
@@ -73,6 +81,22 @@ class Known:
     def agreed(self) -> Agreed | None:
         """The last agreement. None if nobody was asked yet."""
         return next((x.event for x in reversed(self.events) if isinstance(x.event, Agreed)), None)
+
+    @property
+    def artifacts(self) -> tuple[str, ...]:
+        """What must be kept: what was asked for, and what was said since."""
+        said = (x for each in self._declared for x in each.artifacts)
+        return tuple(dict.fromkeys((*self.errand.artifacts, *said)))
+
+    @property
+    def discard(self) -> tuple[str, ...]:
+        """What may be lost: what was asked for, and what was said since."""
+        said = (x for each in self._declared for x in each.discard)
+        return tuple(dict.fromkeys((*self.errand.discard, *said)))
+
+    @property
+    def _declared(self) -> list[MoreDeclared]:
+        return [x.event for x in self.events if isinstance(x.event, MoreDeclared)]
 
     @property
     def job_state(self) -> str | None:

@@ -33,6 +33,8 @@ from gpu_tenant.providers.credentials import read_table
 
 _TAIL_CHARS = 2000
 _PATIENCE_S = 10
+_SHOWN = 20
+"""How many of the files that the command wrote are named."""
 _CACHES = {"HF_HUB_CACHE": ".cache/huggingface/hub", "TORCH_HOME": ".cache/torch"}
 """The caches of earlier downloads. Each has the variable that names it, and its place below a home directory.
 
@@ -115,7 +117,7 @@ async def smoke(
         command=command,
         exit_status=exit_status,
         seconds=round(seconds, 2),
-        wrote=tuple(sorted(str(path.relative_to(copy)) for path in wrote))[:20],
+        wrote=_some_of_each_place([str(path.relative_to(copy)) for path in wrote]),
         log_tail=plain(output.decode(errors="replace"))[-_TAIL_CHARS:],
         at=started,
         next=f"{Command('offers')}, then {Command('provision', quote='QUOTE', smoke=receipt_id)}; declare what it wrote "
@@ -152,7 +154,11 @@ def fence_output(receipt: SmokeReceipt) -> SmokeReceipt:
     if not receipt.log_tail:
         return receipt
     return receipt.model_copy(
-        update={"log_tail": fence(receipt.log_tail, nonce=secrets.token_hex(4))}
+        update={
+            "log_tail": fence(
+                receipt.log_tail, nonce=secrets.token_hex(4), of="the smoke test's log, from here"
+            )
+        }
     )
 
 
@@ -164,6 +170,17 @@ def _copy(files: Mapping[str, Path], directory: Path, copy: Path, guarded: Guard
         target = copy / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, target)
+
+
+def _some_of_each_place(names: Sequence[str]) -> tuple[str, ...]:
+    """Return some of the files. Many files in one directory must not hide a single one beside it."""
+    places: dict[str, int] = {}
+    ranked: list[tuple[int, str]] = []
+    for name in sorted(names):
+        place = name.partition("/")[0]
+        places[place] = places.get(place, 0) + 1
+        ranked.append((places[place], name))
+    return tuple(sorted(name for _, name in sorted(ranked)[:_SHOWN]))
 
 
 def _files(directory: Path) -> list[Path]:

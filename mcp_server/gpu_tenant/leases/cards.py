@@ -88,6 +88,7 @@ class Card(Record):
     condition: Condition
     jobs: tuple[str, ...]
     alarm: str | None
+    unclaimed: str = Field(default="", description="files that nobody has claimed")
     next: str
     fleet: str | None = None
     together: Fleet | None = Field(

@@ -64,7 +64,9 @@ class Ranked(Record):
     running_usd_h: Decimal | None
     price: Price
     interruptible: bool
-    trust: Literal["unverified", "verified", "datacenter"]
+    trust: Literal["unverified", "verified", "datacenter"] = Field(
+        description="unverified: a stranger's machine, untested by its platform"
+    )
     reliability: float | None
     max_hours: float | None
     expected_usd: Decimal | None = Field(description="the finished work; None: unknown")
@@ -82,6 +84,13 @@ class Found(Record):
     order: tuple[str, ...] = Field(default=(), description="what `gpu-tenant.toml` asks for")
     wish: str | None = Field(default=None, description="what `provision` waits for")
     next: str
+
+
+_WHOSE = {
+    "unverified": "a stranger's machine that its platform has not tested; its owner can read what is on it",
+    "verified": "a stranger's machine that passed its platform's tests; its owner can read what is on it",
+    "datacenter": "a machine of a data centre",
+}
 
 
 async def find_offers(
@@ -295,6 +304,11 @@ def _cost(offer: Offer, hours: WorkHours, records: HostRecords) -> Expected:
 
 
 # What is answered
+
+
+def trust_words(offer: Ranked) -> str:
+    """Say whose machine is offered."""
+    return "your own machine" if offer.provider == "own" else _WHOSE[offer.trust]
 
 
 def _quote(

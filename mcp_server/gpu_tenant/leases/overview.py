@@ -11,7 +11,7 @@ from gpu_tenant.concurrency import each
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LeaseHeld, Refused, TenantError
-from gpu_tenant.domain.model import Box, Lease
+from gpu_tenant.domain.model import Box, Lease, LeaseState
 from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.leases import passkeys
@@ -66,9 +66,20 @@ def card_of(
     )
     if shown.terms:
         shown = shown.model_copy(update={"watched": context.watch_words()})
+    if lease.state is LeaseState.ACTIVE and lease.touched_at is not None:
+        shown = shown.model_copy(update={"unclaimed": _unclaimed_words(context, lease)})
     receipt = None if lease.state.live else context.ledger.receipt(lease.id)
     # The box was billed until it was seen gone, which was before the recorded end.
     return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown
+
+
+def _unclaimed_words(context: Context, lease: Lease) -> str:
+    unclaimed = context.ledger.unclaimed(lease.id)
+    if unclaimed is None:
+        return ""
+    from gpu_tenant.artifacts.collect import unclaimed_words
+
+    return unclaimed_words(lease, unclaimed)
 
 
 def on_card(context: Context, lease: str) -> Card:

@@ -35,7 +35,7 @@ from gpu_tenant.domain.policy import must_be_doable
 from gpu_tenant.domain.ports import Connector, Market
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted
 from gpu_tenant.domain.record import MOST_H
-from gpu_tenant.domain.terms import RentRequest
+from gpu_tenant.domain.terms import RentRequest, Terms
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.domain.wording import span
@@ -150,7 +150,7 @@ def intend_quote(
             f"the quote {quote.id} was good until {quote.expires_at:%H:%M} UTC",
             remedy=f"{Command('offers')} makes new quotes",
         )
-    price, budget_usd, hours = quote.offer.price.running_usd_h, asked.budget_usd, asked.hours
+    price, budget_usd = quote.offer.price.running_usd_h, asked.budget_usd
     worked_h = quote.wish.hours
     if budget_usd is not None and (price is None or price * Decimal(str(worked_h)) > budget_usd):
         cost = "an unknown sum" if price is None else f"{price * Decimal(str(worked_h)):.2f} USD"
@@ -158,12 +158,7 @@ def intend_quote(
             f"{worked_h:g} hours would cost {cost}, and the budget is {budget_usd} USD",
             remedy=f"raise {Option('budget-usd')}, or look with {Command('offers')} for a cheaper box or fewer hours",
         )
-    deadline_h = max(worked_h * _DEADLINE_FACTOR, worked_h + 1) if hours is None else hours
-    if hours is None and budget_usd is not None and price:
-        # The guard on the box knows nothing of money. When nobody watches, the deadline enforces
-        # the budget.
-        deadline_h = min(deadline_h, max(worked_h, float(budget_usd / price)))
-    must_be_hours(deadline_h)
+    must_be_hours(_deadline_h(quote, asked))
     if quote.offer.max_hours is not None and quote.offer.max_hours < worked_h:
         raise Refused(
             f"the box is offered for {quote.offer.max_hours:g} hours at most, but the work takes {worked_h:g}",
@@ -173,13 +168,7 @@ def intend_quote(
         from gpu_tenant.leases.volumes import must_be_free
 
         must_be_free(context, profile.id, quote.wish.order)
-    # What was quoted is what is rented.
-    asked = asked.model_copy(update={"order": quote.wish.order})
-    terms = asked.terms(
-        deadline_at=now + timedelta(hours=deadline_h),
-        max_price_usd_h=None if price is None else quote.cap_usd_h,
-        meter="billed",
-    )
+    terms = terms_by_quote(quote, asked, now)
     must_be_doable(terms, profile)
     return ledger.intend(
         lease_id=new_lease_id(ledger, profile.id),
@@ -197,6 +186,29 @@ def intend_quote(
         allowed=allowed,
         signed=signed,
     )
+
+
+def terms_by_quote(quote: Quote, asked: RentRequest, now: datetime) -> Terms:
+    """Return the terms of a lease that is made by this quote at that moment."""
+    price = quote.offer.price.running_usd_h
+    # What was quoted is what is rented.
+    return asked.model_copy(update={"order": quote.wish.order}).terms(
+        deadline_at=now + timedelta(hours=_deadline_h(quote, asked)),
+        max_price_usd_h=None if price is None else quote.cap_usd_h,
+        meter="billed",
+    )
+
+
+def _deadline_h(quote: Quote, asked: RentRequest) -> float:
+    if asked.hours is not None:
+        return asked.hours
+    worked_h, price = quote.wish.hours, quote.offer.price.running_usd_h
+    deadline_h = max(worked_h * _DEADLINE_FACTOR, worked_h + 1)
+    if asked.budget_usd is None or not price:
+        return deadline_h
+    # The guard on the box knows nothing of money. When nobody watches, the deadline enforces
+    # the budget.
+    return min(deadline_h, max(worked_h, float(asked.budget_usd / price)))
 
 
 def must_be_hours(hours: float) -> None:

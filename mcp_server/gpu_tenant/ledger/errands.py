@@ -36,7 +36,7 @@ class ErrandTable(LeaseTable):
             name = new_id(ERRAND, {row["id"] for row in db.execute("SELECT id FROM errands")})
             db.execute(
                 "INSERT INTO errands(id, digest, record, at) VALUES (?,?,?,?)",
-                (name, errand.digest, errand.model_dump_json(), at.isoformat()),
+                (name, errand.digest, errand.model_dump_json(exclude_unset=True), at.isoformat()),
             )
         return name
 
@@ -93,6 +93,16 @@ class ErrandTable(LeaseTable):
         """Return the leases that were made for that errand, oldest first."""
         of_it = "SELECT id FROM leases WHERE errand=? ORDER BY created_at, rowid"
         return [self.lease(name) for name in self._read(lambda row: row["id"], of_it, errand_id)]
+
+    def leases_for(self, directory: str) -> list[tuple[str, Lease]]:
+        """Return the leases of every errand with that work tree, each with its errand, oldest first."""
+        rows = self._read(
+            lambda row: (str(row["errand"]), row["id"]),
+            "SELECT leases.errand, leases.id FROM leases JOIN errands ON errands.id = leases.errand"
+            " WHERE json_extract(errands.record, '$.directory') = ? ORDER BY leases.created_at, leases.rowid",
+            directory,
+        )
+        return [(errand, self.lease(name)) for errand, name in rows]
 
 
 def _errand(row: Row) -> ErrandRequest:

@@ -26,7 +26,7 @@ from gpu_tenant.ledger.signatures import SIGNED, signature_of_row, use
 if TYPE_CHECKING:
     from gpu_tenant.domain.evidence import Evidence, Verdict
     from gpu_tenant.domain.receipt import Receipt
-    from gpu_tenant.domain.seal import Manifest
+    from gpu_tenant.domain.seal import Manifest, Unclaimed
 
 _AT_ONCE = 10_000
 """How many rows are in memory as text."""
@@ -68,6 +68,24 @@ class ProofTable(LeaseTable):
             digest,
         )
         return newest[0] if newest else None
+
+    def unclaimed(self, lease_id: LeaseId) -> Unclaimed | None:
+        """Return what nobody had claimed at the newest seal of that lease. None if there was nothing, or no seal.
+
+        The rest of a seal is not read: it may be long, and every look at a lease asks for this.
+        """
+        newest = self._read(
+            lambda row: str(row["unclaimed"]),
+            "SELECT json_extract(manifest, '$.unclaimed') AS unclaimed FROM seals WHERE seq ="
+            " (SELECT max(seq) FROM seals WHERE lease_id=?)"
+            " AND json_extract(manifest, '$.unclaimed.count') > 0",
+            lease_id,
+        )
+        if not newest:
+            return None
+        from gpu_tenant.domain.seal import Unclaimed
+
+        return Unclaimed.model_validate_json(newest[0])
 
     def file_evidence(
         self, lease_id: LeaseId, digest: str, evidence: Iterable[Evidence], *, at: datetime

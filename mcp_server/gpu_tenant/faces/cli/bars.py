@@ -24,8 +24,8 @@ from rich.text import Text
 from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain.errors import BoxUnreachable
 from gpu_tenant.domain.waiting import Wait, waits_to
-from gpu_tenant.domain.wording import span, usd_words, with_dates
-from gpu_tenant.faces.cli.output import progress_of, state_of, step
+from gpu_tenant.domain.wording import span, usd_words
+from gpu_tenant.faces.cli.output import progress_of, state_of, step, why_of
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.context import progress_to
 from gpu_tenant.service import Tenancy
@@ -149,10 +149,12 @@ async def follow(
     cursor: int | None,
     *,
     then: Literal["next", ""] = "next",
+    aside: bool = True,
 ) -> Watched:
     """Follow the job until it has ended. Its log goes to stdout as it comes, its progress to a bar on stderr.
 
-    What is next is said at the end, unless the caller goes on by itself.
+    What is next is said at the end, unless the caller goes on by itself. If not `aside`, how the job ended goes to
+    stdout, too.
 
     A box that does not answer is asked again until it does. The job runs on meanwhile.
     """
@@ -170,7 +172,7 @@ async def follow(
             try:
                 seen = await tenancy.follow(lease, job, cursor=cursor, wait_s=1, limit_bytes=65_536)
             except BoxUnreachable as error:
-                click.echo(f"note: {error.message}; asking again", err=True)
+                click.echo(f"note: {error.message}; asking again", err=aside)
                 await asyncio.sleep(_ASK_AGAIN_S)
                 continue
             cursor, job = seen.cursor, seen.job
@@ -188,8 +190,8 @@ async def follow(
             if seen.state in ENDED or seen.state == "absent":
                 break
     sys.stdout.flush()
-    rows = [("state", state_of(seen))] + ([("why", with_dates(seen.why))] if seen.why else [])
+    rows = [("state", state_of(seen))] + ([("why", why_of(seen))] if seen.why else [])
     rows += [("next", step(seen.next))] if then else []
     for name, value in rows:
-        click.echo(f"  {name:<6} {value}", err=True)
+        click.echo(f"  {name:<6} {value}", err=aside)
     return seen

@@ -41,6 +41,9 @@ def leases(shown: Leases) -> None:
     """Print a table of leases, with the alarms and the totals."""
     for words in to_do(shown.leases):
         click.echo(f"do this: {words}")
+    for row in shown.leases:
+        if row.unclaimed:
+            click.echo(f"{row.lease}: {row.unclaimed}")
     if shown.leases:
         _table(shown)
     elif not shown.hidden:

@@ -127,6 +127,11 @@ def _usd(amount: Decimal | None) -> str:
 def _rest(shown: Found) -> None:
     if shown.order:
         click.echo(f"ordered: {'; '.join(shown.order)}")
+    from gpu_tenant.leases.offers import trust_words
+
+    unverified = next((row for row in shown.offers if row.trust == "unverified"), None)
+    if unverified is not None:
+        click.echo(f"unverified host: {trust_words(unverified)}")
     if shown.cheapest:
         click.echo(f"cheapest by the hour: {shown.cheapest}")
     if shown.unfit:

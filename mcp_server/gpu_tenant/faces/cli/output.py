@@ -142,6 +142,7 @@ def card(shown: Card) -> None:
         *(("terms", rule) for rule in shown.terms),
         ("if this computer dies", shown.stops_the_meter),
         *([("watched", shown.watched)] if shown.watched else []),
+        *([("unclaimed", shown.unclaimed)] if shown.unclaimed else []),
         ("next", shown.next),
     ]
     if shown.budget_usd is not None:
@@ -231,8 +232,7 @@ def print_watched(shown: Watched) -> None:
         click.echo(shown.log.rstrip("\n"))
     rows: list[tuple[str, object]] = [("state", state_of(shown))]
     if shown.why:
-        # The pages of the skill are for an agent: no command shows them to a person.
-        rows.append(("why", with_dates(shown.why.partition("; read references/")[0])))
+        rows.append(("why", why_of(shown)))
     if shown.progress is not None:
         rows.append(("progress", progress_of(shown)))
     rows += [
@@ -259,6 +259,11 @@ def state_of(shown: Watched) -> str:
     code = "" if shown.exit_code is None else f", status {shown.exit_code}"
     ran = "" if shown.running_s is None else f", after {span(shown.running_s)}"
     return f"{shown.state}{code}{ran}"
+
+
+def why_of(shown: Watched) -> str:
+    """Return why the job is in that state. The pages of the skill are for an agent: no command shows them to a person."""
+    return with_dates((shown.why or "").partition("; read references/")[0])
 
 
 def progress_of(shown: Watched) -> str:

@@ -82,10 +82,11 @@ async def run(
     where it is, after any death. `[run]` of gpu-tenant.toml says what does not change. Status 10: it waits for an
     answer that only a person can give.
     """
-    from gpu_tenant.errands.drive import Drive, begin, what_stands
+    from gpu_tenant.errands.drive import Answers, Drive, begin, declare, what_stands
     from gpu_tenant.faces.cli.limits import as_owner
 
     words = command_words()
+    late: Answers | None = None
     async with output.tenancy() as tenancy:
         if again is None:
             line = join_words(words) if words else ""
@@ -93,7 +94,11 @@ async def run(
             name = begin(tenancy, errand)
         else:
             name = again or _newest(tenancy)
-        drive = Drive(tenancy, name, _Terminal(tenancy, name, agrees=yes, quiet=as_json))
+            discard = said["discard"]
+            if (artifact or discard) and not declare(tenancy, name, artifact, discard):
+                late = Answers(artifact, discard)
+        terminal = _Terminal(tenancy, name, agrees=yes, quiet=as_json, late=late)
+        drive = Drive(tenancy, name, terminal)
 
         async def go_on() -> ErrandStatus:
             return await drive.go_on()
@@ -103,12 +108,14 @@ async def run(
         except asyncio.CancelledError:
             click.echo(what_stands(tenancy, name), err=True)
             raise
-        _tell(tenancy, drive, standing, as_json)
+        if terminal.has_shown_log and standing.step != "smoke":
+            standing = standing.model_copy(update={"log": ""})
+        _tell(drive, standing, as_json)
     if standing.outcome != "done":
         sys.exit(WAITS_FOR_A_PERSON if standing.outcome == "asks" else 1)
 
 
-def _tell(tenancy: Tenancy, drive: Drive, standing: ErrandStatus, as_json: bool) -> None:
+def _tell(drive: Drive, standing: ErrandStatus, as_json: bool) -> None:
     """Show the end, then record that it was shown."""
     output.answer(standing, as_json, _print)
     sys.stdout.flush()
@@ -142,23 +149,35 @@ def _newest(tenancy: Tenancy) -> str:
 
 
 class _Terminal:
-    """An errand at a terminal: what is done on stderr, the job's log on stdout."""
+    """An errand at a terminal: what is done on stderr, the job's log on stdout.
 
-    def __init__(self, tenancy: Tenancy, name: str, *, agrees: bool, quiet: bool) -> None:
+    If stderr is no terminal, all of it goes to stdout: whoever captures the two apart could not put them in order.
+    """
+
+    def __init__(
+        self, tenancy: Tenancy, name: str, *, agrees: bool, quiet: bool, late: Answers | None
+    ) -> None:
         self._tenancy = tenancy
         self._name, self._agrees, self._quiet = name, agrees, quiet
+        self._late = late
+        """What this line says about unclaimed files of a job that was launched before."""
         self._cursor: int | None = None
+        self._aside = quiet or sys.stderr.isatty()
+        self.has_shown_log = False
+        """Whether the job's log was shown from its beginning."""
 
     def hear(self, words: str) -> None:
-        click.echo(f"{self._name}: {words}", err=True)
+        click.echo(f"{self._name}: {words}", err=self._aside)
 
     async def agree(self, plan: RentalPlan) -> str | None:
+        can_ask = not self._quiet and prompts.is_at_terminal()
+        if can_ask or self._agrees:
+            for line in plan.lines:
+                click.echo(f"  {line}", err=self._aside)
         if self._agrees:
             return "yes"
-        if self._quiet or not prompts.is_at_terminal():
+        if not can_ask:
             return None
-        for line in plan.lines:
-            click.echo(f"  {line}", err=True)
         word = prompts.choice("Rent it?", ("yes", "no"), default="no")
         return "person" if word == "yes" else None
 
@@ -166,7 +185,10 @@ class _Terminal:
         from gpu_tenant.faces.cli import bars
 
         if not self._quiet:
-            return await bars.follow(self._tenancy, lease, job, self._cursor or 0, then="")
+            self.has_shown_log = True
+            return await bars.follow(
+                self._tenancy, lease, job, self._cursor or 0, then="", aside=self._aside
+            )
         while True:
             seen = await self._tenancy.follow(
                 lease, job, cursor=self._cursor, wait_s=5, limit_bytes=_QUIET_BYTES
@@ -179,6 +201,9 @@ class _Terminal:
         """Ask once about all that nobody has claimed. What differs or does not load is asked for by a signature."""
         from gpu_tenant.errands.drive import Answers
 
+        said, self._late = self._late, None
+        if said is not None:
+            return said
         if self._quiet or not prompts.is_at_terminal():
             return None
         _print_losses(asks, err=True)
@@ -213,10 +238,11 @@ def _print_losses(asks: Unanswered, *, err: bool = False) -> None:
 
 def _print(standing: ErrandStatus) -> None:
     """Print where the errand stands, with its receipt or with what it waits for."""
+    if standing.log:
+        click.echo(f"the end of {standing.log_of}:")
+        click.echo(standing.log.rstrip("\n"))
     if standing.ended is not None:
         output.receipt(standing.ended)
-    if standing.log:
-        click.echo(standing.log, err=True)
     click.echo(f"{standing.run}: {standing.words}")
     if standing.plan is not None:
         for line in standing.plan.lines:

@@ -52,6 +52,8 @@ export interface Card {
   condition: Condition;
   jobs: string[];
   alarm: string | null;
+  /** files that nobody has claimed */
+  unclaimed: string;
   next: string;
   fleet: string | null;
   /** its fleet, if several boxes were asked for */
@@ -588,6 +590,7 @@ export interface Ranked {
   running_usd_h: string | null;
   price: Price;
   interruptible: boolean;
+  /** unverified: a stranger's machine, untested by its platform */
   trust: "unverified" | "verified" | "datacenter";
   reliability: number | null;
   max_hours: number | null;

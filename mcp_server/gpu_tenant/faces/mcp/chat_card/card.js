@@ -434,6 +434,7 @@ function lease(card, open, told) {
     parked,
     live ? ["if this computer dies", said(card.stops_the_meter)] : null,
     card.jobs.length ? ["jobs", card.jobs.join(", ")] : null,
+    card.unclaimed ? ["unclaimed", said(card.unclaimed)] : null,
     ["next", said(card.next)],
   ]);
   const job =

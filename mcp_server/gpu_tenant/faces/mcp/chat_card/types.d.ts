@@ -37,6 +37,8 @@ export interface Card {
   condition: Condition;
   jobs: string[];
   alarm: string | null;
+  /** files that nobody has claimed */
+  unclaimed: string;
   next: string;
   fleet: string | null;
   /** its fleet, if several boxes were asked for */

@@ -104,7 +104,7 @@ function Report({lease}) {
 const LOUD = {urgent: "bad", warning: "warn", notice: "soft"};
 
 /**
- * Alarms, the loudest first, and whether the box can be asked.
+ * Alarms, the loudest first, whether the box can be asked, and which files nobody has claimed.
  * @param {{detail: TimedDetail, blind?: Sight | null | undefined}} properties
  */
 export function Says({detail, blind}) {
@@ -112,9 +112,9 @@ export function Says({detail, blind}) {
   const unseen = blind ?? (row.blind && isLive(row) ? {words: row.blind, since: null} : null);
   const rank = Object.keys(LOUD);
   const told = alarms.toSorted((one, other) => rank.indexOf(one.level) - rank.indexOf(other.level));
-  const {alarm} = row.card;
+  const {alarm, unclaimed} = row.card;
   const more = alarm && !told.some(({words}) => words.includes(alarm) || alarm.includes(words));
-  if (!unseen && !more && told.length === 0) return null;
+  if (!unseen && !more && !unclaimed && told.length === 0) return null;
   return html`<div class="lease-says">
     ${
       unseen &&
@@ -153,6 +153,13 @@ export function Says({detail, blind}) {
         </span>
       </p>`,
     )}
+    ${
+      unclaimed &&
+      html`<p class="says is-warn">
+        <${Shape} kind="warn" />
+        <span><${Words} text=${unclaimed} /></span>
+      </p>`
+    }
   </div>`;
 }
 

@@ -316,6 +316,13 @@ function Warnings({row, blind}) {
     alarm && html`<${Say} tone="bad" shape="bad" lead=${t("Alarm:")}><${Words} text=${alarm} /><//>`
   }
   ${isWasted(row) && html`<${Wasted} row=${row} />`}
+  ${
+    row.card.unclaimed &&
+    html`<p class="says is-warn">
+      <${Shape} kind="warn" />
+      <span><${Words} text=${row.card.unclaimed} /></span>
+    </p>`
+  }
   ${matter === "taken" && html`<${Taken} row=${row} />`}
   ${matter === "ends soon" && html`<${EndsSoon} row=${row} />`}
   ${unseen && html`<${Blind} ...${unseen} />`}

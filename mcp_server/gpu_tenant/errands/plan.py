@@ -1,0 +1,204 @@
+"""What a person agrees to before anything is rented: the box, its cost, what ends it, and what is not known yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from gpu_tenant.artifacts.losses import in_words
+from gpu_tenant.domain.command import Option
+from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
+from gpu_tenant.domain.policy import most_words
+from gpu_tenant.domain.protection import protection
+from gpu_tenant.domain.terms import RentRequest, duration_words
+from gpu_tenant.domain.trackers import kept_by_default
+from gpu_tenant.domain.untrusted_text import quote_text
+from gpu_tenant.domain.wording import some, span, usd_words
+from gpu_tenant.files.patterns import means, told_apart
+from gpu_tenant.leases.offers import trust_words
+from gpu_tenant.leases.provision import terms_by_quote
+
+if TYPE_CHECKING:
+    from gpu_tenant.domain.offers import Quote
+    from gpu_tenant.domain.terms import Terms
+    from gpu_tenant.errands.steps import Known
+    from gpu_tenant.jobs.smoke import SmokeReceipt
+    from gpu_tenant.leases.context import Context
+    from gpu_tenant.leases.offers import Ranked
+
+_CACHES = ("__pycache__/", "*.pyc", ".cache/", ".ipynb_checkpoints/", ".pytest_cache/", ".triton/")
+"""What a box takes for a cache by its name, as far as a smoke test writes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What earlier runs of the same work tree have cost."""
+
+    runs: int
+    usd: Decimal
+    is_least: bool = False
+    """Whether the cost of one of them is unknown, so that the sum is the least that they have cost."""
+
+    @property
+    def words(self) -> str:
+        """What they have cost, in words. The sum of a new run does not know of them."""
+        if not self.runs:
+            return "for this run alone"
+        least = "at least " if self.is_least else ""
+        return (
+            f"for this run alone: {some(self.runs, 'earlier run')} of this directory cost "
+            f"{least}{usd_words(self.usd)}"
+        )
+
+
+def earlier_runs(context: Context, run: str, directory: str) -> Earlier:
+    """Add up what the other runs of that work tree have cost so far. What nobody bills does not count."""
+    ledger, now = context.ledger, context.clock.now()
+    runs, usd, is_least = set[str](), Decimal(0), False
+    for other, lease in ledger.leases_for(directory):
+        cost = ledger.cost_usd(lease, now)
+        is_free = cost is None and context.profile(lease.provider).kind == "own"
+        if other == run or lease.active_at is None or is_free:
+            continue
+        runs.add(other)
+        usd, is_least = usd + (cost or 0), is_least or cost is None
+    return Earlier(len(runs), usd, is_least)
+
+
+def undeclared(wrote: Sequence[str], artifacts: Sequence[str], discard: Sequence[str]) -> list[str]:
+    """Return those files that are neither kept nor given up. If the job writes them, they are asked about at its end."""
+    kept, lost = told_apart(*kept_by_default(artifacts, discard))
+    known = (*kept, *lost, *_CACHES)
+    return [name for name in wrote if not any(means(each, f"work/{name}") for each in known)]
+
+
+class Planned:
+    """One errand's plan, in words."""
+
+    def __init__(
+        self,
+        context: Context,
+        facts: Known,
+        chosen: Sequence[Ranked],
+        quote: Quote,
+        asked: RentRequest,
+        smoked: SmokeReceipt | None,
+    ) -> None:
+        self._context, self._facts, self._chosen, self._quote = context, facts, chosen, quote
+        self._errand, self._smoked = facts.errand, smoked
+        self._profile = context.profile(quote.offer.provider)
+        self._now = context.clock.now()
+        self._lease = _as_it_would_be(quote, terms_by_quote(quote, asked, self._now), self._now)
+
+    def lines(
+        self, *, order: Sequence[str], earlier: Earlier, undeclared: Sequence[str]
+    ) -> list[str]:
+        """Return the plan, in sentences. The terms are those that the lease will have."""
+        return [
+            self._offer(),
+            "; ".join((self._cost(), self._most(), earlier.words)),
+            self._ends(),
+            f"if this computer dies: {self._unseen()}",
+            *self._others(),
+            *(f"the box: {words}" for words in order),
+            f"it runs {self._errand.command!r}, and keeps {', '.join(self._facts.artifacts)}",
+            self._smoke(),
+            *([_undeclared_words(undeclared)] if undeclared else []),
+        ]
+
+    def _offer(self) -> str:
+        first = self._chosen[0]
+        return (
+            f"{first.gpu_count} x {first.gpu} at {first.provider}"
+            f"{f' in {first.region}' if first.region else ''}: {first.running_usd_h or 'unknown'} USD/h"
+            f"{', interruptible' if first.interruptible else ''}; {trust_words(first)}"
+        )
+
+    def _others(self) -> list[str]:
+        others = [f"{o.gpu} at {o.provider} for {o.running_usd_h} USD/h" for o in self._chosen[1:]]
+        return [f"if that one is gone: {', '.join(others)}"] if others else []
+
+    def _cost(self) -> str:
+        hours, price = self._quote.wish.hours, self._chosen[0].running_usd_h
+        cost = None if price is None else price * Decimal(str(hours))
+        assumed = (
+            ""
+            if "hours" in self._errand.model_fields_set
+            else f" (assumed: {Option('hours', 'N')})"
+        )
+        return f"about {usd_words(cost)} for {hours:g} h of work{assumed}"
+
+    def _most(self) -> str:
+        most = most_words(self._lease, self._profile, self._context.looked_after)
+        if self._errand.max_usd is None:
+            return f"{most or 'no sum is set'} ({Option('max-usd', 'USD')} sets one)"
+        return most or f"at most {usd_words(self._errand.max_usd)}"
+
+    def _ends(self) -> str:
+        """Say when the lease ends, and who ends it."""
+        terms = self._lease.terms
+        left = span((terms.deadline_at - self._now).total_seconds())
+        rule = terms.on_failure
+        when = f"{duration_words(rule.after_s)} later" if rule.after_s else "at once"
+        failed = {
+            "end": f"where it failed, too: {when}",
+            "park": f"where it failed: parked {when}, and its disk bills on",
+            "hold": "where it failed: kept, and it bills on",
+        }[rule.does]
+        before = [f"when the job has ended and all is proved here ({failed})"]
+        if self._context.looked_after == "watched":
+            before += (
+                [f"before {usd_words(terms.budget_usd)} are spent"] if terms.budget_usd else []
+            )
+            before += [f"if idle for {terms.idle_h:g} h"] if terms.idle_h else []
+        return (
+            f"deadline {terms.deadline_at:%Y-%m-%d %H:%M} UTC, in {left}: the guard on the box stops the job; "
+            f"ended earlier {', '.join(before)}; this run sees to that while it is called; "
+            f"watched besides: {self._context.watch_words()}"
+        )
+
+    def _unseen(self) -> str:
+        return protection(self._profile, self._lease, None).words
+
+    def _smoke(self) -> str:
+        if self._smoked is None:
+            return "no smoke test was run"
+        hint = "" if self._errand.smoke else f" ({Option('smoke', 'COMMAND')} names one that tries)"
+        return (
+            f"smoke test: {self._smoked.command!r} ended well here in {self._smoked.seconds:.0f} s; "
+            f"no kill and resume was tried, unless by that command itself{hint}"
+        )
+
+
+def _undeclared_words(names: Sequence[str]) -> str:
+    named = in_words([quote_text(name) for name in names[:5]], len(names))
+    return (
+        f"the smoke test also wrote {named}, which nothing keeps or gives up: say now which; if the job writes it "
+        "too, the box bills on at the end until you say"
+    )
+
+
+def _as_it_would_be(quote: Quote, terms: Terms, now: datetime) -> Lease:
+    """Return the lease that this quote would make, to say what will be true of it. It is in no ledger."""
+    return Lease(
+        id=LeaseId("planned"),
+        mark="",
+        provider=quote.offer.provider,
+        state=LeaseState.INTENDED,
+        terms=terms,
+        quote=quote,
+        box_id=None,
+        address=None,
+        price_usd_h=quote.offer.price.running_usd_h,
+        rates=(),
+        created_at=now,
+        active_at=None,
+        ready_at=None,
+        parked_at=None,
+        ended_at=None,
+        touched_at=None,
+        kept_in=None,
+    )
