@@ -13,7 +13,6 @@ from pydantic import Field, JsonValue, ValidationError
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.choices import MOST_BOXES, SaidWhenDone, Trust, WhenIdle
-from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, BoxUnreachable, TenantError
 from gpu_tenant.domain.interruption import TURNS, recorded_fate
@@ -416,40 +415,21 @@ class Tenancy:
 
         Mend blockers before launching.
         """
-        from gpu_tenant.box.audit import Needs
-        from gpu_tenant.box.audit.run import audit
-        from gpu_tenant.leases.host_memory import remember_audit
+        from gpu_tenant.leases.audit import audit_box
         from gpu_tenant.leases.overview import on_card
 
         context = self.context
         found = await active(context, lease)
-        ordered = found.terms.order
-        needs = Needs(
-            gpu_count=gpus,
-            vram_gib=vram_gib,
-            disk_gib=disk_gib,
-            python=ordered.python,
-            cuda=ordered.cuda,
-        )
-        # The box keeps this computer's time, also in a rehearsal, where our own clock jumps.
         if burn_s:
             must_be_idle(context, found)
-        audited = await audit(
-            context.session(found),
-            needs,
-            clock=WallClock(),
+        audited = await audit_box(
+            context,
+            found,
+            gpus=gpus,
+            vram_gib=vram_gib,
+            disk_gib=disk_gib,
             burn_s=min(burn_s, _MOST_BURN_S),
-            lease_is="rehearsed" if context.ledger.is_rehearsed else "real",
         )
-        remember_audit(found, audited, ledger=context.ledger)
-        seen = timeline.Audited(
-            gpus=tuple(gpu.name for gpu in audited.gpus),
-            driver=audited.driver,
-            cuda=audited.cuda,
-            blockers=audited.blockers,
-            warnings=audited.warnings,
-        )
-        context.ledger.note(found.id, seen, at=context.clock.now())
         if audited.blockers or found.touched_at is None:
             return audited
         # The box was used before. So the next step is that of the lease, not that of a new box.

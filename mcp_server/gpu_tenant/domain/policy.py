@@ -34,7 +34,10 @@ def rules_of(
     """
     rules = tuple(_rules(lease, profile, looked_after))
     if looked_after == "unwatched" and any(_UNWATCHED in rule for rule in rules):
-        return (f"no watchdog looks now, so nothing is done that is to be done {_UNWATCHED}", *rules)
+        return (
+            f"no watchdog looks now, so nothing is done that is to be done {_UNWATCHED}",
+            *rules,
+        )
     return rules
 
 

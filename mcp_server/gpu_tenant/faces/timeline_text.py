@@ -247,6 +247,8 @@ def _describe_recovered(event: timeline.Recovered) -> str:
         else f"The work of {_text(event.of)} goes on here"
     )
     parts = []
+    if event.trust is not None:
+        parts.append(f"its provider calls the host {_text(event.trust)}")
     if event.restored_files:
         parts.append(f"from {some(event.restored_files, 'file')}, {size(event.restored_bytes)}")
     if event.lost_s is not None:
