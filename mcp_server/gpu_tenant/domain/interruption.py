@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LeaseState, Profile
 from gpu_tenant.domain.timeline import Lines
 
@@ -18,6 +19,9 @@ _BACK = timeline.Ready | timeline.Resumed | timeline.Parked
 
 INTERRUPTIONS: frozenset[Fate] = frozenset({"preempted", "outbid", "host_lost"})
 """The fates that end a box in the middle of its work, however well the account is funded and whatever was agreed."""
+
+_KILLS: frozenset[Fate] = INTERRUPTIONS | {"balance_zero", "walltime"}
+"""The fates that end what runs on the box. A stop of another kind may be anybody's."""
 
 
 class Taken(NamedTuple):
@@ -93,6 +97,31 @@ def recorded_fate(lines: Lines) -> Fate | None:
         elif isinstance(event, _BACK):
             told = None
     return told
+
+
+def fate_met(lines: Lines, job: str) -> tuple[datetime, Fate] | None:
+    """Return what took the box while that job ran, and when that was noticed. None if nothing did.
+
+    It stays so for the job when the box runs again. It no longer counts for a job that was launched anew since, that
+    had ended before, or that was seen to run after that.
+    """
+    met: tuple[datetime, Fate] | None = None
+    runs = False
+    for at, event in lines:
+        match event:
+            case timeline.Launched(job=name) if name == job:
+                runs, met = True, None
+            case timeline.Progressed(job=name, state="running") if name == job:
+                met = None
+            case timeline.Progressed(job=name, state=state) if name == job and state in ENDED:
+                runs = False
+            case timeline.JobEnded(job=name) | timeline.Stopped(job=name) if name == job:
+                runs = False
+            case timeline.Taken(fate=fate) if fate in _KILLS and runs and met is None:
+                met = at, fate
+            case _:
+                pass
+    return met
 
 
 def notice_on_record(lines: Lines) -> timeline.Forewarned | None:

@@ -13,7 +13,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.fleet_budget import Fleet
-from gpu_tenant.domain.interruption import recorded_fate
+from gpu_tenant.domain.interruption import fate_met, recorded_fate
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import (
     Box,
@@ -126,7 +126,9 @@ class Card(Record):
                 )
             condition = condition.model_copy(update={"to_do": to_do})
         next_step = self.next
-        if self.phase == "ready" and state is not None and (self.jobs or condition.is_wasted):
+        knows_why = state == "killed" and self.next.startswith(str(_again(self.lease)))
+        ready = self.phase == "ready" and not knows_why
+        if ready and state is not None and (self.jobs or condition.is_wasted):
             near = condition.to_do is not None and condition.to_do.matter == "ends soon"
             is_over = state in ENDED and not others_running
             next_step = _job_words(
@@ -461,6 +463,10 @@ def _more_words(lease: str, too_little: Literal["budget", "time"]) -> str:
     return f"{Command('extend', lease, hours='N')} if its job shall run to its end"
 
 
+def _again(lease: str) -> Command:
+    return Command("launch", lease=lease, artifact="PATTERN", then="COMMAND")
+
+
 def _job_words(lease: str, *, is_over: bool, is_near: bool) -> str:
     """Return what to do about the newest job of a box that is ready."""
     home, end = Command("collect", lease), Command("teardown", lease)
@@ -492,12 +498,17 @@ def _next(
             return f"{on}; {_parked_words(lease, parked_until)}"
         case LeaseState.ACTIVE if lease.ready_at is None:
             return f"{Command('audit', lease.id)}: this waits until the box lets us in"
+        case LeaseState.ACTIVE if is_over and (met := _killed_by(events)) is not None:
+            return (
+                f"{_again(lease.id)} again goes on from what its disk kept: its last job was killed when its provider "
+                f"took the box ({met}); or {Command('collect', lease.id)}, then {Command('teardown', lease.id)}"
+            )
         case LeaseState.ACTIVE if jobs:
             return _job_words(lease.id, is_over=is_over, is_near=is_near)
         case LeaseState.ACTIVE if (setup := _setup_words(lease, events)) is not None:
             return setup
         case LeaseState.ACTIVE if lease.touched_at is not None:
-            return str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND"))
+            return str(_again(lease.id))
         case LeaseState.ACTIVE:
             return f"{Command('audit', lease.id)}, then {Command('push', 'DIR', lease.id)}"
         case LeaseState.TERMINATING:
@@ -509,6 +520,18 @@ def _next(
             )
             further = _goes_on_words(lease, jobs, events)
             return f"{over}; {further}" if further else over
+
+
+def _killed_by(events: Lines) -> Fate | None:
+    """Return what took the box while its newest job ran, if that killed the job. None if it did not."""
+    launched = [x.job for _, x in events if isinstance(x, timeline.Launched) and x.job is not None]
+    ends = [
+        x
+        for _, x in events
+        if isinstance(x, timeline.Progressed | timeline.JobEnded) and x.job in launched[-1:]
+    ]
+    met = fate_met(events, launched[-1]) if ends and ends[-1].state == "killed" else None
+    return met[1] if met else None
 
 
 def ended_by(events: Lines) -> str | None:

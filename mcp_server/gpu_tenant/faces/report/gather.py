@@ -13,6 +13,7 @@ from gpu_tenant.box.environment.history import Recorded
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import BYTES, counted_usd, newest_bill
 from gpu_tenant.domain.evidence import Evidence
+from gpu_tenant.domain.interruption import fate_met
 from gpu_tenant.domain.model import Job, Lease, LeaseState, Profile
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.policy import rules_of
@@ -361,6 +362,11 @@ async def _job(
     words = f"none: this log was not read, because there are more than {_MOST_CHARTED} newer jobs"
     if charting == "charted":
         metrics, words = await asyncio.to_thread(_metrics, job, logs, others)
+    last = describe(seen[-1]) if seen else None
+    met = fate_met(events, job.id)
+    if met is not None and not (seen and isinstance(seen[-1], timeline.JobEnded)):
+        taken = f"its provider took the box ({met[1]}) while it ran, as was seen at {met[0]:%Y-%m-%d %H:%M} UTC"
+        last = f"{last.removesuffix('.')}: {taken}" if last else f"The job {plain(job.id)}: {taken}"
     return JobTold(
         id=plain(job.id),
         command=plain(job.command),
@@ -369,7 +375,7 @@ async def _job(
         env_names=tuple(map(plain, job.env_names)),
         declared_at=job.declared_at,
         launched_at=job.launched_at,
-        last_seen=describe(seen[-1]) if seen else None,
+        last_seen=last,
         trackers=tuple(map(link_words, known_trackers(events, job.id))),
         metrics=metrics,
         metrics_from=words,
