@@ -17,6 +17,7 @@ from gpu_tenant.artifacts.restore import left_out, may_go_back, restore
 from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import NoCapacity, ProviderSilent, Refused
 from gpu_tenant.domain.model import BoxState, Fate, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import Wish
@@ -312,10 +313,13 @@ async def test_what_is_lost_for_good_goes_on_above_its_cap_once_its_owner_has_si
     desk: Desk,
 ) -> None:
     desk.tiny.unlisted.add(desk.lost.box_id)  # type: ignore[arg-type]
+    bills = {"level": Level.URGENT, "lease_id": LOST, "at": desk.clock.now()}
+    desk.ledger.raise_alarm("end", "its box goes on billing", **bills)
     for _ in range(3):
         await desk.tenancy.list_leases()
         desk.clock.advance(600)
     assert desk.lost.state is LeaseState.LOST
+    assert desk.ledger.open_alarms_of(LOST) == [], "what it said of the box is over"
     named = {"recover": (), "budget_usd": Decimal(9)}
     desk.ledger.change_terms(LOST, TERMS.model_copy(update=named), at=NOON)
     dear = offer(

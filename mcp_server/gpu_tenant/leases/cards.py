@@ -39,6 +39,7 @@ from gpu_tenant.domain.wording import some
 from gpu_tenant.jobs.cost_forecast import course_of, forecast
 from gpu_tenant.leases.billing import billed_more, counted_words
 from gpu_tenant.leases.condition import (
+    HOST_LOST,
     STANDS_STILL,
     TAKEN,
     Bills,
@@ -246,11 +247,12 @@ def card(
     looked_after: LookedAfter = "watched",
 ) -> Card:
     """Show the lease at `now`, from its timeline and from what its provider shows of the box."""
-    born, phase = lease.active_at or lease.created_at, _phase(lease, box)
+    born, taken_by = lease.active_at or lease.created_at, recorded_fate(events)
+    phase = _phase(lease, box, taken_by)
     billed = newest_bill(events)
     told = forecast(lease, now, course=course_of(events), billed=billed)
     # A job gets no further on a stopped box, so any estimate of its end would be wrong.
-    stands = phase in STANDS_STILL
+    stands = phase in (*STANDS_STILL, HOST_LOST)
     live = lease.state.live
     left_s = round((lease.terms.deadline_at - now).total_seconds()) if live else None
     bills, (job, others) = _bills(lease, profile, phase), recorded_jobs(jobs, events)
@@ -269,7 +271,7 @@ def card(
         lease,
         jobs,
         phase,
-        recorded_fate(events),
+        taken_by,
         is_over=job in ENDED and not others,
         is_near=too_little is None
         and condition.to_do is not None
@@ -301,7 +303,7 @@ def card(
         forecast_job_usd=None if stands else told.to_job_end_usd,
         job_ends_in_s=None if ends_at is None else round((ends_at - now).total_seconds()),
         leaking_usd_month=None
-        if not stands or lease.price_usd_h is None
+        if phase not in STANDS_STILL or lease.price_usd_h is None
         else (lease.price_usd_h * MONTH_H).quantize(CENT),
         counts=counted_words(lease, profile, billed),
         terms=rules_of(lease, profile, looked_after=looked_after) if live else (),
@@ -395,6 +397,8 @@ def _where(lease: Lease) -> str | None:
 def _bills(lease: Lease, profile: Profile, phase: str) -> Bills:
     if not lease.state.live:
         return "no more"
+    if phase == HOST_LOST:
+        return "unknown"
     if not lease.price_usd_h and profile.kind == "own":
         return "nobody"
     if lease.price_usd_h is None:
@@ -402,13 +406,15 @@ def _bills(lease: Lease, profile: Profile, phase: str) -> Bills:
     return "disk" if phase in STANDS_STILL else "box"
 
 
-def _phase(lease: Lease, box: Box | None) -> str:
+def _phase(lease: Lease, box: Box | None, fate: Fate | None) -> str:
     if lease.state is not LeaseState.ACTIVE:
         return lease.state
     if lease.parked_at is not None:
         return "parked"
     if box is not None and box.state is BoxState.PARKED:
         return TAKEN
+    if fate == "host_lost":
+        return HOST_LOST
     return "booting" if lease.ready_at is None else "ready"
 
 
@@ -492,6 +498,15 @@ def _next(
     match lease.state:
         case LeaseState.INTENDED:
             return f"{Command('leases')} again: its provider has not shown the box yet"
+        case LeaseState.ACTIVE if phase == HOST_LOST:
+            over = (
+                f"{Command('teardown', lease.id)} gives up the box, and says what is lost with it"
+            )
+            return (
+                f"{Command('recover', lease.id)} continues its work elsewhere; {over}"
+                if jobs
+                else over
+            )
         case LeaseState.ACTIVE if phase in STANDS_STILL:
             way = way_on(lease, fate) if phase == TAKEN else "resume"
             on = Command("recover", lease.id) if way == "recover" else Command("resume", lease.id)
