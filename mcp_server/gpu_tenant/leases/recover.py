@@ -347,12 +347,13 @@ async def _cheapest_above(
     """Return the lowest price at which the work could be continued but for its cap. None if there is none."""
     if wish.max_price_usd_h is None:
         return None
-    wish, prices = wish.model_copy(update={"max_price_usd_h": None}), list[Decimal]()
+    wish = wish.model_copy(update={"max_price_usd_h": None})
+    prices: list[Decimal] = []
     for provider in _places(lost):
-        market = context.connectors.get(provider)
-        if not isinstance(market, Market):
+        connector = context.connectors.get(provider)
+        if connector is None or not isinstance(connector, Market):
             continue
-        found = await find_offers(wish, {provider: market}, ledger=context.ledger, limit=1)
+        found = await find_offers(wish, {provider: connector}, ledger=context.ledger, limit=1)
         quotes = [context.ledger.quote(offered.quote) for offered in found.offers if offered.quote]
         prices += [
             quote.cap_usd_h
