@@ -11,6 +11,7 @@ from signed import with_signature
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import NoCapacity, SignatureWanted
 from gpu_tenant.emulators.vastai.market import ASKS
+from gpu_tenant.faces.report import as_markdown, report_of
 from gpu_tenant.faces.timeline_text import describe
 from gpu_tenant.leases.recover import may_recover, recover
 
@@ -117,3 +118,26 @@ async def test_a_box_whose_host_fails_the_audit_is_given_back_unused_and_another
     assert receipt is not None
     assert receipt.ground == "never_used"
     assert card.lease == tried[1].id
+
+
+async def test_both_reports_say_which_lease_goes_on_with_which_and_why_two_sums_differ(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    lost = await outbid(tenant, tmp_path)
+    context = tenant.tenancy.context
+    new = (await recover(context, lost, wait_s=3600)).lease
+    tenant.wait(3600)
+    await tenant.tenancy.list_leases()
+    tenant.wait(1800)
+
+    before, after = await report_of(context, lost), await report_of(context, new)
+
+    assert (before.recovers, before.goes_on_under) == (None, new)
+    assert (after.recovers, after.goes_on_under) == (lost, None)
+    assert f"| Its work goes on under | {new} |" in as_markdown(before)
+    assert f"| Goes on with the work of | {lost} |" in as_markdown(after)
+    assert "| Parked | never |" in as_markdown(after)
+    assert (after.cost.spent_usd, after.cost.billed_usd) != (None, None)
+    assert after.cost.spent_usd != after.cost.billed_usd
+    assert after.cost.difference is not None
+    assert "is what its provider had billed until" in after.cost.difference

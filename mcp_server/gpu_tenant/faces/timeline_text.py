@@ -262,7 +262,7 @@ def _progress_words(event: timeline.Progressed) -> str:
     parts = [] if event.fraction is None else [f"{event.fraction:.0%}"]
     if event.done is not None:
         of = "" if event.total is None else f" of {event.total:g}"
-        parts.append(f"{event.done:g}{of}")
+        parts.append(f"{event.done:g}{of or ' done'}")
     return f"{', '.join([lead, *parts])}."
 
 
