@@ -9,7 +9,6 @@ from waited import over
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.domain import timeline
 from gpu_tenant.faces.report import as_markdown, report_of
-
 from gpu_tenant.faces.timeline_text import describe
 
 LINK = "https://wandb.ai/ada/letters/runs/3k9x2a1b"
