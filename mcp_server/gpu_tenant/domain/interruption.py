@@ -5,7 +5,7 @@ Such a box is distinguished from a crash, and from a box that we merely cannot s
 
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.job_state import ENDED
@@ -20,7 +20,7 @@ _BACK = timeline.Ready | timeline.Resumed | timeline.Parked
 INTERRUPTIONS: frozenset[Fate] = frozenset({"preempted", "outbid", "host_lost"})
 """The fates that end a box in the middle of its work, however well the account is funded and whatever was agreed."""
 
-_KILLS: frozenset[Fate] = INTERRUPTIONS | {"balance_zero", "walltime"}
+KillingFate = Literal["preempted", "outbid", "host_lost", "balance_zero", "walltime"]
 """The fates that end what runs on the box. A stop of another kind may be anybody's."""
 
 
@@ -99,13 +99,13 @@ def recorded_fate(lines: Lines) -> Fate | None:
     return told
 
 
-def fate_met(lines: Lines, job: str) -> tuple[datetime, Fate] | None:
+def fate_met(lines: Lines, job: str) -> tuple[datetime, KillingFate] | None:
     """Return what took the box while that job ran, and when that was noticed. None if nothing did.
 
     It stays so for the job when the box runs again. It no longer counts for a job that was launched anew since, that
     had ended before, or that was seen to run after that.
     """
-    met: tuple[datetime, Fate] | None = None
+    met: tuple[datetime, KillingFate] | None = None
     runs = False
     for at, event in lines:
         match event:
@@ -117,7 +117,9 @@ def fate_met(lines: Lines, job: str) -> tuple[datetime, Fate] | None:
                 runs = False
             case timeline.JobEnded(job=name) | timeline.Stopped(job=name) if name == job:
                 runs = False
-            case timeline.Taken(fate=fate) if fate in _KILLS and runs and met is None:
+            case timeline.Taken(
+                fate="preempted" | "outbid" | "host_lost" | "balance_zero" | "walltime" as fate
+            ) if runs and met is None:
                 met = at, fate
             case _:
                 pass

@@ -6,22 +6,10 @@ from datetime import datetime
 from gpu_tenant.domain.alarm import Alarm, Level, is_due, loudness
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.ledger.database import Connection, Database, Row, moment
+from gpu_tenant.ledger.database import Database, Row, moment
 
 _WORDS = 1000
 _OPEN = "SELECT * FROM alarms WHERE ended_at IS NULL ORDER BY since, seq"
-
-
-_OUTLIVES = ("ended", "recovery")
-"""The keys of the alarms that are news of a lease's end, or of what comes after it."""
-
-
-def end_alarms(db: Connection, lease_id: LeaseId, *, at: datetime) -> None:
-    """End every alarm about the box of a lease that has just ended: what it said of the box is over."""
-    db.execute(
-        f"UPDATE alarms SET ended_at=? WHERE lease_id=? AND ended_at IS NULL AND key NOT IN {_OUTLIVES}",  # noqa: S608 - constants
-        (at.isoformat(), lease_id),
-    )
 
 
 class AlarmTable(Database):

@@ -28,8 +28,8 @@ from gpu_tenant.domain.model import (
 from gpu_tenant.domain.offers import Quote
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.terms import Rate, Terms
-from gpu_tenant.ledger.alarms import end_alarms
 from gpu_tenant.ledger.database import Connection, IntegrityError, Row, moment
+from gpu_tenant.ledger.events import end_alarms
 from gpu_tenant.ledger.hosts import HostTable
 from gpu_tenant.ledger.signatures import use
 

@@ -19,8 +19,8 @@ from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.permit import NeverUsed, TeardownPermit, Verified, Waived
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.timeline import WANTED
-from gpu_tenant.ledger.alarms import end_alarms
 from gpu_tenant.ledger.database import Connection, Row, moment
+from gpu_tenant.ledger.events import end_alarms
 from gpu_tenant.ledger.leases import LeaseTable
 from gpu_tenant.ledger.signatures import SIGNED, signature_of_row, use
 
