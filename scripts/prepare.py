@@ -37,6 +37,7 @@ STATUSES = {  # what the exit status of `install` means
     "SECRET": 16,
     "SHADOWED": 17,
     "NOT_TAKEN": 18,
+    "NOTHING": 19,
 }
 FRAMEWORK = re.compile(
     r"(torch|torchvision|torchaudio|torchtext|pytorch-triton|triton|xformers|jax|jaxlib|jax-cuda.*"
@@ -239,7 +240,7 @@ def _chosen(work: str, named: str | None) -> tuple[str, list[str]]:
         if os.path.isfile(path):
             return path, []
     raise Failure(
-        "NO_SOURCE",
+        "NOTHING",
         "the work directory has no uv.lock, no requirements*.txt and no pyproject.toml",
     )
 

@@ -13,10 +13,9 @@ from pydantic import Field, JsonValue, ValidationError
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.choices import MOST_BOXES, SaidWhenDone, Trust, WhenIdle
-from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, BoxUnreachable, TenantError
-from gpu_tenant.domain.interruption import TURNS, recorded_fate
+from gpu_tenant.domain.interruption import TURNS, fate_met, recorded_fate
 from gpu_tenant.domain.model import BoxState, JobId, Lease
 from gpu_tenant.domain.offers import DISK_GB, Wish
 from gpu_tenant.domain.ports import Market
@@ -416,40 +415,21 @@ class Tenancy:
 
         Mend blockers before launching.
         """
-        from gpu_tenant.box.audit import Needs
-        from gpu_tenant.box.audit.run import audit
-        from gpu_tenant.leases.host_memory import remember_audit
+        from gpu_tenant.leases.audit import audit_box
         from gpu_tenant.leases.overview import on_card
 
         context = self.context
         found = await active(context, lease)
-        ordered = found.terms.order
-        needs = Needs(
-            gpu_count=gpus,
-            vram_gib=vram_gib,
-            disk_gib=disk_gib,
-            python=ordered.python,
-            cuda=ordered.cuda,
-        )
-        # The box keeps this computer's time, also in a rehearsal, where our own clock jumps.
         if burn_s:
             must_be_idle(context, found)
-        audited = await audit(
-            context.session(found),
-            needs,
-            clock=WallClock(),
+        audited = await audit_box(
+            context,
+            found,
+            gpus=gpus,
+            vram_gib=vram_gib,
+            disk_gib=disk_gib,
             burn_s=min(burn_s, _MOST_BURN_S),
-            lease_is="rehearsed" if context.ledger.is_rehearsed else "real",
         )
-        remember_audit(found, audited, ledger=context.ledger)
-        seen = timeline.Audited(
-            gpus=tuple(gpu.name for gpu in audited.gpus),
-            driver=audited.driver,
-            cuda=audited.cuda,
-            blockers=audited.blockers,
-            warnings=audited.warnings,
-        )
-        context.ledger.note(found.id, seen, at=context.clock.now())
         if audited.blockers or found.touched_at is None:
             return audited
         # The box was used before. So the next step is that of the lease, not that of a new box.
@@ -734,16 +714,17 @@ class Tenancy:
         context = self.context
         found = await must_run(context, lease)
         await self._tend_on(found)
+        run = await run_of(context, found, job)
         try:
             seen = await watch(
                 context.session(found),
-                await run_of(context, found, job),
+                run,
                 cursor=cursor,
                 wait_s=wait_s,
                 limit_bytes=limit_bytes,
                 ledger=context.ledger,
                 looked_after=context.looked_after,
-                box=self._last_told(found),
+                box=self._last_told(found, run),
             )
         except BoxUnreachable as silent:
             raise await why_silent(context, found, silent) from None
@@ -759,15 +740,18 @@ class Tenancy:
 
             await tend_on(self.context, lease.id)
 
-    def _last_told(self, lease: Lease) -> BoxSeen | None:
-        """Return what took the box, as the ledger has it. None if nothing is known to have taken it."""
+    def _last_told(self, lease: Lease, run: JobId) -> BoxSeen | None:
+        """Return what took the box while that job ran, as the ledger has it. None if nothing is known to have taken it."""
         context = self.context
         gone = recorded_fate(context.ledger.events(lease.id, *TURNS))
-        if gone is None or gone == "stopped_by_provider":
+        met = fate_met(context.ledger.events(lease.id), run) if gone is None else None
+        if gone == "stopped_by_provider" or (gone, met) == (None, None):
             return None  # this says who stopped the box, and not why its job ended
         # Its patterns take long to compile, and most boxes were not taken.
         from gpu_tenant.jobs.failure_cause import BoxSeen
 
+        if met is not None:
+            return BoxSeen(BoxState.UNKNOWN, fate=met[1], at=met[0])  # the box runs again since
         return BoxSeen(BoxState.UNKNOWN, fate=gone)
 
     async def exec(

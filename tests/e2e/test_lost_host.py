@@ -8,6 +8,7 @@ from errands import a_tree
 from signed import with_signature
 
 from gpu_tenant.domain.errors import BoxStopped, Unverified
+from gpu_tenant.watchdog.loop import Watchdog
 
 
 async def test_a_lease_ends_over_a_signature_where_nobody_can_reach_its_box_any_more(
@@ -54,3 +55,33 @@ async def test_a_look_at_the_job_of_an_outbid_box_says_so_and_names_the_way_on(
 
         assert f"resume {lease}" in told.value.remedy
         assert f"resume {lease}" in refused.value.remedy
+
+
+async def test_a_box_whose_host_is_lost_is_not_called_ready_nor_said_to_bill_on(
+    tmp_path: Path,
+) -> None:
+    with renter_at("vastai", tmp_path) as renter:
+        async with renter.tenancy() as tenancy:
+            quote = (await tenancy.find_offers(hours=4)).cheapest
+            assert quote is not None
+            lease = (await tenancy.provision(smoke="none", quotes=[quote], wait_s=3600)).lease
+            await tenancy.push(lease, str(a_tree(tmp_path / "tree")))
+            await tenancy.launch_detached(lease, "echo 1 > kept.txt; sleep 100", ["kept.txt"])
+            renter.befalls("host_lost", box=tenancy.ledger.lease(lease).box_id)
+
+        async with renter.tenancy() as tenancy:
+            (card,) = (await tenancy.list_leases()).leases
+            with pytest.raises(BoxStopped) as told:
+                await tenancy.monitor(lease, wait_s=0)
+            renter.ask("clock", {"advance_s": 8 * 3600})
+            await Watchdog(tenancy, tell=lambda _: None).once()
+            at_its_end = {alarm.key: alarm.words for alarm in tenancy.ledger.open_alarms()}
+
+    assert (card.phase, card.bills) == ("lost with its host", "unknown")
+    assert card.condition.to_do is not None
+    assert card.condition.to_do.matter == "taken"
+    for words in (card.next, told.value.remedy):
+        assert f"`gpu-tenant recover {lease}`" in words
+        assert "resume" not in words, "such a box never comes back"
+    assert "whether its provider bills on for it is unknown" in at_its_end["end"]
+    assert "goes on billing" not in at_its_end["end"]

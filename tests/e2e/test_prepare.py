@@ -112,6 +112,13 @@ async def test_what_fails_is_told_what_changes_is_made_anew_and_what_was_made_go
         with pytest.raises(BadRequest, match=r"no uv\.lock"):
             await prepared(tenancy, lease)
         assert tenancy.ledger.lease(lease).touched_at is None, "looking is not using"
+        (tree / "requirements.txt").rename(tree / "later")
+        await tenancy.push(lease, str(tree))
+        nothing = person.gpu_tenant("prepare", lease)
+        assert nothing.status == 0, nothing
+        assert "nothing to prepare" in nothing.out
+        assert f"gpu-tenant launch --lease {lease}" in nothing.out
+        (tree / "later").rename(tree / "requirements.txt")
         await tenancy.push(lease, str(tree))
         with pytest.raises(BoxTrouble, match=r"(?s)not be installed\n<untrusted-.*tinypkg==7\.0"):
             await prepared(tenancy, lease)

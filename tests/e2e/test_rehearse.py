@@ -106,6 +106,20 @@ def test_the_control_surface_shows_and_changes_the_world(
     assert stage.ask("requests") == []
 
 
+def test_the_help_lists_every_fault_that_the_rehearsal_knows(
+    rehearse: Callable[..., Rehearsal],
+) -> None:
+    stage = rehearse()
+
+    of_one = stage.does("rehearse", "vastai", "--help")
+    of_all = stage.does("rehearse", "--help")
+
+    listed = {line.split()[0] for line in of_one.splitlines() if line.startswith("  ")}
+    assert set(stage.ask("faults")) <= listed
+    assert "a bid box is stopped" in of_one
+    assert ("Of runpod:" in of_one, "Of runpod:" in of_all) == (False, True)
+
+
 def test_killed_and_started_again_it_knows_its_box_and_bills_on(
     rehearse: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch
 ) -> None:

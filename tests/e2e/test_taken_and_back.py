@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 from e2e.renting import Tenant, tenant_at
+from waited import over
 
 from gpu_tenant.domain import timeline
+from gpu_tenant.faces.report import report_of
 from gpu_tenant.leases.cards import Card
+from gpu_tenant.watchdog.loop import Watchdog
 
 BY_ITSELF = "the box stops itself with its own key (proved)"
 
@@ -76,6 +79,33 @@ async def test_a_box_that_was_resumed_is_guarded_again_and_until_then_that_is_an
     assert f"gpu-tenant audit {card.lease}" in (waiting.alarm or "")
     assert guarded(tenant, card) == before + 1
     assert (BY_ITSELF in after.stops_the_meter, after.alarm) == (True, None)
+
+
+async def test_a_job_that_an_outbid_killed_is_said_to_be_so_after_the_box_runs_again(
+    tenant: Tenant, card: Card
+) -> None:
+    tenancy = tenant.tenancy
+    await tenancy.launch_detached(card.lease, "sleep 600", ["out/"], name="long")
+    tenant.fault("outbid", box=card.box)
+    await shown(tenant)
+    unseen = await report_of(tenancy.context, card.lease)
+    await tenancy.change_lease(card.lease, "resume")
+    tenant.wait(600)
+
+    looked = await tenancy.monitor(card.lease, wait_s=0)
+    await Watchdog(tenancy, tell=lambda _: None).once()
+    again = await shown(tenant)
+    told = await report_of(tenancy.context, card.lease)
+
+    assert "its provider took the box (outbid) while it ran" in unseen.result
+    assert looked.state == "killed"
+    assert (looked.why or "").startswith("outbid: its provider took the box, as was seen at ")
+    assert again.next.startswith("`gpu-tenant launch --lease")
+    assert "killed when its provider took the box (outbid)" in again.next
+    assert "killed: outbid: its provider took the box" in told.result
+
+    await tenancy.launch_detached(card.lease, "kill -KILL $$", ["out/"], name="long2")
+    assert not (await over(tenancy, card.lease)).why.startswith("outbid"), "that was another job"  # type: ignore[union-attr]
 
 
 async def test_a_box_that_woke_by_itself_is_guarded_by_whoever_works_on_it_next(

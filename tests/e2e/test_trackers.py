@@ -8,7 +8,7 @@ from waited import over
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.domain import timeline
-from gpu_tenant.faces.report.gather import report_of
+from gpu_tenant.faces.report import as_markdown, report_of
 from gpu_tenant.faces.timeline_text import describe
 
 LINK = "https://wandb.ai/ada/letters/runs/3k9x2a1b"
@@ -55,6 +55,15 @@ async def test_an_errand_without_a_tracker_says_nothing_of_one(tmp_path: Path) -
 
     assert standing.ended is not None
     assert standing.ended.receipt.given_up == ()
+    told = await report_of(tenancy.context, standing.ended.lease)
+    assert told.kept is not None
+    assert (told.kept.problems, told.given_up) == ((), ())
+    assert [(job.artifacts, job.discard) for job in told.jobs] == [(("out/",), ())]
+    written = as_markdown(told)
+    assert "wandb" not in written.partition("## Timeline")[0]
+    assert "| Cost | nobody bills |" in written
+    assert "| Budget | none is needed: nobody bills |" in written
+    assert "unknown |" not in written.partition("## Jobs")[0]
     await tenancy.aclose()
 
 

@@ -29,6 +29,7 @@ from gpu_tenant.leases.lifecycle import change
 from gpu_tenant.leases.owner_approval import Owner
 from gpu_tenant.leases.park import park, resume
 from gpu_tenant.leases.settle import settle
+from gpu_tenant.leases.watch_actions import park_overdue
 from gpu_tenant.ledger import Allowed, Ledger, anything
 from gpu_tenant.transports.local import LocalTransport
 
@@ -176,11 +177,54 @@ async def test_a_stop_without_an_answer_is_noticed_by_the_next_look_and_by_the_s
         await garage.park(lease)
 
     seen, told = await settle(context_of(garage.ledger, KEEPS, garage.tiny), lease)
-    parked = await garage.park(seen)
 
-    assert "the provider has stopped it, and not because we asked" in (told or "")
-    assert seen.price_usd_h == Decimal("0.02")
-    assert parked.parked_at is not None
+    assert told is None, "it is as we have asked"
+    assert (seen.parked_at, seen.price_usd_h) == (garage.clock.now(), Decimal("0.02"))
+    kinds = [line.kind for line in garage.ledger.events(LEASE)]
+    assert "taken" not in kinds
+
+
+async def test_while_a_watchdog_waits_for_a_stop_its_owner_gets_at_the_lease(
+    garage: Garage, tmp_path: Path
+) -> None:
+    lease = await garage.lease()
+    context = context_of(
+        garage.ledger, KEEPS, garage.tiny, transport=lambda _: LocalTransport(garage.home)
+    )
+    visits: list[float] = []
+
+    async def visited(seconds: float) -> None:
+        with owner.hold(LEASE, "collect", at=garage.clock.now()):
+            visits.append(seconds)
+        garage.clock.advance(seconds)
+        is_stopped = BoxState.PARKED if len(visits) == 3 else BoxState.READY
+        garage.tiny.change(lease.box_id, state=is_stopped)
+
+    with closing(Ledger(tmp_path / "ledger.sqlite3", garage.clock)) as owner:
+        garage.clock.sleep = visited  # type: ignore[method-assign]
+        garage.tiny.refuses("list", no_answer())
+        await park_overdue(context, LEASE)
+
+    assert len(visits) == 3
+    assert garage.ledger.lease(LEASE).parked_at is not None
+
+
+async def test_a_stop_of_a_box_whose_host_is_lost_is_not_waited_for(garage: Garage) -> None:
+    lease = await garage.lease()
+
+    class Gone(TinyParking):
+        async def park(self, lease: Lease) -> None:
+            with self._carried_out("park"):
+                self.change(lease.box_id, state=BoxState.UNKNOWN, taken="host_lost")
+
+    gone = Gone(garage.clock)
+    gone.boxes = garage.tiny.boxes
+    asked_at = garage.clock.now()
+
+    with pytest.raises(Refused, match="nothing is left to stop"):
+        await garage.park(lease, at=gone)
+
+    assert garage.clock.now() == asked_at
 
 
 async def test_a_box_that_its_platform_stopped_is_started_again_by_the_same_verb(

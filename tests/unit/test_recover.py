@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from arranged import NOON, HandClock, intended, job, lease, offer, profile, quote
+from signed import with_signature
 from tiny import TinyMarket, no_answer, nothing_free
 
 from gpu_tenant.artifacts.checkpoints import Restorable
@@ -16,6 +17,7 @@ from gpu_tenant.artifacts.restore import left_out, may_go_back, restore
 from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import NoCapacity, ProviderSilent, Refused
 from gpu_tenant.domain.model import BoxState, Fate, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import Wish
@@ -177,8 +179,9 @@ async def test_its_terms_its_deadline_and_its_jobs_say_whether_it_may(desk: Desk
     assert not may_recover(desk.tenancy.context, desk.lost)
     assert "no job of tiny-lost was running" in await desk.refusal()
     desk.launched("again")
+    assert may_recover(desk.tenancy.context, desk.lost)
     desk.ledger.change_terms(LOST, TERMS.model_copy(update={"recover": ()}), at=NOON)
-    assert "nobody has said where" in await desk.refusal()
+    assert not may_recover(desk.tenancy.context, desk.lost), "only somebody who says so by hand"
     desk.ledger.change_terms(LOST, TERMS, at=NOON)
     desk.clock.advance(24 * 3600)
     assert not may_recover(desk.tenancy.context, desk.lost)
@@ -304,6 +307,36 @@ async def test_it_is_rented_once_at_its_own_place_first_with_its_terms_and_what_
     (wish, *_) = [w for w in desk.tiny.wishes if w.offer is None]
     assert (wish.max_price_usd_h, wish.interruptible) == (Decimal("0.60"), "either")
     assert desk.lost.state is LeaseState.ACTIVE, "its disk bills, and nobody has verified it"
+
+
+async def test_what_is_lost_for_good_goes_on_above_its_cap_once_its_owner_has_signed_for_that(
+    desk: Desk,
+) -> None:
+    desk.tiny.unlisted.add(desk.lost.box_id)  # type: ignore[arg-type]
+    bills = {"level": Level.URGENT, "lease_id": LOST, "at": desk.clock.now()}
+    desk.ledger.raise_alarm("end", "its box goes on billing", **bills)
+    for _ in range(3):
+        await desk.tenancy.list_leases()
+        desk.clock.advance(600)
+    assert desk.lost.state is LeaseState.LOST
+    assert desk.ledger.open_alarms_of(LOST) == [], "what it said of the box is over"
+    named = {"recover": (), "budget_usd": Decimal(9)}
+    desk.ledger.change_terms(LOST, TERMS.model_copy(update=named), at=NOON)
+    dear = offer(
+        provider="tiny", price=offer().price.model_copy(update={"gpu_usd_h": Decimal("0.7")})
+    )
+    desk.tiny.shelf = [dear]
+    context, cap = desk.tenancy.context, dear.price.running_usd_h
+
+    with pytest.raises(NoCapacity) as refused:
+        await recover(context, LOST, wait_s=5)
+    assert f"`gpu-tenant recover tiny-lost --max-price-usd-h {cap}`" in refused.value.remedy
+    card = await with_signature(
+        desk.tenancy, lambda: recover(context, LOST, max_price_usd_h=cap, wait_s=5)
+    )
+
+    assert desk.ledger.lease(card.lease).recovers == LOST
+    assert desk.ledger.lease(card.lease).terms.max_price_usd_h == cap
 
 
 async def test_the_next_in_the_list_is_asked_where_the_first_has_nothing(desk: Desk) -> None:

@@ -168,7 +168,7 @@ async def test_a_lease_that_is_not_over_says_so_and_has_no_receipt(tenancy: Tena
     for text in (as_html(told), as_markdown(told)):
         assert "It is not over" in text
         assert "There is no receipt" in text
-        assert "unknown" in text, "what it cost, which is not zero"
+        assert "nobody bills" in text, "a machine of one's own without a rate"
 
 
 async def test_a_box_that_bills_after_its_job_has_ended_is_what_to_do_first(

@@ -149,6 +149,12 @@ def test_an_event_is_told_in_a_sentence(
     assert describe(event_of(kind, detail)) == words
 
 
+def test_a_count_of_steps_is_not_told_as_a_bare_number() -> None:
+    assert describe(timeline.Progressed(job="train", state="finished", done=40)) == (
+        "The job train: finished, 40 done."
+    )
+
+
 def test_what_a_box_or_a_provider_said_is_told_without_what_an_eye_would_miss() -> None:
     words = describe(timeline.Noticed(words="look\u202e\x1b[31m here\nand there"))
 

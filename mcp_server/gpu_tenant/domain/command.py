@@ -142,7 +142,13 @@ _TOOLS: Mapping[str, _Tool] = {
     "extend": _Tool("change_lease", "lease", "lease hours", required="lease", action="extend"),
     "park": _Tool("change_lease", "lease", "lease", required="lease", action="park"),
     "resume": _Tool("change_lease", "lease", "lease at hours", required="lease", action="resume"),
-    "recover": _Tool("change_lease", "lease", "lease", required="lease", action="recover"),
+    "recover": _Tool(
+        "change_lease",
+        "lease",
+        "lease max-price-usd-h",
+        required="lease",
+        action="recover",
+    ),
     "call-off": _Tool("change_lease", "lease", required="lease", action="call_off"),
     "hold": _Tool("change_lease", "lease hours", "lease", required="lease", action="hold"),
     "terms": _Tool(

@@ -5,9 +5,10 @@ Such a box is distinguished from a crash, and from a box that we merely cannot s
 
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LeaseState, Profile
 from gpu_tenant.domain.timeline import Lines
 
@@ -18,6 +19,9 @@ _BACK = timeline.Ready | timeline.Resumed | timeline.Parked
 
 INTERRUPTIONS: frozenset[Fate] = frozenset({"preempted", "outbid", "host_lost"})
 """The fates that end a box in the middle of its work, however well the account is funded and whatever was agreed."""
+
+KillingFate = Literal["preempted", "outbid", "host_lost", "balance_zero", "walltime"]
+"""The fates that end what runs on the box. A stop of another kind may be anybody's."""
 
 
 class Taken(NamedTuple):
@@ -93,6 +97,33 @@ def recorded_fate(lines: Lines) -> Fate | None:
         elif isinstance(event, _BACK):
             told = None
     return told
+
+
+def fate_met(lines: Lines, job: str) -> tuple[datetime, KillingFate] | None:
+    """Return what took the box while that job ran, and when that was noticed. None if nothing did.
+
+    It stays so for the job when the box runs again. It no longer counts for a job that was launched anew since, that
+    had ended before, or that was seen to run after that.
+    """
+    met: tuple[datetime, KillingFate] | None = None
+    runs = False
+    for at, event in lines:
+        match event:
+            case timeline.Launched(job=name) if name == job:
+                runs, met = True, None
+            case timeline.Progressed(job=name, state="running") if name == job:
+                met = None
+            case timeline.Progressed(job=name, state=state) if name == job and state in ENDED:
+                runs = False
+            case timeline.JobEnded(job=name) | timeline.Stopped(job=name) if name == job:
+                runs = False
+            case timeline.Taken(
+                fate="preempted" | "outbid" | "host_lost" | "balance_zero" | "walltime" as fate
+            ) if runs and met is None:
+                met = at, fate
+            case _:
+                pass
+    return met
 
 
 def notice_on_record(lines: Lines) -> timeline.Forewarned | None:

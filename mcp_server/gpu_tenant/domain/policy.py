@@ -35,12 +35,19 @@ def rules_of(
 ) -> tuple[str, ...]:
     """Return all rules for the lease from now on, one in each sentence.
 
-    If no watchdog runs, each rule that only a watchdog can enforce says that nobody enforces it now.
+    If no watchdog runs, each rule that only a watchdog can enforce says so, and the first rule says once that nobody
+    enforces these now.
     """
-    return tuple(_rules(lease, profile, looked_after))
+    rules = tuple(_rules(lease, profile, looked_after))
+    if looked_after == "unwatched" and any(_UNWATCHED in rule for rule in rules):
+        return (
+            f"no watchdog looks now, so nothing is done that is to be done {_UNWATCHED}",
+            *rules,
+        )
+    return rules
 
 
-_UNWATCHED = "by a watchdog alone, and none looks now"
+_UNWATCHED = "by a watchdog"
 
 
 def _rules(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterator[str]:

@@ -148,6 +148,15 @@ def way_on(lease: Lease, fate: Fate | None) -> Literal["recover", "resume"]:
     return "recover" if elsewhere else "resume"
 
 
+def ways_on(lease: Lease, fate: Fate | None) -> str:
+    """Return the command that continues the work of a box that was taken, or both if there are two."""
+    on, elsewhere = Command("resume", lease.id), Command("recover", lease.id)
+    may_go = lease.touched_at is not None and lease.quote is not None and fate in GOES_ON
+    if way_on(lease, fate) == "recover" or (may_go and fate == "host_lost"):
+        return str(elsewhere)
+    return f"{on}, or {elsewhere} at another box" if may_go else str(on)
+
+
 class News(NamedTuple):
     """What the provider shows about a lease's box that the ledger does not know yet."""
 

@@ -224,6 +224,7 @@ class Recovered(Told):
     checkpoint_at: AwareDatetime | None = None
     lost_s: float | None = None
     lost_usd: Decimal | None = None
+    trust: str | None = Field(default=None, description="what its provider says of the new host")
     of: str | None = Field(default=None, alias="from")
     by: str | None = Field(default=None, alias="to")
 

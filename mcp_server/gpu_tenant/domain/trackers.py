@@ -79,6 +79,18 @@ def kept_by_default(
     return (*artifacts, *runs), (*discard, *runs, *beside)
 
 
+def as_named(
+    artifacts: Sequence[str], discard: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what `kept_by_default` was given, of what it returned: what somebody has named."""
+    unnamed = {p for p in OFFLINE_RUNS if p in artifacts and p in discard}
+    beside = {*BESIDE_RUNS} if OFFLINE_RUNS[0] in unnamed else set[str]()
+    return (
+        tuple(p for p in artifacts if p not in unnamed),
+        tuple(p for p in discard if p not in unnamed | beside),
+    )
+
+
 def _is_about(pattern: str, names: Sequence[str]) -> bool:
     """Whether a part of the pattern stands for one of the names. A part that stands for any name does not count."""
     parts = [part for part in pattern.split("/") if part.strip("*?")]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import uvicorn
@@ -105,13 +105,7 @@ class Stage:
         box_time: Literal["real", "leaps"] = "real",
     ) -> None:
         """`box_time` says what the guards on its boxes go by: real time, or the rehearsal's, with its leaps."""
-        try:
-            module = import_module(f"gpu_tenant.emulators.{provider}.app")
-        except ModuleNotFoundError as error:
-            raise BadRequest(
-                f"there is no rehearsal of {provider!r}",
-                remedy=f"one of: {', '.join(rehearsable_providers())}",
-            ) from error
+        module = _module_of(provider)
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.provider = provider
         self.directory = directory
@@ -413,7 +407,7 @@ class Stage:
         await self._carry_out_late_ones()
 
     async def _set_faults(self, request: Request) -> Response:
-        known = {**ON_THE_WIRE, **self._emulator.faults, **GPU_FAULTS}
+        known = _known_faults(self._emulator)
         if request.method == "GET":
             return JSONResponse(known)
         if request.method == "DELETE":
@@ -497,6 +491,32 @@ class _Breakable(H11Protocol):
         if self.transport is not None:
             self.open.pop(self.transport.get_extra_info("peername")[:2], None)
         super().connection_lost(exc)
+
+
+def faults_of(provider: str) -> Mapping[str, str]:
+    """Return every fault that a rehearsal of that provider can be told to have, each with a sentence.
+
+    Raises:
+        BadRequest: that provider cannot be rehearsed.
+    """
+    module = _module_of(provider)
+    nowhere = Sites(Path(), "local", "")
+    emulator: Emulator = module.emulate(World(tariff=module.TARIFF), nowhere)
+    return _known_faults(emulator)
+
+
+def _known_faults(emulator: Emulator) -> dict[str, str]:
+    return {**ON_THE_WIRE, **emulator.faults, **GPU_FAULTS}
+
+
+def _module_of(provider: str) -> ModuleType:
+    try:
+        return import_module(f"gpu_tenant.emulators.{provider}.app")
+    except ModuleNotFoundError as error:
+        raise BadRequest(
+            f"there is no rehearsal of {provider!r}",
+            remedy=f"one of: {', '.join(rehearsable_providers())}",
+        ) from error
 
 
 def rehearsable_providers() -> list[str]:

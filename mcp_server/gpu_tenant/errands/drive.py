@@ -533,9 +533,11 @@ class Drive:
     async def _prepare(self, facts: Known) -> ErrandStatus | None:
         assert facts.lease is not None
         try:
-            await self._tenancy.prepare(
+            made = await self._tenancy.prepare(
                 facts.lease.id, env=list(self._errand.env), wait_s=self.left_s(_PREPARE_S)
             )
+            if made.state == "nothing to do":
+                self._note(Unprepared(words="; ".join(made.notes)))
         except BadRequest as nothing:
             self._note(Unprepared(words=nothing.message))
             self._face.hear(f"no packages: {nothing.message}")

@@ -247,6 +247,8 @@ def _describe_recovered(event: timeline.Recovered) -> str:
         else f"The work of {_text(event.of)} goes on here"
     )
     parts = []
+    if event.trust is not None:
+        parts.append(f"its provider calls the host {_text(event.trust)}")
     if event.restored_files:
         parts.append(f"from {some(event.restored_files, 'file')}, {size(event.restored_bytes)}")
     if event.lost_s is not None:
@@ -260,7 +262,7 @@ def _progress_words(event: timeline.Progressed) -> str:
     parts = [] if event.fraction is None else [f"{event.fraction:.0%}"]
     if event.done is not None:
         of = "" if event.total is None else f" of {event.total:g}"
-        parts.append(f"{event.done:g}{of}")
+        parts.append(f"{event.done:g}{of or ' done'}")
     return f"{', '.join([lead, *parts])}."
 
 

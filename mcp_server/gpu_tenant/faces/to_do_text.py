@@ -18,7 +18,10 @@ def matter_words(row: Card, to_do: ToDo) -> str:
         case "job over":
             words = [f"{row.condition.word}{ago}", f"its box bills on, {row.price_words}"]
         case "taken":
-            words = [f"{row.condition.word}{ago}", f"its disk bills on, {row.price_words}"]
+            bills = f"its disk bills on, {row.price_words}"
+            if row.bills == "unknown":
+                bills = "whether it bills on is unknown"
+            words = [f"{row.condition.word}{ago}", bills]
         case "silent":
             since = "" if to_do.since_s is None else f" for {span(to_do.since_s)}"
             words = [f"its box has not answered{since}" if since else "its box does not answer"]

@@ -4,6 +4,7 @@ import re
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Literal
 
 from gpu_tenant.box.caretaker import ENDED, JobStatus
@@ -46,6 +47,8 @@ class BoxSeen:
     state: BoxState
     words: str = ""
     fate: Fate | None = None
+    at: datetime | None = None
+    """When that was noticed. None if it is so now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +237,12 @@ def diagnose(status: JobStatus, log_tail: str, *, box: BoxSeen | None = None) ->
 def _fate_of(box: BoxSeen | None) -> Diagnosis | None:
     if box is None or box.fate is None:
         return None
-    said = (
-        f"the provider says {_quote(box.words)}"
-        if box.words
-        else "the provider's own record says so"
-    )
+    if box.at is not None:
+        said = f"its provider took the box, as was seen at {box.at:%Y-%m-%d %H:%M} UTC, while the job ran"
+    elif box.words:
+        said = f"the provider says {_quote(box.words)}"
+    else:
+        said = "the provider's own record says so"
     return _diagnosis(box.fate, said)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Literal
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import BYTES, Billed, newest_bill
@@ -102,12 +103,17 @@ def disagreement(lease: Lease, billed: Billed, *, until: datetime) -> str | None
     )
 
 
-def apart_words(counted: Decimal | None, billed: Billed | None) -> str | None:
+def apart_words(
+    counted: Decimal | None,
+    billed: Billed | None,
+    *,
+    until: Literal["it was seen gone", "now"] = "it was seen gone",
+) -> str | None:
     """Say why a count and a bill differ although both are right. None if they do not differ, or if one is unknown."""
     if counted is None or billed is None or counted == billed.usd:
         return None
     return (
-        f"{counted} USD is our count, the rate times the time until it was seen gone; {billed.usd} USD is what "
+        f"{counted} USD is our count, the rate times the time until {until}; {billed.usd} USD is what "
         f"its provider had billed until {billed.until:%Y-%m-%d %H:%M} UTC, by {billed.words}"
     )
 

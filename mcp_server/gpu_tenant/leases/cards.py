@@ -13,7 +13,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.fleet_budget import Fleet
-from gpu_tenant.domain.interruption import recorded_fate
+from gpu_tenant.domain.interruption import fate_met, recorded_fate
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import (
     Box,
@@ -39,6 +39,7 @@ from gpu_tenant.domain.wording import some
 from gpu_tenant.jobs.cost_forecast import course_of, forecast
 from gpu_tenant.leases.billing import billed_more, counted_words
 from gpu_tenant.leases.condition import (
+    HOST_LOST,
     STANDS_STILL,
     TAKEN,
     Bills,
@@ -127,7 +128,9 @@ class Card(Record):
                 )
             condition = condition.model_copy(update={"to_do": to_do})
         next_step = self.next
-        if self.phase == "ready" and state is not None and (self.jobs or condition.is_wasted):
+        knows_why = state == "killed" and self.next.startswith(str(_again(self.lease)))
+        ready = self.phase == "ready" and not knows_why
+        if ready and state is not None and (self.jobs or condition.is_wasted):
             near = condition.to_do is not None and condition.to_do.matter == "ends soon"
             is_over = state in ENDED and not others_running
             next_step = _job_words(
@@ -245,11 +248,12 @@ def card(
     looked_after: LookedAfter = "watched",
 ) -> Card:
     """Show the lease at `now`, from its timeline and from what its provider shows of the box."""
-    born, phase = lease.active_at or lease.created_at, _phase(lease, box)
+    born, taken_by = lease.active_at or lease.created_at, recorded_fate(events)
+    phase = _phase(lease, box, taken_by)
     billed = newest_bill(events)
     told = forecast(lease, now, course=course_of(events), billed=billed)
     # A job gets no further on a stopped box, so any estimate of its end would be wrong.
-    stands = phase in STANDS_STILL
+    stands = phase in (*STANDS_STILL, HOST_LOST)
     live = lease.state.live
     left_s = round((lease.terms.deadline_at - now).total_seconds()) if live else None
     bills, (job, others) = _bills(lease, profile, phase), recorded_jobs(jobs, events)
@@ -268,7 +272,7 @@ def card(
         lease,
         jobs,
         phase,
-        recorded_fate(events),
+        taken_by,
         is_over=job in ENDED and not others,
         is_near=too_little is None
         and condition.to_do is not None
@@ -300,7 +304,7 @@ def card(
         forecast_job_usd=None if stands else told.to_job_end_usd,
         job_ends_in_s=None if ends_at is None else round((ends_at - now).total_seconds()),
         leaking_usd_month=None
-        if not stands or lease.price_usd_h is None
+        if phase not in STANDS_STILL or lease.price_usd_h is None
         else (lease.price_usd_h * MONTH_H).quantize(CENT),
         counts=counted_words(lease, profile, billed),
         terms=rules_of(lease, profile, looked_after=looked_after) if live else (),
@@ -394,6 +398,8 @@ def _where(lease: Lease) -> str | None:
 def _bills(lease: Lease, profile: Profile, phase: str) -> Bills:
     if not lease.state.live:
         return "no more"
+    if phase == HOST_LOST:
+        return "unknown"
     if not lease.price_usd_h and profile.kind == "own":
         return "nobody"
     if lease.price_usd_h is None:
@@ -401,13 +407,15 @@ def _bills(lease: Lease, profile: Profile, phase: str) -> Bills:
     return "disk" if phase in STANDS_STILL else "box"
 
 
-def _phase(lease: Lease, box: Box | None) -> str:
+def _phase(lease: Lease, box: Box | None, fate: Fate | None) -> str:
     if lease.state is not LeaseState.ACTIVE:
         return lease.state
     if lease.parked_at is not None:
         return "parked"
     if box is not None and box.state is BoxState.PARKED:
         return TAKEN
+    if fate == "host_lost":
+        return HOST_LOST
     return "booting" if lease.ready_at is None else "ready"
 
 
@@ -462,6 +470,10 @@ def _more_words(lease: str, too_little: Literal["budget", "time"]) -> str:
     return f"{Command('extend', lease, hours='N')} if its job shall run to its end"
 
 
+def _again(lease: str) -> Command:
+    return Command("launch", lease=lease, artifact="PATTERN", then="COMMAND")
+
+
 def _job_words(lease: str, *, is_over: bool, is_near: bool) -> str:
     """Return what to do about the newest job of a box that is ready."""
     home, end = Command("collect", lease), Command("teardown", lease)
@@ -487,18 +499,32 @@ def _next(
     match lease.state:
         case LeaseState.INTENDED:
             return f"{Command('leases')} again: its provider has not shown the box yet"
+        case LeaseState.ACTIVE if phase == HOST_LOST:
+            over = (
+                f"{Command('teardown', lease.id)} gives up the box, and says what is lost with it"
+            )
+            return (
+                f"{Command('recover', lease.id)} continues its work elsewhere; {over}"
+                if jobs
+                else over
+            )
         case LeaseState.ACTIVE if phase in STANDS_STILL:
             way = way_on(lease, fate) if phase == TAKEN else "resume"
             on = Command("recover", lease.id) if way == "recover" else Command("resume", lease.id)
             return f"{on}; {_parked_words(lease, parked_until)}"
         case LeaseState.ACTIVE if lease.ready_at is None:
             return f"{Command('audit', lease.id)}: this waits until the box lets us in"
+        case LeaseState.ACTIVE if is_over and (met := _killed_by(events)) is not None:
+            return (
+                f"{_again(lease.id)} again goes on from what its disk kept: its last job was killed when its provider "
+                f"took the box ({met}); or {Command('collect', lease.id)}, then {Command('teardown', lease.id)}"
+            )
         case LeaseState.ACTIVE if jobs:
             return _job_words(lease.id, is_over=is_over, is_near=is_near)
         case LeaseState.ACTIVE if (setup := _setup_words(lease, events)) is not None:
             return setup
         case LeaseState.ACTIVE if lease.touched_at is not None:
-            return str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND"))
+            return str(_again(lease.id))
         case LeaseState.ACTIVE:
             return f"{Command('audit', lease.id)}, then {Command('push', 'DIR', lease.id)}"
         case LeaseState.TERMINATING:
@@ -510,6 +536,18 @@ def _next(
             )
             further = _goes_on_words(lease, jobs, events)
             return f"{over}; {further}" if further else over
+
+
+def _killed_by(events: Lines) -> Fate | None:
+    """Return what took the box while its newest job ran, if that killed the job. None if it did not."""
+    launched = [x.job for _, x in events if isinstance(x, timeline.Launched) and x.job is not None]
+    ends = [
+        x
+        for _, x in events
+        if isinstance(x, timeline.Progressed | timeline.JobEnded) and x.job in launched[-1:]
+    ]
+    met = fate_met(events, launched[-1]) if ends and ends[-1].state == "killed" else None
+    return met[1] if met else None
 
 
 def ended_by(events: Lines) -> str | None:

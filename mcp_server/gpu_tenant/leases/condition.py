@@ -16,6 +16,8 @@ from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.timeline import Lines
 
 TAKEN = "stopped by its provider"
+HOST_LOST = "lost with its host"
+"""The provider says that the box's host is gone. Whether it bills on, the provider does not say."""
 STANDS_STILL = ("parked", TAKEN)
 
 SOON_S = 900
@@ -32,7 +34,7 @@ Group = Literal["attention", "running", "idle", "starting", "ending", "still", "
 Matter = Literal["job over", "taken", "silent", "alarm", "ends soon"]
 """Why a person is needed.
 
-`job over`: the box bills on, and no job runs on it. `taken`: its provider has stopped the box. `silent`: the box
+`job over`: the box bills on, and no job runs on it. `taken`: its provider has stopped the box, or its host is lost. `silent`: the box
 does not answer. `ends soon`: its deadline is near.
 """
 
@@ -43,6 +45,7 @@ _TONES: dict[str, Tone] = {
     "ready": "good",
     "parked": "still",
     TAKEN: "warn",
+    HOST_LOST: "bad",
     "terminating": "wait",
     "gone": "soft",
     "void": "soft",
@@ -59,6 +62,7 @@ _GROUPS: dict[str, Group] = {
     "ready": "running",
     "parked": "still",
     TAKEN: "attention",
+    HOST_LOST: "attention",
     "terminating": "ending",
     "gone": "over",
     "void": "over",
@@ -128,7 +132,7 @@ def _matter(
     reasons: tuple[tuple[Matter, bool], ...] = (
         ("silent", is_blind),
         ("job over", is_wasted),
-        ("taken", phase == TAKEN),
+        ("taken", phase in (TAKEN, HOST_LOST)),
         ("alarm", is_alarm),
         ("ends soon", is_near),
     )

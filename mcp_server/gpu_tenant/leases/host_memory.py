@@ -58,11 +58,20 @@ def remember_fate(lease: Lease, met: Taken, armed: Armed | None, *, ledger: Ledg
             pass
 
 
+def hosts_faults(audit: Audit) -> list[str]:
+    """Return, in words, the blockers of an audit that are the host's doing. Another host may be without them."""
+    return [
+        f"{finding.subject}: {finding.seen}"
+        for finding in audit.findings
+        if finding.level == "blocker" and _OWN_FAULT.fullmatch(finding.subject)
+    ]
+
+
 def remember_audit(lease: Lease, audit: Audit, *, ledger: Ledger) -> None:
     """Record what an audit found that is the host's doing, and not the image's or the order's."""
+    for words in hosts_faults(audit):
+        remember(lease, "failed audit", words, ledger=ledger)
     for finding in audit.findings:
         words = f"{finding.subject}: {finding.seen}"
-        if finding.level == "blocker" and _OWN_FAULT.fullmatch(finding.subject):
-            remember(lease, "failed audit", words, ledger=ledger)
-        elif finding.level == "warning" and _SLOW.fullmatch(finding.subject):
+        if finding.level == "warning" and _SLOW.fullmatch(finding.subject):
             remember(lease, "throttled", words, ledger=ledger)

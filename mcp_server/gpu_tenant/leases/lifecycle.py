@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
+from decimal import Decimal
 from functools import partial
 from typing import Literal
 
@@ -43,7 +44,10 @@ async def change(
 ) -> Card:
     """Carry out the requested change on the lease: see `Tenancy.change_lease`."""
     if action == "recover":
-        return await recover(context, lease)
+        cap = terms.get("max_price_usd_h")
+        return await recover(
+            context, lease, max_price_usd_h=cap if isinstance(cap, Decimal) else None
+        )
     if action == "hold":
         return await _hold_for(context, lease, hours)
     found = await with_box(context, lease)

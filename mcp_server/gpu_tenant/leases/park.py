@@ -1,7 +1,7 @@
 """Stops a box's GPU meter and keeps its disk, where the platform can do that, and starts the box again."""
 
 import asyncio
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from typing import Literal
 
@@ -12,20 +12,21 @@ from gpu_tenant.domain.errors import (
     BoxTrouble,
     BoxUnreachable,
     JobRunning,
+    LeaseHeld,
     OwnerMustAct,
     ProviderSilent,
     ProviderTrouble,
     Refused,
 )
 from gpu_tenant.domain.fact_life import asks_to_read_again, stop_is_in_doubt
-from gpu_tenant.domain.model import BoxState, Lease, Profile
+from gpu_tenant.domain.model import BoxState, Lease, LeaseState, Profile
 from gpu_tenant.domain.ports import Parking, Tended
 from gpu_tenant.domain.reconcile import Listed, rate_words
 from gpu_tenant.domain.survival import kept_by_a_stop, kept_paths, stop_keeps
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provider_listing import look
-from gpu_tenant.leases.settle import settle
+from gpu_tenant.leases.settle import note_stopped, settle
 from gpu_tenant.ledger import Allowed, anything
 
 _WITHIN_S = 600
@@ -58,6 +59,22 @@ async def park(
         BoxTrouble: the box could not be asked, or still answers after the stop.
         OwnerMustAct: only a person can stop the box, and has not.
         ProviderTrouble: the provider refused, or does not show the box as stopped; the meter may run.
+    """
+    await ask_to_park(context, lease, unsealed=unsealed, unless_wanted_since=unless_wanted_since)
+    return await until_parked(context, lease, lease_is="held")
+
+
+async def ask_to_park(
+    context: Context,
+    lease: Lease,
+    *,
+    unsealed: Literal["refuse", "accept", "skip"] = "refuse",
+    unless_wanted_since: int | None = None,
+) -> None:
+    """Do as `park`, until the provider has taken the request. When the box is seen stopped, any look records that.
+
+    Raises:
+        StillWanted, Refused, JobRunning, BoxTrouble, OwnerMustAct, ProviderTrouble: as `park`.
     """
     profile, connector = context.profile(lease.provider), context.connector(lease)
     ledger = context.ledger
@@ -123,18 +140,47 @@ async def park(
     except ProviderTrouble:
         ledger.note(lease.id, timeline.RunsOn(), at=ledger.now())
         raise
-    give_up_at = ledger.now() + timedelta(seconds=_WITHIN_S)
+
+
+async def until_parked(
+    context: Context, lease: Lease, *, lease_is: Literal["held", "free"]
+) -> Lease:
+    """Wait until the provider shows the box as stopped, as it was asked, and return the lease as parked.
+
+    The lease need not be held meanwhile. Whoever looks at it first records the stop.
+
+    Raises:
+        Refused: the provider says that the box's host is lost, so that nothing is left to stop.
+        ProviderSilent: the provider does not show the box as stopped; the meter may run.
+    """
+    profile, ledger = context.profile(lease.provider), context.ledger
+    asked_at, give_up_at = ledger.newest_event(), ledger.now() + timedelta(seconds=_WITHIN_S)
     while ledger.now() < give_up_at:
+        known = ledger.lease(lease.id)
+        if known.parked_at is not None or known.state is not LeaseState.ACTIVE:
+            return known
         seen = await look(context, lease)
         if isinstance(seen, Listed) and seen.box.state is BoxState.PARKED:
-            quoted = lease.quote.offer.price.parked_usd_h if lease.quote else None
-            rate = quoted if seen.box.price_usd_h is None else seen.box.price_usd_h
-            return ledger.note_parked(lease.id, rate, at=ledger.now())
+            mine = nullcontext() if lease_is == "held" else context.hold_lease(lease.id, "park")
+            with suppress(LeaseHeld), mine:
+                return note_stopped(ledger, ledger.lease(lease.id), seen.box)
+        elif isinstance(seen, Listed) and seen.box.taken == "host_lost":
+            ledger.note(lease.id, timeline.RunsOn(), at=ledger.now())
+            raise Refused(
+                f"{profile.title} says that the host of {lease.box_id} is lost: nothing is left to stop",
+                remedy=f"{Command('recover', lease.id)} continues its work elsewhere; {Command('teardown', lease.id)} "
+                "gives up the box",
+            )
+        if ledger.kinds_since(asked_at).get(lease.id, frozenset()) & _BEGUN_ANEW:
+            return ledger.lease(lease.id)  # Its owner has decided otherwise meanwhile.
         await ledger.clock.sleep(_POLL_S)
     raise ProviderSilent(
         f"{profile.title} does not show {lease.box_id} as stopped; it may be billing {rate_words(lease)}",
         remedy=f"{Command('leases')} looks again",
     )
+
+
+_BEGUN_ANEW = frozenset({timeline.Resuming.kind, timeline.Resumed.kind})
 
 
 async def _loses_nothing(context: Context, lease: Lease) -> None:

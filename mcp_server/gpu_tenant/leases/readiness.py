@@ -19,7 +19,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.interruption import TURNS, recorded_fate
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState
 from gpu_tenant.domain.protection import Armed, way_out
-from gpu_tenant.domain.reconcile import overdue, rate_words, way_on
+from gpu_tenant.domain.reconcile import overdue, rate_words, ways_on
 from gpu_tenant.leases.context import WAIT_S, Context
 from gpu_tenant.leases.provider_listing import Listing
 from gpu_tenant.leases.provision import fulfil, make_ready
@@ -79,13 +79,10 @@ async def why_silent(context: Context, lease: Lease, silent: BoxUnreachable) -> 
     fate = recorded_fate(events)
     if lease.state is not LeaseState.ACTIVE or fate is None:
         return silent
-    on = Command("resume", lease.id)
-    if way_on(lease, fate) == "recover":
-        on = Command("recover", lease.id)
     told = [event.words for _, event in events if isinstance(event, timeline.Taken) and event.words]
     return BoxStopped(
         f"the box of {lease.id} does not run: {told[-1] if told else fate}",
-        remedy=f"{on}; {Command('leases')} shows what bills meanwhile",
+        remedy=f"{ways_on(lease, fate)}; {Command('leases')} shows what bills meanwhile",
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +15,7 @@ from gpu_tenant.box.environment.history import activation
 from gpu_tenant.box.environment.mirrors import mirrors
 from gpu_tenant.box.environment.prepare import EnvironmentRequest, Setup
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.command import Command, Option
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTrouble,
@@ -33,8 +34,10 @@ from gpu_tenant.domain.ports import Funded, Market
 from gpu_tenant.domain.reconcile import GOES_ON, Blind, Listed
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.jobs.launch import launch
+from gpu_tenant.leases.audit import audit_box
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import WAIT_S, Context
+from gpu_tenant.leases.host_memory import hosts_faults
 from gpu_tenant.leases.inspection import look_at_new_box
 from gpu_tenant.leases.names import labels_again
 from gpu_tenant.leases.offers import find_offers
@@ -87,16 +90,27 @@ def may_recover(context: Context, lease: Lease) -> bool:
     )
 
 
-async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Card:
+async def recover(
+    context: Context,
+    lease: str,
+    *,
+    max_price_usd_h: Decimal | None = None,
+    wait_s: float = WAIT_S,
+) -> Card:
     """Continue the work of a lease whose box was taken, under a new lease, from the newest checkpoint that is here.
 
     Call it again to continue from where an earlier call was cut short; it never rents a second new box. The
     answer names what is not ready within `wait_s`. If the old box still exists it is left as it is: it is
     billed and reported until it is torn down.
 
+    Where the lease's terms do not say where to continue, it is continued at the same platform: whoever calls this
+    wants that now. Nobody else does it then: see `may_recover`. `max_price_usd_h` is the price cap from now on. If
+    it is left out, the lease's own cap holds.
+
     Raises:
-        Refused: nothing has taken the box, and nothing announces that; or the lease's terms do not say where to
-            continue; or the deadline has passed; or the work cannot be continued as it was.
+        Refused: nothing has taken the box, and nothing announces that; or the deadline has passed; or the work
+            cannot be continued as it was.
+        SignatureWanted: the price cap is higher than what the owner has agreed to.
         NoCapacity, PriceMoved, ...: nothing within its caps can be had now.
         BoxTrouble: the new box did not do its part; it stays, for the next call.
     """
@@ -113,6 +127,9 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
             return card_of(context, known, f"it continued the work of {lost.id}, and has ended")
         met = await _must_be_taken(context, lost, known)
         work = work_of(lost, ledger=context.ledger)
+        if max_price_usd_h is not None and max_price_usd_h != lost.terms.max_price_usd_h:
+            lost = _capped(context, lost, max_price_usd_h)
+            work = replace(work, lease=lost)
         values = [_values(context, refs) for refs in (work.setup_from, *_refs(work))]
         # The setup of the new box needs these.
         _values(context, lost.terms.order.env_from)
@@ -134,7 +151,27 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
                 return card_of(context, new, f"{missing}: run {Command('recover', lost.id)} again")
             await _launch_all(context, new, work, values[1:])
             _on_record(context, lost, new, work, met, kept)
-    return card_of(context, context.ledger.lease(new.id), None)
+    return card_of(context, context.ledger.lease(new.id), _trust_words(lost, new))
+
+
+def _capped(context: Context, lost: Lease, cap_usd_h: Decimal) -> Lease:
+    """Put the price cap on record at the lease that was lost, so that the next call goes by it, too.
+
+    Raises:
+        SignatureWanted: it is higher than before, and the owner has yet to sign for that.
+    """
+    terms = lost.terms.model_copy(update={"max_price_usd_h": cap_usd_h})
+    signed = context.owner.signs_change(lost, terms, lost.price_usd_h, hours=None)
+    return context.ledger.change_terms(lost.id, terms, at=context.clock.now(), signed=signed)
+
+
+def _trust_words(lost: Lease, new: Lease) -> str | None:
+    """Say that the work goes on at a host that nobody vouches for. None if it does not, or if it did so before."""
+    before, now = (lease.quote.offer.trust if lease.quote else None for lease in (lost, new))
+    if now != "unverified" or before == now:
+        return None
+    vouched = f"; that of {lost.id} was called {before}" if before else ""
+    return f"its provider calls the host of this box unverified{vouched}"
 
 
 async def _still_saves(context: Context, lost: Lease) -> bool:
@@ -177,14 +214,8 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
     """Return what took the box.
 
     Raises:
-        Refused: as far as the provider shows, nothing took the box; or the owner did not say where to
-            continue.
+        Refused: as far as the provider shows, nothing took the box; or the deadline has passed.
     """
-    if not lost.terms.recover and known is None:
-        raise Refused(
-            f"nobody has said where the work of {lost.id} may be continued",
-            remedy=f"provision with {Option('recover', 'same')}, or with a provider's name",
-        )
     if context.clock.now() >= lost.terms.deadline_at:
         raise Refused(
             f"the deadline of {lost.id} has passed",
@@ -291,11 +322,45 @@ async def _find_box(
         had = await _get_box(context, lease, refused, wait_s)
         if had is not None:
             return had
+    dearer = await _cheapest_above(context, lost, wish, left)
     raise NoCapacity(
         f"no box can be had to continue the work of {lost.id}: {'; '.join(refused)}",
-        remedy=f"the next call tries again; or choose a box yourself: {Command('offers')}; "
-        f"{kept_words(lost)}",
+        remedy=(
+            f"{Command('recover', lost.id, max_price_usd_h=dearer)} takes what is offered above the cap of "
+            f"{wish.max_price_usd_h} USD/h; or "
+            if dearer is not None
+            else ""
+        )
+        + f"the next call tries again; or choose a box yourself: {Command('offers')}; {kept_words(lost)}",
     )
+
+
+def _places(lost: Lease) -> list[str]:
+    """The providers at which the work may be continued, in order: by the lease's terms, or else at its own."""
+    names = (lost.provider if name == "same" else name for name in lost.terms.recover or ("same",))
+    return list(dict.fromkeys(names))
+
+
+async def _cheapest_above(
+    context: Context, lost: Lease, wish: Wish, left_usd: Decimal | None
+) -> Decimal | None:
+    """Return the lowest price at which the work could be continued but for its cap. None if there is none."""
+    if wish.max_price_usd_h is None:
+        return None
+    wish = wish.model_copy(update={"max_price_usd_h": None})
+    prices: list[Decimal] = []
+    for provider in _places(lost):
+        connector = context.connectors.get(provider)
+        if connector is None or not isinstance(connector, Market):
+            continue
+        found = await find_offers(wish, {provider: connector}, ledger=context.ledger, limit=1)
+        quotes = [context.ledger.quote(offered.quote) for offered in found.offers if offered.quote]
+        prices += [
+            quote.cap_usd_h
+            for quote in quotes
+            if quote is not None and _unfit(context, lost, quote, left_usd) is None
+        ]
+    return min(prices, default=None)
 
 
 async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | None:
@@ -321,14 +386,21 @@ async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | N
 async def _get_box(
     context: Context, lease: Lease, refused: list[str], wait_s: float
 ) -> Lease | None:
-    """Return the lease, with its box. None if no box can be had; a box that was made has then been given back."""
-    if lease.ready_at is not None:
-        return lease
+    """Return the lease, with its box. None if no box can be had; a box that was made has then been given back.
+
+    A box that nothing was done on yet is audited first, as an errand's box is. If its host has faults that another
+    host may be without, it is given back.
+    """
     with context.hold_lease(lease.id, "provision"):
         try:
             if lease.state is LeaseState.INTENDED:
-                return await fulfil_intent(context, lease, wait_s)
-            return await made_ready(context, lease, wait_s)
+                lease = await fulfil_intent(context, lease, wait_s)
+            elif lease.ready_at is None:
+                lease = await made_ready(context, lease, wait_s)
+            faults = await _faults(context, lease)
+            if not faults:
+                return lease
+            refused.append(f"{lease.provider}: {'; '.join(faults[:3])}")
         except ProviderSilent:
             raise
         except (ProviderTrouble, NotReady) as trouble:
@@ -340,12 +412,25 @@ async def _get_box(
     return None
 
 
+async def _faults(context: Context, lease: Lease) -> list[str]:
+    """Audit the box, if that is still to be done. Returns what of its host forbids to work there, in words."""
+    if lease.ready_at is None or lease.touched_at is not None:
+        return []
+    wish = lease.quote.wish if lease.quote else None
+    audited = await audit_box(
+        context,
+        lease,
+        gpus=wish.gpu_count if wish else None,
+        vram_gib=wish.vram_gib if wish else None,
+    )
+    return hosts_faults(audited)
+
+
 async def _quotes(
     context: Context, lost: Lease, wish: Wish, left_usd: Decimal | None, refused: list[str]
 ) -> AsyncIterator[Quote]:
     """Return the quotes for the rest of the work, from the providers that the lease's terms name, in that order."""
-    names = [lost.provider if name == "same" else name for name in lost.terms.recover]
-    for provider in dict.fromkeys(names):
+    for provider in _places(lost):
         try:
             profile, market = context.set_up(provider), context.connectors[provider]
         except BadRequest as trouble:
@@ -491,6 +576,7 @@ def _on_record(
         checkpoint_at=kept.taken_at if kept else None,
         lost_s=max(0.0, (until - since).total_seconds()),
         lost_usd=lost_usd(lost, new, since=since, until=max(since, until), now=now),
+        trust=new.quote.offer.trust if new.quote else None,
     )
     if not any(isinstance(event, timeline.Recovered) for _, event in context.ledger.events(new.id)):
         keep_one_budget(context.ledger, lost, new, now)

@@ -119,7 +119,9 @@ async def settle(
         now = ledger.now()
         told = None
         if isinstance(seen, Listed) and lease.state is LeaseState.ACTIVE:
-            if _stopped_itself(lease, seen.box, now, ledger=ledger):
+            if _was_asked_to_stop(lease, seen.box, ledger=ledger):
+                lease = note_stopped(ledger, lease, seen.box)
+            elif _stopped_itself(lease, seen.box, now, ledger=ledger):
                 lease = ledger.note_parked(lease.id, seen.box.price_usd_h, at=now)
             _note_fate(context, lease, seen.box)
             lease, told = observe(lease, seen.box, ledger=ledger)
@@ -194,6 +196,23 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | Non
     if seen.address is not None:
         lease = ledger.note_address(lease.id, seen.address)
     return lease, seen.words
+
+
+def note_stopped(ledger: Ledger, lease: Lease, box: Box) -> Lease:
+    """Record that the box was stopped as we had asked, at the rate that it bills now."""
+    if lease.parked_at is not None:
+        return lease
+    quoted = lease.quote.offer.price.parked_usd_h if lease.quote else None
+    rate = quoted if box.price_usd_h is None else box.price_usd_h
+    return ledger.note_parked(lease.id, rate, at=ledger.now())
+
+
+def _was_asked_to_stop(lease: Lease, box: Box, *, ledger: Ledger) -> bool:
+    """Whether the box is stopped because we asked for that, and nobody has recorded it yet."""
+    if box.state is not BoxState.PARKED or lease.parked_at is not None:
+        return False
+    told = ledger.events(lease.id, timeline.Parking, timeline.RunsOn, *TURNS)
+    return bool(told) and isinstance(told[-1].event, timeline.Parking)
 
 
 def _stopped_itself(lease: Lease, box: Box, now: datetime, *, ledger: Ledger) -> bool:

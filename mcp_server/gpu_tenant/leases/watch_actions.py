@@ -26,7 +26,7 @@ from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.context import Context, call_bytes_s, progress_to
 from gpu_tenant.leases.inspection import check_before_stop
 from gpu_tenant.leases.overview import on_card, overview
-from gpu_tenant.leases.park import park, unsure_of
+from gpu_tenant.leases.park import ask_to_park, unsure_of, until_parked
 from gpu_tenant.leases.readiness import arm_guard, close_connections, made_ready, must_run, with_box
 from gpu_tenant.leases.settle import deployment_of
 from gpu_tenant.leases.verify import not_awaited, unkept_losses
@@ -348,7 +348,11 @@ async def _made_still(
     with context.hold_lease(lease.id, "park"):
         if unsealed != "skip":
             lease = await check_before_stop(context, lease)
-        await park(context, lease, unsealed=unsealed, unless_wanted_since=unless_wanted_since)
+        await ask_to_park(
+            context, lease, unsealed=unsealed, unless_wanted_since=unless_wanted_since
+        )
+    # A provider may take minutes to stop a box. Whoever wants the lease meanwhile is let in.
+    await until_parked(context, lease, lease_is="free")
     await close_connections(context, lease)
 
 

@@ -19,6 +19,17 @@ from gpu_tenant.domain.timeline import (
 from gpu_tenant.ledger.database import Connection, moment
 from gpu_tenant.ledger.holds import Holds
 
+_OUTLIVES = ("ended", "recovery")
+"""The keys of the alarms that are news of a lease's end, or of what comes after it."""
+
+
+def end_alarms(db: Connection, lease_id: LeaseId, *, at: datetime) -> None:
+    """End every alarm about the box of a lease that has just ended: what it said of the box is over."""
+    db.execute(
+        f"UPDATE alarms SET ended_at=? WHERE lease_id=? AND ended_at IS NULL AND key NOT IN {_OUTLIVES}",  # noqa: S608 - constants
+        (at.isoformat(), lease_id),
+    )
+
 
 class Ran(NamedTuple):
     """The times at which an interruptible box ran."""

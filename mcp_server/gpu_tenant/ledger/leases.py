@@ -29,6 +29,7 @@ from gpu_tenant.domain.offers import Quote
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.terms import Rate, Terms
 from gpu_tenant.ledger.database import Connection, IntegrityError, Row, moment
+from gpu_tenant.ledger.events import end_alarms
 from gpu_tenant.ledger.hosts import HostTable
 from gpu_tenant.ledger.signatures import use
 
@@ -581,6 +582,7 @@ class LeaseTable(HostTable):
                 (state, at.isoformat(), lease_id),
             )
             self._note(db, lease_id, timeline.Ended(state=state), at)
+            end_alarms(db, lease_id, at=at)
         return self.lease(lease_id)
 
     def come_back(self, lease_id: LeaseId, *, at: datetime) -> Lease:

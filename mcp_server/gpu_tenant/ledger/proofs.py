@@ -20,6 +20,7 @@ from gpu_tenant.domain.permit import NeverUsed, TeardownPermit, Verified, Waived
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.timeline import WANTED
 from gpu_tenant.ledger.database import Connection, Row, moment
+from gpu_tenant.ledger.events import end_alarms
 from gpu_tenant.ledger.leases import LeaseTable
 from gpu_tenant.ledger.signatures import SIGNED, signature_of_row, use
 
@@ -255,6 +256,7 @@ class ProofTable(LeaseTable):
                 (LeaseState.GONE, receipt.second_absent_at.isoformat(), receipt.lease_id),
             )
             self._note(db, receipt.lease_id, timeline.Receipted(ground=receipt.ground), at)
+            end_alarms(db, receipt.lease_id, at=at)
         return self.lease(receipt.lease_id)
 
     def receipt(self, lease_id: LeaseId) -> Receipt | None:

@@ -16,6 +16,7 @@ from gpu_tenant.domain.errors import (
     Refused,
     TenantError,
 )
+from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import Lease, LeaseId
 from gpu_tenant.domain.policy import rescue
 from gpu_tenant.domain.reconcile import rate_words
@@ -257,6 +258,8 @@ class DeadMan:
                 "destroyed, as its owner signed" if lease.terms.on_deadline == "waive" else "kept"
             )
             sum_words = f", {spent:.2f} of the {most:.2f} USD since its end; then its box is {then}"
+        if recorded_fate(events) == "host_lost":
+            return f"{why}its host is lost, and whether its provider bills on for it is unknown"
         return f"{why}its box goes on billing, {rate_words(lease)}{sum_words}"
 
 

@@ -30,6 +30,7 @@ from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import WAIT_S
 from gpu_tenant.leases.end_reserve import end_reserve_s
 from gpu_tenant.leases.recover import may_recover, recover
+from gpu_tenant.leases.recovery_plan import gone_on
 from gpu_tenant.leases.term_checks import Outrun, is_near, outrun, time_left_s
 from gpu_tenant.leases.watch_actions import has_news, kept_back, pull, rearm, try_ready
 from gpu_tenant.leases.work_done import Work
@@ -383,5 +384,5 @@ class Attendant:
         else:
             if card.alarm:
                 self.told.alarm("recovery", card.alarm, Level.WARNING)
-            else:
+            if gone_on(self._tenancy.ledger, lease) is not None:
                 self.told.done(f"its work continues under the lease {card.lease}")

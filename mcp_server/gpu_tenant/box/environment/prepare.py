@@ -56,6 +56,7 @@ _FAILURES = {
     16: "SECRET",
     17: "SHADOWED",
     18: "NOT_TAKEN",
+    19: "NOTHING",
 }
 """The exit statuses of `scripts/prepare.py`."""
 
@@ -83,7 +84,7 @@ class Prepared(Record):
     """The environment of a lease: ready, or being made by a job that runs without this computer."""
 
     lease: str
-    state: Literal["ready", "running"]
+    state: Literal["ready", "running", "nothing to do"]
     already: bool = False
     job: str | None = None
     source: str | None = None
@@ -119,7 +120,7 @@ class Setup:
     ) -> Prepared:
         """Make the environment that is asked for, or wait for the job on the box that makes it.
 
-        Call it again to continue to wait. Another process may do that, too. An environment that fits the request is
+        If the pushed tree asks for nothing, there is nothing to do. Call it again to continue to wait. Another process may do that, too. An environment that fits the request is
         not made again. It is made anew if the tree asks for something else now.
 
         Raises:
@@ -134,6 +135,8 @@ class Setup:
         started = False
         while True:
             seen = await self._look(request)
+            if seen.code == _NOTHING:
+                return self._nothing(seen)
             if seen.record is not None:
                 await self._note_made()
                 return self._ready(seen.record)
@@ -175,6 +178,9 @@ class Setup:
                 f"the look at the environment ended with status {finished.exit_status}: {told}",
                 remedy=f"{Command('audit', self._lease.id)} looks at the box",
             ) from None
+        was_pushed = any(isinstance(event, timeline.Pushed) for _, event in self._events())
+        if seen.code == _NOTHING and was_pushed:
+            return seen
         if not seen.ok:
             raise _trouble(seen.code, plain(seen.message), self._lease)
         return seen
@@ -343,6 +349,17 @@ class Setup:
             "this environment",
         )
 
+    def _nothing(self, seen: _Looked) -> Prepared:
+        """Say that the tree asks for no packages: the jobs run with what the image has."""
+        launch = Command("launch", lease=self._lease.id, artifact="PATTERN", then="COMMAND")
+        other = Command("prepare", self._lease.id, source="FILE")
+        return Prepared(
+            lease=self._lease.id,
+            state="nothing to do",
+            notes=(plain(seen.message),),
+            next=f"{launch}, which runs with what the image has; {other} if another file lists packages",
+        )
+
     def _running(self, job: Job, status: JobStatus) -> Prepared:
         return Prepared(
             lease=self._lease.id,
@@ -364,6 +381,8 @@ class Setup:
         return _trouble(code, words, self._lease, log=_tail(status, _TAIL_BYTES))
 
 
+_NOTHING = "NOTHING"
+"""What the script says of a work directory that asks for no packages."""
 _IS_SETUP = re.compile(r"prepare\d+").fullmatch
 _WORDS = {
     "NOT_RESOLVED": "the packages could not be installed",
@@ -373,6 +392,7 @@ _WORDS = {
     "NOT_CLONED": "the repository could not be cloned",
     "SHADOWED": "a package installed its own build of what the image has",
     "NO_SOURCE": "nothing says what to install",
+    "NOTHING": "the work directory asks for no packages",
     "SECRET": "the requirements hold a password",
     "NOT_TAKEN": "what was made in the work directory could not be put on record",
 }
@@ -393,7 +413,7 @@ def _trouble(code: str, words: str, lease: Lease, *, log: str = "") -> BoxTroubl
         "KILLED": f"{Command('audit', lease.id)} looks at the box; then {again}",
     }
     match code:
-        case "NO_SOURCE":
+        case "NO_SOURCE" | "NOTHING":
             return BadRequest(
                 words,
                 remedy=f"if the image has all that the work needs, {Command('launch', lease=lease.id, artifact='PATTERN', then='COMMAND')} goes on without; else "

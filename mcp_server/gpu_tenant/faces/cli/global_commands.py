@@ -165,7 +165,41 @@ async def profiles(
     platforms(chosen, shown_as=shown_as, lang=lang or ("zh" if chinese.is_wanted() else "en"))
 
 
-@verb("rehearse")
+_WORDS = f"{__name__}.words"
+
+
+class _WithFaults(click.Command):
+    """A command whose help ends with the faults that a rehearsal can have: of the named provider, or of each."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words as usual, and keep them: a help is shown before its provider is known."""
+        ctx.meta[_WORDS] = tuple(args)
+        return super().parse_args(ctx, args)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the faults, as the rehearsals themselves know them."""
+        from gpu_tenant.emulators.faults import ON_THE_WIRE
+        from gpu_tenant.emulators.gpus import FAULTS
+        from gpu_tenant.emulators.server import faults_of, rehearsable_providers
+
+        known = rehearsable_providers()
+        named = [word for word in ctx.meta.get(_WORDS, ()) if word in known]
+        with formatter.section("Faults, on request"):
+            formatter.write_text(
+                'POST [{"do": NAME}] to URL/_rehearsal/faults; also "box", "amount", "seconds", "times".'
+            )
+        common = {**ON_THE_WIRE, **FAULTS}
+        with formatter.section('At a request, with "match": {"method", "path_regex", "nth"}'):
+            formatter.write_dl(list(ON_THE_WIRE.items()))
+        with formatter.section("Of a box's GPUs"):
+            formatter.write_dl(list(FAULTS.items()))
+        for provider in named or known:
+            its = faults_of(provider)
+            with formatter.section(f"Of {provider}"):
+                formatter.write_dl([(n, words) for n, words in its.items() if n not in common])
+
+
+@verb("rehearse", _WithFaults)
 @click.argument("provider")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="a free one when left out")
 @click.option(

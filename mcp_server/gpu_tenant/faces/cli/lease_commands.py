@@ -572,16 +572,21 @@ async def _change(
 
 @verb("recover")
 @lease_argument
+@click.option("--max-price-usd-h", type=USD, help="its price cap from now on; else as it was")
 @as_json
-async def recover(lease: str | None, as_json: bool) -> None:
+async def recover(lease: str | None, max_price_usd_h: Decimal | None, as_json: bool) -> None:
     """From the newest checkpoint that is here, by the identical command, inside what is left of its
-    budget and deadline; where its terms name a place (`provision --recover`). Repeat until it runs."""
+    budget and deadline; where its terms say (`provision --recover`), else at the same platform.
+    Repeat until it runs."""
     from gpu_tenant.faces.cli.limits import as_owner
     from gpu_tenant.leases import recover as recovering
 
     async with output.tenancy() as tenancy:
         name = the_lease(lease, tenancy)
         card = await as_owner(
-            tenancy, lambda: recovering.recover(tenancy.context, name, wait_s=3600)
+            tenancy,
+            lambda: recovering.recover(
+                tenancy.context, name, max_price_usd_h=max_price_usd_h, wait_s=3600
+            ),
         )
         output.answer(card, as_json, output.card)

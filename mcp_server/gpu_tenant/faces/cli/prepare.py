@@ -37,7 +37,7 @@ async def prepare(
         cursor: int | None = 0
         while True:
             made = await tenancy.prepare(name, source, clone, replay, list(env), wait_s=0)
-            if made.state == "ready":
+            if made.state != "running":
                 break
             while True:
                 try:
@@ -56,6 +56,10 @@ async def prepare(
 
 
 def _print_prepared(made: Prepared) -> None:
+    if made.state == "nothing to do":
+        why = [("why", line) for line in made.notes]
+        output.print_list(f"{made.lease}: nothing to prepare", [*why, ("next", made.next)])
+        return
     output.print_list(
         f"{made.lease}: {'already prepared' if made.already else 'prepared'}",
         [

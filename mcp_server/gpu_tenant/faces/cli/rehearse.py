@@ -38,7 +38,8 @@ async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool)
             click.echo(f"# When it has ended: unset {' '.join(stage.environment)}")
             click.echo(f"# The meter: curl -s {stage.url}/_rehearsal/meter")
             click.echo(
-                f"# Faults: curl -s {stage.url}/_rehearsal/faults lists them; one is sent as "
+                f"# Faults: {Command('rehearse', stage.provider).line} --help lists them; one is sent by "
+                f"curl -s {stage.url}/_rehearsal/faults "
                 """-d '[{"do": "outbid", "box": "ID"}]'"""
             )
             words = f"# Ctrl-C, or `kill {os.getpid()}`, ends it, and every box with it."

@@ -16,7 +16,7 @@ from gpu_tenant.faces.dashboard.sparkline import Sparkline, sparkline_of
 from gpu_tenant.jobs.monitor import Gpu, Watched
 from gpu_tenant.jobs.progress import Progress
 from gpu_tenant.leases.cards import Card, Leases
-from gpu_tenant.leases.condition import TAKEN
+from gpu_tenant.leases.condition import HOST_LOST, TAKEN
 from gpu_tenant.leases.park import unsure_of
 from gpu_tenant.service import Tenancy
 
@@ -273,6 +273,8 @@ def _offered_verbs(card: Card, profile: Profile, job: Working | None) -> tuple[V
         return ("teardown",)
     if card.state is not LeaseState.ACTIVE:
         return ()
+    if card.phase == HOST_LOST:
+        return ("recover", "teardown", "waive", "terms") if card.jobs else ("teardown", "waive")
     if card.phase == TAKEN:
         if card.next.startswith(str(Command("recover", card.lease))):
             return ("recover", "resume", "teardown", "waive", "extend", "terms")

@@ -13,6 +13,7 @@ from gpu_tenant.box.environment.history import Recorded
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import BYTES, counted_usd, newest_bill
 from gpu_tenant.domain.evidence import Evidence
+from gpu_tenant.domain.interruption import fate_met
 from gpu_tenant.domain.model import Job, Lease, LeaseState, Profile
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.policy import rules_of
@@ -20,7 +21,7 @@ from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.seal import Manifest, SealedFile
 from gpu_tenant.domain.terms import cost_usd
 from gpu_tenant.domain.timeline import Lines
-from gpu_tenant.domain.trackers import link_words
+from gpu_tenant.domain.trackers import OFFLINE_RUNS, as_named, link_words
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.wording import NOBODY_BILLS, size, some
 from gpu_tenant.faces.report.chart_svg import amount
@@ -41,10 +42,11 @@ from gpu_tenant.files.direct_io import open_regular
 from gpu_tenant.jobs.metrics import Metrics, Series
 from gpu_tenant.jobs.samples import readings_of
 from gpu_tenant.jobs.trackers import known_trackers
-from gpu_tenant.leases.billing import counted_words, disagreement
+from gpu_tenant.leases.billing import apart_words, counted_words, disagreement
 from gpu_tenant.leases.cards import ended_by
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.overview import on_card
+from gpu_tenant.leases.recovery_plan import gone_on
 from gpu_tenant.ledger import Ledger
 
 Charting = Literal["charted", "named"]
@@ -74,6 +76,7 @@ async def report_of(context: Context, lease: str) -> Report:
     kept_in = Path(found.kept_in or context.home.artifacts_of(found.id))
     logs = (kept_in / "log", context.home.logs / found.id)
     kept = _kept_files(found, ledger, events)
+    goes_on = gone_on(ledger, found)
     told_jobs = tuple(
         [
             await _job(job, events, logs, {other.id for other in jobs} - {job.id}, charted)
@@ -102,6 +105,7 @@ async def report_of(context: Context, lease: str) -> Report:
         deadline_at=found.terms.deadline_at,
         fleet=found.fleet,
         recovers=found.recovers,
+        goes_on_under=goes_on.id if goes_on else None,
         terms=rules_of(found, profile),
         if_this_computer_dies=context.protection(found).words,
         receipt=ledger.receipt(found.id),
@@ -212,8 +216,9 @@ def _cost(
         for rate, end in zip(lease.rates, ends, strict=False)
     ]
     words = counted_words(lease, profile, billed)
+    spent = counted_usd(lease, now, billed=billed, receipt=receipt)
     return Cost(
-        spent_usd=counted_usd(lease, now, billed=billed, receipt=receipt),
+        spent_usd=spent,
         budget_usd=lease.terms.budget_usd,
         max_price_usd_h=lease.terms.max_price_usd_h,
         rates=tuple(rates),
@@ -224,7 +229,14 @@ def _cost(
         billed_until=billed.until if billed else None,
         billed_parts={plain(part): usd for part, usd in billed.by_part.items()} if billed else {},
         billed_by=plain(billed.words) if billed else None,
-        difference=disagreement(lease, billed, until=until) if billed else None,
+        difference=disagreement(lease, billed, until=until)
+        or apart_words(
+            spent and spent.quantize(CENT),
+            billed,
+            until="now" if lease.state.live else "it was seen gone",
+        )
+        if billed
+        else None,
     )
 
 
@@ -279,7 +291,7 @@ def _kept_files(lease: Lease, ledger: Ledger, events: Lines) -> KeptFiles | None
         discarded=tuple(
             (plain(one.pattern), one.count, one.size_bytes) for one in seal.discarded.patterns
         ),
-        problems=tuple(_problems(seal)),
+        problems=tuple(_problems(seal, ledger.demanded_patterns(lease.id))),
     )
 
 
@@ -302,10 +314,12 @@ def _file(entry: SealedFile, read_at: datetime | None, evidence: Evidence | None
     )
 
 
-def _problems(seal: Manifest) -> Iterator[str]:
+def _problems(seal: Manifest, demanded: Collection[str]) -> Iterator[str]:
     for problem in seal.problems:
         yield plain(f"{problem.at}: {problem.why}, {problem.detail}")
     for pattern in seal.unmatched:
+        if pattern in OFFLINE_RUNS and pattern not in demanded:
+            continue  # Nobody has named it: the runs of trackers are kept if there are any.
         yield plain(f"{pattern}: it was declared, and nothing of the kind was there")
 
 
@@ -314,10 +328,10 @@ def _given_up(jobs: Sequence[Job], events: Lines) -> Iterator[GivenUp]:
         GivenUp(
             at=job.declared_at,
             by=f"the declaration of the job {plain(job.id)}",
-            what=tuple(map(plain, job.discard)),
+            what=tuple(map(plain, named)),
         )
         for job in jobs
-        if job.discard
+        if (named := as_named(job.artifacts, job.discard)[1])
     ]
     for at, event in events:
         match event:
@@ -361,15 +375,21 @@ async def _job(
     words = f"none: this log was not read, because there are more than {_MOST_CHARTED} newer jobs"
     if charting == "charted":
         metrics, words = await asyncio.to_thread(_metrics, job, logs, others)
+    artifacts, discard = as_named(job.artifacts, job.discard)
+    last = describe(seen[-1]) if seen else None
+    met = fate_met(events, job.id)
+    if met is not None and not (seen and isinstance(seen[-1], timeline.JobEnded)):
+        taken = f"its provider took the box ({met[1]}) while it ran, as was seen at {met[0]:%Y-%m-%d %H:%M} UTC"
+        last = f"{last.removesuffix('.')}: {taken}" if last else f"The job {plain(job.id)}: {taken}"
     return JobTold(
         id=plain(job.id),
         command=plain(job.command),
-        artifacts=tuple(map(plain, job.artifacts)),
-        discard=tuple(map(plain, job.discard)),
+        artifacts=tuple(map(plain, artifacts)),
+        discard=tuple(map(plain, discard)),
         env_names=tuple(map(plain, job.env_names)),
         declared_at=job.declared_at,
         launched_at=job.launched_at,
-        last_seen=describe(seen[-1]) if seen else None,
+        last_seen=last,
         trackers=tuple(map(link_words, known_trackers(events, job.id))),
         metrics=metrics,
         metrics_from=words,

@@ -137,7 +137,8 @@ class Report(Record):
     ended_at: AwareDatetime | None
     deadline_at: AwareDatetime
     fleet: str | None
-    recovers: str | None
+    recovers: str | None = Field(description="the lease whose work it continues")
+    goes_on_under: str | None = Field(description="the lease that continues its work")
     terms: tuple[str, ...]
     if_this_computer_dies: str
     receipt: Receipt | None

@@ -121,6 +121,7 @@ def _words() -> dict[str, object]:
         "span": span,
         "some": some,
         "money": _money,
+        "unbounded": _unbounded,
         "day": lambda at: f"{at:%Y-%m-%d}",
         "hours": lambda seconds: f"{seconds / 3600:.2f} h",
     }
@@ -144,6 +145,16 @@ def _money(report: Report) -> str:
     if not report.is_over:
         words.append("so far")
     return ", ".join(words)
+
+
+def _unbounded(report: Report) -> str:
+    """Say what bounds the cost of a lease without a budget."""
+    if report.cost.counts == NOBODY_BILLS:
+        return f"none is needed: {NOBODY_BILLS}"
+    cap = report.cost.max_price_usd_h
+    return (
+        "none was set" if cap is None else "none was set: its price cap and its deadline bound it"
+    )
 
 
 def _when(at: datetime | None) -> str:

@@ -6,6 +6,7 @@ export default {
   Running: "运行中",
   Parked: "已关机保留",
   "Stopped by its provider": "被平台停机",
+  "Lost with its host": "随主机丢失",
   Ending: "正在结束",
   Ended: "已结束",
   "Never came": "未曾开出",

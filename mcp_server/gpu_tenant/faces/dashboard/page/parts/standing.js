@@ -38,6 +38,7 @@ const PHASES = {
   ready: {kind: "good", words: () => t("Running")},
   parked: {kind: "still", words: () => t("Parked")},
   "stopped by its provider": {kind: "warn", words: () => t("Stopped by its provider")},
+  "lost with its host": {kind: "bad", words: () => t("Lost with its host")},
   terminating: {kind: "wait", words: () => t("Ending")},
   gone: {kind: "soft", words: () => t("Ended")},
   void: {kind: "soft", words: () => t("Never came")},

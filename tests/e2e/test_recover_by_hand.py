@@ -1,0 +1,143 @@
+"""Whoever says `recover` by hand gets on, or is told the line that works; and what was rented is said."""
+
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from e2e.renting import Tenant, tenant_at
+from signed import with_signature
+
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.errors import NoCapacity, SignatureWanted
+from gpu_tenant.emulators.vastai.market import ASKS
+from gpu_tenant.faces.report import as_markdown, report_of
+from gpu_tenant.faces.timeline_text import describe
+from gpu_tenant.leases.recover import may_recover, recover
+
+COMMAND = "mkdir -p out; echo 1 > out/kept.txt; sleep 600"
+
+
+@pytest.fixture
+async def tenant(tmp_path: Path) -> AsyncIterator[Tenant]:
+    async with tenant_at("vastai", tmp_path, time="runs") as made:
+        yield made
+
+
+async def outbid(tenant: Tenant, directory: Path, **asked: object) -> str:
+    """A lease without a word of where its work may go on, whose box was outbid while its job ran."""
+    tree = directory / "tree"
+    tree.mkdir()
+    (tree / "README").write_text("work", encoding="utf-8")
+    quotes = await tenant.quotes(hours=2, interruptible="yes")
+    card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600, **asked)  # type: ignore[arg-type]
+    await tenant.tenancy.push(card.lease, str(tree))
+    await tenant.tenancy.launch_detached(card.lease, COMMAND, ["out/"], name="train")
+    tenant.fault("outbid", box=card.box)
+    await tenant.tenancy.list_leases()
+    return card.lease
+
+
+async def test_a_person_goes_on_with_work_whose_terms_name_no_place(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    lost = await outbid(tenant, tmp_path)
+    context = tenant.tenancy.context
+    assert not may_recover(context, tenant.lease(lost)), "nobody does it unasked"
+
+    card = await recover(context, lost, wait_s=3600)
+
+    new = tenant.lease(card.lease)
+    assert (new.provider, new.recovers, new.terms.recover) == ("vastai", lost, ())
+    assert (await tenant.tenancy.monitor(card.lease, wait_s=0)).state == "running"
+    audited = [x for _, x in tenant.tenancy.ledger.events(new.id, timeline.Audited)]
+    assert len(audited) == 1, "as an errand's box is"
+
+
+async def test_where_all_is_dearer_than_the_cap_the_line_that_is_named_gets_a_box(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    lost = await outbid(tenant, tmp_path, recover=["same"])
+    tenancy = tenant.tenancy
+    tenant.fault("price_moved", amount=5)
+
+    with pytest.raises(NoCapacity) as refused:
+        await tenancy.change_lease(lost, "recover")
+    (line,) = [x for x in refused.value.remedy.split("`") if x.startswith("gpu-tenant recover")]
+    assert line.startswith(f"gpu-tenant recover {lost} --max-price-usd-h ")
+    cap = Decimal(line.rpartition(" ")[2])
+    assert cap > (tenant.lease(lost).terms.max_price_usd_h or 0)
+
+    with pytest.raises(SignatureWanted, match="price cap goes from"):
+        await tenancy.change_lease(lost, "recover", max_price_usd_h=cap)
+    card = await with_signature(
+        tenancy, lambda: recover(tenancy.context, lost, max_price_usd_h=cap, wait_s=3600)
+    )
+
+    assert tenant.lease(card.lease).recovers == lost
+    assert card.price_usd_h == cap
+    assert card.phase == "ready"
+
+
+async def test_an_unverified_host_is_named_in_the_answer_and_on_record(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    lost = await outbid(tenant, tmp_path, recover=["same"])
+    for ask in ASKS:
+        if ask["verification"] == "verified":
+            tenant.fault("no_capacity", "PUT", f"/asks/{ask['id']}/", times=100)
+    tenancy = tenant.tenancy
+    cap = Decimal(9)
+
+    card = await with_signature(
+        tenancy, lambda: recover(tenancy.context, lost, max_price_usd_h=cap, wait_s=3600)
+    )
+
+    assert card.alarm == (
+        f"its provider calls the host of this box unverified; that of {lost} was called verified"
+    )
+    for lease in (lost, card.lease):
+        (told,) = [x for _, x in tenancy.ledger.events(lease) if isinstance(x, timeline.Recovered)]
+        assert "its provider calls the host unverified" in describe(told)
+
+
+async def test_a_box_whose_host_fails_the_audit_is_given_back_unused_and_another_is_taken(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    lost = await outbid(tenant, tmp_path, recover=["same"])
+    tenancy = tenant.tenancy
+    tenant.fault("gpu_wrong_card", box="the next one")
+
+    card = await with_signature(
+        tenancy, lambda: recover(tenancy.context, lost, max_price_usd_h=Decimal(9), wait_s=3600)
+    )
+
+    tried = [lease for lease in tenancy.ledger.leases() if lease.recovers == lost]
+    assert [lease.state.live for lease in tried] == [False, True]
+    receipt = tenancy.ledger.receipt(tried[0].id)
+    assert receipt is not None
+    assert receipt.ground == "never_used"
+    assert card.lease == tried[1].id
+
+
+async def test_both_reports_say_which_lease_goes_on_with_which_and_why_two_sums_differ(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    lost = await outbid(tenant, tmp_path)
+    context = tenant.tenancy.context
+    new = (await recover(context, lost, wait_s=3600)).lease
+    tenant.wait(3600)
+    await tenant.tenancy.list_leases()
+    tenant.wait(1800)
+
+    before, after = await report_of(context, lost), await report_of(context, new)
+
+    assert (before.recovers, before.goes_on_under) == (None, new)
+    assert (after.recovers, after.goes_on_under) == (lost, None)
+    assert f"| Its work goes on under | {new} |" in as_markdown(before)
+    assert f"| Goes on with the work of | {lost} |" in as_markdown(after)
+    assert "| Parked | never |" in as_markdown(after)
+    assert (after.cost.spent_usd, after.cost.billed_usd) != (None, None)
+    assert after.cost.spent_usd != after.cost.billed_usd
+    assert after.cost.difference is not None
+    assert "is what its provider had billed until" in after.cost.difference
