@@ -1,11 +1,14 @@
 """Each state that costs money or data, as a person meets it: what is wrong, and the one thing to press."""
 
+import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
 import pytest_asyncio
+from browser.conftest import NewTab
 from browser.pictures import picture
 from browser.served import Dashboard
 from browser.states import Renter, Work, dashboard_of, renter_at
@@ -96,6 +99,23 @@ async def test_what_is_wrong_and_what_to_press_stand_first(
     first = tab.page.locator(".lease-do .verbs > button").first
     await expect(first).to_have_text(button, timeout=PATIENCE_MS)
     await picture(tab, f"glance-{name}")
+
+
+async def test_no_moment_is_shown_by_the_browsers_clock(new_tab: NewTab, scenes: Scenes) -> None:
+    lease = scenes.leases["crashed"]
+    said = scenes.dashboard.shows(f"/api/leases/{lease}")
+    ends_at = datetime.fromisoformat(said["lease"]["deadline_at"])
+    async with new_tab(scenes.dashboard) as tab:
+        await tab.page.clock.set_system_time(ends_at + timedelta(days=3))
+        # Without its stream the page knows what it has asked for, and no more.
+        await tab.page.route("**/api/stream*", lambda _: None)
+        await tab.page.goto(scenes.dashboard.link)
+        await tab.go(f"#/lease/{lease}")
+        deadline = tab.page.locator(".vital").filter(has_text="Deadline in")
+        moment = await deadline.locator("time").get_attribute("datetime") or ""
+
+        assert abs((datetime.fromisoformat(moment) - ends_at).total_seconds()) < 90
+        await expect(deadline.locator(".countdown")).to_have_text(re.compile(r"^[0-4]:\d\d:\d\d$"))
 
 
 async def test_all_that_needs_a_person_stands_above_all_that_does_not(

@@ -126,6 +126,7 @@ class Alarmed(Record):
 class Detail(Record):
     """All that is on record about one lease."""
 
+    at: AwareDatetime = Field(description="when the figures of its row were true")
     row: LeaseRow
     login: Literal["none", "ours", "plain"] = Field(
         description="how a person's ssh reaches its box: not at all, by `gpu-tenant ssh`, or by plain `ssh` as well"
@@ -160,7 +161,8 @@ async def detail_of(looks: Looks, name: str) -> Detail:
         if isinstance(event, timeline.Progressed)
     }
     last |= looks.states_on(lease.id)
-    row = looks.row(lease.id) or row_of(
+    looked = looks.row(lease.id)
+    row = looked or row_of(
         # A lease that has ended is not among the rows that are polled.
         on_card(tenancy.context, lease.id),
         lease,
@@ -172,6 +174,7 @@ async def detail_of(looks: Looks, name: str) -> Detail:
         seen = [gpu.name for gpu in readings_of(tenancy.home, lease.id).gpus]
         row = row.model_copy(update={"gpu": gpu_words(seen)})
     return Detail(
+        at=looks.looked_at if looked else tenancy.clock.now(),
         row=row,
         login=_login(looks, lease),
         lease=_dates(lease),

@@ -172,6 +172,8 @@ export interface Day {
 }
 
 export interface Detail {
+  /** when the figures of its row were true */
+  at: string;
   row: LeaseRow;
   /** how a person's ssh reaches its box: not at all, by `gpu-tenant ssh`, or by plain `ssh` as well */
   login: "none" | "ours" | "plain";
