@@ -16,7 +16,7 @@ from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.seal import Manifest, Problem, Unclaimed
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.faces.dashboard.lease_rows import LastSeen, LeaseRow, gpu_words, row_of
+from gpu_tenant.faces.dashboard.lease_rows import LastSeen, LeaseRow, ended_of, gpu_words, row_of
 from gpu_tenant.faces.dashboard.poller import Looks
 from gpu_tenant.faces.timeline_text import describe
 from gpu_tenant.jobs.samples import readings_of
@@ -164,11 +164,12 @@ async def detail_of(looks: Looks, name: str) -> Detail:
     looked = looks.row(lease.id)
     row = looked or row_of(
         # A lease that has ended is not among the rows that are polled.
-        on_card(tenancy.context, lease.id),
+        card := on_card(tenancy.context, lease.id),
         lease,
         tenancy.profiles[lease.provider],
         blind=None,
         job=None,
+        ended=ended_of(card, ledger),
     )
     if row.gpu is None:
         seen = [gpu.name for gpu in readings_of(tenancy.home, lease.id).gpus]

@@ -101,7 +101,7 @@ function Whole({detail, blind, rest}) {
   const mine = seen?.job === job?.id ? seen : null;
   return html`<article class="page leasepage is-${place}">
     <${Bounded} key="head"><${Head} detail=${detail} seen=${mine} /><//>
-    <${Bounded} key="says"><${Says} detail=${detail} blind=${blind} /><//>
+    <${Bounded} key="says"><${Says} detail=${detail} blind=${blind} seen=${mine} /><//>
     <${Bounded} key="figures"><${Figures} detail=${detail} /><//>
     <${Places} lease=${lease} place=${place} job=${rest[1]} files=${detail.files?.total} />
     <div class="place">
