@@ -498,10 +498,10 @@ def _next(
         case LeaseState.INTENDED:
             return f"{Command('leases')} again: its provider has not shown the box yet"
         case LeaseState.ACTIVE if phase == "parked" and is_over:
-            on, home, end = (Command(verb, lease.id) for verb in ("resume", "collect", "teardown"))
+            home, end = Command("collect", lease.id), Command("teardown", lease.id)
             return (
-                f"{on}, then {home} and {end}: its work has ended, and only a box that runs can be proved and ended; "
-                f"{_parked_words(lease, parked_until)}"
+                f"{Command('resume', lease.id)}, then {home} and {end}: its work has ended, and only a box "
+                f"that runs can be proved and ended; {_parked_words(lease, parked_until)}"
             )
         case LeaseState.ACTIVE if phase in STANDS_STILL:
             way = way_on(lease, fate) if phase == TAKEN else "resume"

@@ -177,7 +177,14 @@ export function Action({row: began, verb, begins, onClose}) {
         ? html`<${Underway} begun=${begun} row=${row} again=${again} onWaiver=${waive} onClose=${onClose} />`
         : doing === "waive"
           ? html`<${Waiver} row=${row} onBegun=${begin} onClose=${onClose} />`
-          : html`<${Plan} row=${row} verb=${verb} begins=${begins} onSent=${setSent} onBegun=${begin} onClose=${onClose} />`
+          : html`<${Plan}
+            row=${row}
+            verb=${verb}
+            begins=${begins}
+            onSent=${setSent}
+            onBegun=${begin}
+            onClose=${onClose}
+          />`
     }
   <//>`;
 }

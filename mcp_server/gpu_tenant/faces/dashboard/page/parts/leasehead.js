@@ -395,7 +395,9 @@ function Spent({row}) {
     }
     ${
       usedUp !== null &&
-      html`<dd class="below is-bad"><${Shape} kind="bad" />${t("used up in about {span}", {span: spanWords(usedUp)})}</dd>`
+      html`<dd class="below is-bad">
+        <${Shape} kind="bad" />${t("used up in about {span}", {span: spanWords(usedUp)})}
+      </dd>`
     }
     ${
       known(card.forecast_job_usd) &&
