@@ -5,6 +5,7 @@ from io import BytesIO
 from pathlib import Path
 
 from browser.tab import Tab
+from playwright.async_api import expect
 
 PICTURES = Path(__file__).with_name("pictures")
 MOST_BYTES = 120_000
@@ -20,6 +21,9 @@ async def picture(tab: Tab, name: str) -> None:
         return
     from PIL import Image
 
+    # What is still being asked for is no state that a person stays in.
+    unsaid = ".link.is-wait, .meter.is-unsaid, .waiting, .skeleton"
+    await expect(tab.page.locator(unsaid)).to_have_count(0)
     await tab.page.evaluate("() => scrollTo(0, 0)")
     taken = await tab.page.screenshot(animations="disabled", caret="hide")
     with Image.open(BytesIO(taken)) as image:

@@ -1,11 +1,14 @@
 """Each state that costs money or data, as a person meets it: what is wrong, and the one thing to press."""
 
+import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
 import pytest_asyncio
+from browser.conftest import NewTab
 from browser.pictures import picture
 from browser.served import Dashboard
 from browser.states import Renter, Work, dashboard_of, renter_at
@@ -17,16 +20,17 @@ from waited import over
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PATIENCE_MS = 90_000
+CODE = re.compile(r"type there: (\w{6})")
 MAKES = "mkdir -p out && echo '[1]' >out/model.json"
 LEAP_S = 6_600
 """So far the clock leaps once all boxes stand: a lease of two hours then ends within minutes."""
 
 SEEN = {
-    "crashed": ("Job failed", "Collect, then end it"),
-    "finished": ("Job finished", "Collect, then end it"),
-    "parked": ("Parked", "Resume"),
-    "outbid": ("Stopped by its provider", "Resume"),
-    "dear": ("the budget of 0.6 USD is used up before that", "Change the terms"),
+    "crashed": ("Its job has failed, with exit code 3.", "Collect, then end it"),
+    "finished": ("The box still costs 0.2267 USD/h until it is ended.", "Collect, then end it"),
+    "parked": ("Its job has finished. Its files can be proved", "Start it, collect, then end it"),
+    "outbid": ("the box starts, and no job does", "Resume"),
+    "dear": ("the budget of 0.6 USD is used up, and the lease ends", "Give it more"),
     "late": ("but the lease ends at", "Extend"),
 }
 """For each scene the words that tell what is wrong, and the button that is the way out."""
@@ -95,7 +99,27 @@ async def test_what_is_wrong_and_what_to_press_stand_first(
     await expect(head).to_contain_text(words, timeout=PATIENCE_MS)
     first = tab.page.locator(".lease-do .verbs > button").first
     await expect(first).to_have_text(button, timeout=PATIENCE_MS)
+    await expect(first).to_have_class(re.compile("is-primary"))
+    # Of a box that is stopped it is known why it does not answer.
+    await expect(head).not_to_contain_text("does not answer")
     await picture(tab, f"glance-{name}")
+
+
+async def test_no_moment_is_shown_by_the_browsers_clock(new_tab: NewTab, scenes: Scenes) -> None:
+    lease = scenes.leases["crashed"]
+    said = scenes.dashboard.shows(f"/api/leases/{lease}")
+    ends_at = datetime.fromisoformat(said["lease"]["deadline_at"])
+    async with new_tab(scenes.dashboard) as tab:
+        await tab.page.clock.set_system_time(ends_at + timedelta(days=3))
+        # Without its stream the page knows what it has asked for, and no more.
+        await tab.page.route("**/api/stream*", lambda _: None)
+        await tab.page.goto(scenes.dashboard.link)
+        await tab.go(f"#/lease/{lease}")
+        deadline = tab.page.locator(".vital").filter(has_text="Deadline in")
+        moment = await deadline.locator("time").get_attribute("datetime") or ""
+
+        assert abs((datetime.fromisoformat(moment) - ends_at).total_seconds()) < 90
+        await expect(deadline.locator(".countdown")).to_have_text(re.compile(r"^[0-4]:\d\d:\d\d$"))
 
 
 async def test_all_that_needs_a_person_stands_above_all_that_does_not(
@@ -110,3 +134,45 @@ async def test_all_that_needs_a_person_stands_above_all_that_does_not(
     await expect(first.locator("h2")).to_contain_text("Do this")
     await expect(attention.filter(has_text=scenes.leases["parked"])).to_have_count(0)
     await picture(tab, "glance-overview")
+
+
+async def test_one_dialog_gives_a_job_the_budget_and_the_time_that_it_needs(
+    new_tab: NewTab, renter: Renter, scenes: Scenes
+) -> None:
+    lease = scenes.leases["dear"]
+    with dashboard_of(renter, renter.root / "signed", keyboard="person") as signed:
+        async with new_tab(signed) as tab:
+            await tab.open(f"#/lease/{lease}")
+            await expect(tab.button("Give it more")).to_be_visible(timeout=PATIENCE_MS)
+            card = signed.shows(f"/api/leases/{lease}")["row"]["card"]
+            dialog = await tab.begin(lease, "Give it more")
+            budget = float(await dialog.get_by_label("Budget in all, USD").input_value())
+            hours = float(await dialog.get_by_label("Hours from now").input_value())
+            assert budget > float(card["forecast_job_usd"])
+            assert hours * 3600 > card["job_ends_in_s"] > card["deadline_in_s"]
+            await dialog.get_by_role("button", name="Give it more").click()
+
+            # More than was agreed is for its owner to say, in the same dialog.
+            await dialog.get_by_role("button", name="Look and sign").click()
+            await dialog.get_by_label("To sign, type").fill(lease)
+            code = CODE.findall(signed.said)[-1]
+            await dialog.get_by_label("Code from the dashboard's terminal").fill(code)
+            await dialog.get_by_role("button", name="Sign, and go on").click()
+            await expect(dialog).to_contain_text("The terms have changed.")
+            await expect(tab.page.locator(".lease-says")).to_be_hidden()
+
+        now = signed.shows(f"/api/leases/{lease}")["row"]["card"]
+    assert (float(now["budget_usd"]), now["alarm"]) == (budget, None)
+    assert now["deadline_in_s"] > card["job_ends_in_s"]
+
+
+async def test_a_parked_box_whose_job_is_done_is_started_collected_and_ended_by_one_button(
+    tab: Tab, scenes: Scenes
+) -> None:
+    lease = scenes.leases["parked"]
+    dialog = await tab.begin(lease, "Start it, collect, then end it")
+    await expect(dialog).to_contain_text("only a box that runs can be proved and ended")
+    await dialog.get_by_role("button", name="Start it, collect, then end it").click()
+
+    await expect(dialog).to_contain_text("Verified, then destroyed", timeout=PATIENCE_MS)
+    await expect(tab.page.locator(".receipt")).to_contain_text("nothing that counts was lost")

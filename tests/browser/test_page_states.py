@@ -90,6 +90,7 @@ async def test_without_the_link_s_token_nothing_is_shown_but_how_to_get_it(
         await tab.page.goto(dashboard.url)
         await tab.says("No key to this dashboard")
         await tab.says("gpu-tenant dashboard")
+        await tab.says("Your boxes and leases go on as they are, and so do their bills")
         await picture(tab, "no-key")
 
         await tab.open()
@@ -107,7 +108,16 @@ async def test_a_box_that_does_not_answer_is_unknown_and_not_dead(
     unseen = tab.page.get_by_text("The box does not answer").first
     await expect(unseen).to_be_visible(timeout=60_000)
     await tab.says("That is unknown, and not dead")
+    # Nobody bills for a machine of one's own, and nobody knows that it runs.
+    head = tab.page.locator(".leasepage")
+    await expect(head.locator(".pill").first).to_have_text("Does not answer")
+    await expect(head).not_to_contain_text("billing")
+    await expect(head.get_by_text(f"gpu-tenant ssh {behind.lease}")).to_be_visible()
     await picture(tab, "blind-box")
+    dialog = await tab.begin(behind.lease, "Look again")
+    await dialog.get_by_role("button", name="Look again").click()
+    await expect(dialog.locator(".outcome.is-bad")).to_be_visible()
+    await dialog.get_by_role("button", name="Close").last.click()
     card = dashboard.shows(f"/api/leases/{behind.lease}")["row"]["card"]
     assert card["state"] == "active"
 
@@ -128,6 +138,15 @@ async def test_what_was_known_stays_while_the_server_is_away_and_goes_on_after(
     await expect(tab.page.get_by_text("Offline", exact=True)).to_be_visible(timeout=60_000)
     await tab.says("All of this is as of")
     await expect(tab.row(behind.lease)).to_be_visible()
+    # Nothing is offered that could not be done, but what helps.
+    row = tab.row(behind.lease)
+    await expect(row.locator(".doing button").first).to_be_disabled()
+    await expect(tab.button("Copy the command gpu-tenant dashboard")).to_be_visible()
+    await expect(tab.page.locator(".meter")).to_contain_text("Burning, as of")
+    boxes = [await row.locator(part).bounding_box() for part in (".is-job dd", ".is-deadline")]
+    assert boxes[0]
+    assert boxes[1]
+    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
     await picture(tab, "offline")
 
     await tab.page.context.set_offline(False)

@@ -1,5 +1,6 @@
 """What the page says of a job and its box is so now, or it says since when it is not known."""
 
+import json
 import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from decimal import Decimal
 
 import pytest
 import pytest_asyncio
+from browser.conftest import NewTab
 from browser.pictures import picture
 from browser.served import Dashboard
 from browser.states import Renter, Work, dashboard_of, renter_at
@@ -88,6 +90,32 @@ async def test_a_failed_job_on_a_box_that_bills_needs_attention(tab: Tab, scene:
     await expect(row.locator(".doing button").first).to_have_class(re.compile("is-primary"))
 
 
+async def test_how_a_job_ended_is_said_by_the_record_before_anybody_has_looked(
+    new_tab: NewTab, scene: Scene
+) -> None:
+    unseen = scene.dashboard.shows("/api/overview")
+    for row in unseen["leases"]:
+        row["job"] = None
+    async with new_tab(scene.dashboard) as tab:
+        told = f"event: overview\ndata: {json.dumps(unseen)}\n\n"
+        headers = {"content-type": "text/event-stream"}
+        await tab.page.route(
+            "**/api/stream*", lambda route: route.fulfill(body=told, headers=headers)
+        )
+        await tab.page.goto(scene.dashboard.link)
+
+        work = tab.row(scene.rented).locator(".is-job")
+        await expect(work).to_contain_text("failed")
+        await expect(work).not_to_contain_text("not looked at yet")
+
+
+async def test_that_nobody_watches_comes_with_the_command_to_copy(tab: Tab, scene: Scene) -> None:
+    await tab.button("Copy the command gpu-tenant install watchdog").click()
+
+    copied = await tab.page.evaluate("() => navigator.clipboard.readText()")
+    assert copied == "gpu-tenant install watchdog"
+
+
 async def test_what_nobody_bills_is_folded_while_anything_else_is_there(
     tab: Tab, scene: Scene
 ) -> None:
@@ -123,6 +151,9 @@ async def test_a_moment_in_a_sentence_of_the_server_is_by_the_clock_of_the_page(
     fence = tab.row(scene.rented).locator(".is-fence")
     await expect(fence).to_contain_text("it stops the jobs", timeout=PATIENCE_MS)
 
+    # One line; the whole of it is behind that.
+    await expect(fence.locator("time").first).to_be_hidden()
+    await fence.locator("summary").click()
     await expect(fence.locator("time").first).to_be_visible()
     await expect(fence).not_to_contain_text("UTC")
 

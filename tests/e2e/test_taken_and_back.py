@@ -57,7 +57,7 @@ async def test_while_its_provider_keeps_it_stopped_no_guard_is_promised(
 
     assert told.phase == "stopped by its provider"
     assert "its disk bills on until it is torn down" in told.stops_the_meter
-    assert "if it wakes by itself, no guard runs on it" in told.stops_the_meter
+    assert "should it start by itself, only a watchdog would end it" in told.stops_the_meter
 
 
 async def test_a_box_that_was_resumed_is_guarded_again_and_until_then_that_is_an_alarm(

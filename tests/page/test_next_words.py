@@ -50,6 +50,12 @@ STEPS = {
     "parked for a time": step_of(PARKED, parked_for_h=360),
     "parked and free": step_of(PARKED.model_copy(update=FREE)),
     "parked and free for a time": step_of(PARKED.model_copy(update=FREE), parked_for_h=360),
+    "parked, and over": step_of(
+        PARKED,
+        timeline.Launched(job=LAUNCHED.id),
+        timeline.JobEnded(job=LAUNCHED.id, state="finished"),
+        is_launched=True,
+    ),
     "set up": step_of(READY, timeline.SettingUp(job="setup", digest="d", commands=("true",))),
     "running": step_of(READY, is_launched=True),
     "near": step_of(READY, is_launched=True, late_s=NEAR_S),

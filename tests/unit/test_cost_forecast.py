@@ -132,8 +132,9 @@ def test_a_job_that_will_outrun_the_budget_or_the_deadline_is_told() -> None:
 
     told = forecast(running(budget_usd=Decimal(3)), after(60), course=slow)
 
-    assert "will have cost 5.00 USD by then: the budget of 3 USD is used up before that" in (
-        told.over_budget or ""
+    assert told.over_budget == (
+        "at 2026-11-20 18:00 UTC the budget of 3 USD is used up, and the lease ends: its job needs about 5.00 USD, "
+        "and runs until 2026-11-20 22:00 UTC, at its present pace"
     )
     assert "gpu-tenant extend local-abcd" in (told.past_deadline or "")
 

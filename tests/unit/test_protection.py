@@ -88,7 +88,7 @@ def test_a_box_that_stands_still_has_no_guard_and_its_disk_bills_on() -> None:
     ):
         assert told.kind == "nothing"
         assert told.words.startswith("nothing ends the bill for its disk")
-    assert "if it wakes by itself" in told.words
+    assert "should it start by itself" in told.words
 
 
 def test_what_is_stopped_for_nothing_needs_no_protection_but_what_may_wake_has_none() -> None:

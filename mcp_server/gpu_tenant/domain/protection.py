@@ -131,7 +131,7 @@ def _stands_still(lease: Lease, fate: Fate | None) -> Protection:
     if fate == "host_lost":
         words = "nothing ends what it may bill: its provider calls it broken, and no guard is known to run on it"
         return Protection(kind="nothing", words=words)
-    wakes = "; if it wakes by itself, no guard runs on it" if fate is not None else ""
+    wakes = "; should it start by itself, only a watchdog would end it" if fate is not None else ""
     if lease.price_usd_h == 0:
         words = f"nothing needs to while it is stopped: that costs nothing there{wakes}"
         return Protection(kind="nothing" if wakes else "nothing needed", words=words)

@@ -216,17 +216,20 @@ def _over_budget(lease: Lease, told: Forecast, now: datetime, rate: Decimal | No
         return None
     if spent >= budget:
         return f"including the charges for bytes, {spent:.2f} USD are spent: the budget of {budget} USD is used up"
+    gone = None
+    if rate and told.to_deadline_usd is not None and told.to_deadline_usd > budget:
+        gone = now + timedelta(hours=float((budget - spent) / rate))
     if told.to_job_end_usd is not None and told.job_ends_at is not None:
         if told.to_job_end_usd <= budget:
             return None
-        return (
-            f"its job ends at {told.job_ends_at:%Y-%m-%d %H:%M} UTC at its present pace, and will have cost "
-            f"{told.to_job_end_usd:.2f} USD by then: the budget of {budget} USD is used up before that"
+        needs = (
+            f"its job needs about {told.to_job_end_usd:.2f} USD, and runs until "
+            f"{told.job_ends_at:%Y-%m-%d %H:%M} UTC, at its present pace"
         )
-    if told.to_deadline_usd is None or told.to_deadline_usd <= budget or not rate:
-        return None
-    gone = now + timedelta(hours=float((budget - spent) / rate))
-    if gone - now > _SOON:
+        if gone is None:
+            return f"the budget is {budget} USD: {needs}"
+        return f"at {gone:%Y-%m-%d %H:%M} UTC the budget of {budget} USD is used up, and the lease ends: {needs}"
+    if gone is None or gone - now > _SOON:
         return None
     return f"the budget of {budget} USD is spent at {gone:%Y-%m-%d %H:%M} UTC, before its deadline"
 

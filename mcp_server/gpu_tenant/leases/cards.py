@@ -58,6 +58,10 @@ _NAMED = 8
 """How many jobs a card names, newest first. A sweep has hundreds."""
 
 
+Lack = Literal["budget", "time", "both"]
+"""What a job will need more of, at its pace."""
+
+
 class Card(Record):
     """One lease at a glance. None means unknown, which is not zero."""
 
@@ -147,10 +151,10 @@ class Card(Record):
         return (self.price_usd_h * Decimal(seconds) / 3600).quantize(CENT)
 
     @property
-    def too_little(self) -> Literal["budget", "time"] | None:
+    def too_little(self) -> Lack | None:
         """What its job will need more of at its pace, as its next step says. None if nothing, or if unknown."""
-        both: tuple[Literal["budget", "time"], ...] = ("budget", "time")
-        return next((x for x in both if self.next.startswith(_more_words(self.lease, x))), None)
+        lacks: tuple[Lack, ...] = ("both", "budget", "time")
+        return next((x for x in lacks if self.next.startswith(_more_words(self.lease, x))), None)
 
     @property
     def price_words(self) -> str:
@@ -258,14 +262,16 @@ def card(
     left_s = round((lease.terms.deadline_at - now).total_seconds()) if live else None
     bills, (job, others) = _bills(lease, profile, phase), recorded_jobs(jobs, events)
     ends_at = None if stands else told.job_ends_at
-    warned = (told.over_budget, told.past_deadline, billed_more(lease, billed, now))
+    # The sentence about the budget says until when the job runs, too.
+    late = None if told.over_budget else told.past_deadline
+    warned = (told.over_budget, late, billed_more(lease, billed, now))
     told_alarm = "; ".join(filter(None, (alarm, *warned))) or None
     condition = condition_of(
         phase, bills, alarm=told_alarm, left_s=left_s, job=job, others_running=others
     )
-    too_little: Literal["budget", "time"] | None = None
+    too_little: Lack | None = None
     if live and told.over_budget:
-        too_little = "budget"
+        too_little = "both" if told.past_deadline and not stands else "budget"
     elif live and told.past_deadline and not stands:
         too_little = "time"
     next_step = _next(
@@ -461,8 +467,13 @@ def _setup_words(lease: Lease, events: Lines) -> str | None:
             return None
 
 
-def _more_words(lease: str, too_little: Literal["budget", "time"]) -> str:
-    """Return what to do about a budget, or a deadline, that the job will pass at its pace."""
+def _more_words(lease: str, too_little: Lack) -> str:
+    """Return what to do about a budget, a deadline, or both, that the job will pass at its pace."""
+    if too_little == "both":
+        raised = Command("terms", lease, budget_usd="N")
+        return (
+            f"{raised}, then {Command('extend', lease, hours='N')} if its job shall run to its end"
+        )
     if too_little == "budget":
         return (
             f"{Command('terms', lease, budget_usd='N')} if the work is worth more than its budget"
@@ -507,6 +518,12 @@ def _next(
                 f"{Command('recover', lease.id)} continues its work elsewhere; {over}"
                 if jobs
                 else over
+            )
+        case LeaseState.ACTIVE if phase == "parked" and is_over:
+            home, end = Command("collect", lease.id), Command("teardown", lease.id)
+            return (
+                f"{Command('resume', lease.id)}, then {home} and {end}: its work has ended, and only a box "
+                f"that runs can be proved and ended; {_parked_words(lease, parked_until)}"
             )
         case LeaseState.ACTIVE if phase in STANDS_STILL:
             way = way_on(lease, fate) if phase == TAKEN else "resume"

@@ -38,6 +38,13 @@ class TermsBody(Body):
     name: Text = ""
 
 
+class More(Body):
+    """What its job needs to run to its end: a budget in all, and the hours from now on."""
+
+    budget_usd: Amount
+    hours: Annotated[float, Field(gt=0, le=8760)]
+
+
 class Resume(Body):
     """How long the resumed box is needed, and its address now."""
 
@@ -117,12 +124,29 @@ async def _terms(opened: Tenancy, lease: str, body: TermsBody) -> Record:
     )
 
 
+async def _give_more(opened: Tenancy, lease: str, body: More) -> Record:
+    """Raise the budget, and then move the deadline. If that is refused, the deadline ends the lease as before."""
+    await opened.change_lease(lease, "terms", budget_usd=body.budget_usd)
+    return await opened.change_lease(lease, "extend", hours=body.hours)
+
+
 async def _park(opened: Tenancy, lease: str, body: Nothing) -> Record:
     return await opened.change_lease(lease, "park")
 
 
 async def _resume(opened: Tenancy, lease: str, body: Resume) -> Record:
     return await opened.change_lease(lease, "resume", hours=body.hours, address=body.address)
+
+
+async def _resume_and_end(opened: Tenancy, lease: str, body: Resume) -> Record:
+    """Start a box that stands still, collect from it, and tear it down. If it cannot start, nothing has changed."""
+    await _resume(opened, lease, body)
+    return await _end(opened, lease, Nothing())
+
+
+async def _look(opened: Tenancy, lease: str, body: Nothing) -> Record:
+    """Ask a silent box again. Nothing changes if it stays silent."""
+    return await opened.follow(lease, None, cursor=None, wait_s=0, limit_bytes=1)
 
 
 async def _recover(opened: Tenancy, lease: str, body: Nothing) -> Record:
@@ -168,6 +192,9 @@ _VERBS: dict[str, tuple[type[Body], Callable[..., Awaitable[Record]]]] = {
     "terms": (TermsBody, _terms),
     "park": (Nothing, _park),
     "resume": (Resume, _resume),
+    "resume_and_end": (Resume, _resume_and_end),
+    "give_more": (More, _give_more),
+    "look": (Nothing, _look),
     "recover": (Nothing, _recover),
     "stop": (Stop, _stop),
     "stop_and_park": (Stop, _stop_and_park),

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from pydantic import AwareDatetime, JsonValue
+from pydantic import AwareDatetime, Field, JsonValue
 
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import LocalTrouble, Refused, TenantError
+from gpu_tenant.domain.errors import LocalTrouble, Refused, SignatureWanted, TenantError
 from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.record import Record
 from gpu_tenant.leases.context import progress_to
@@ -30,6 +30,9 @@ class Trouble(Record):
     code: str
     message: str
     remedy: str
+    asked: str | None = Field(
+        default=None, description="the code of the signature that it waits for, if it waits for one"
+    )
 
     @classmethod
     def of(cls, error: Exception) -> "Trouble":
@@ -40,7 +43,8 @@ class Trouble(Record):
                 remedy=f"{Command('leases')} shows the state of every lease; the terminal of the "
                 "dashboard shows the error: please report it",
             )
-        return cls(code=error.code, message=error.message, remedy=error.remedy)
+        asked = error.asked if isinstance(error, SignatureWanted) else None
+        return cls(code=error.code, message=error.message, remedy=error.remedy, asked=asked or None)
 
 
 class Errand(Record):

@@ -16,8 +16,9 @@ from gpu_tenant.faces.dashboard.sparkline import Sparkline, sparkline_of
 from gpu_tenant.jobs.monitor import Gpu, Watched
 from gpu_tenant.jobs.progress import Progress
 from gpu_tenant.leases.cards import Card, Leases
-from gpu_tenant.leases.condition import HOST_LOST, TAKEN
+from gpu_tenant.leases.condition import HOST_LOST, STANDS_STILL, TAKEN, recorded_jobs
 from gpu_tenant.leases.park import unsure_of
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.service import Tenancy
 
 Verb = Literal[
@@ -26,6 +27,9 @@ Verb = Literal[
     "terms",
     "park",
     "resume",
+    "resume_and_end",
+    "give_more",
+    "look",
     "stop",
     "stop_and_park",
     "collect",
@@ -92,6 +96,13 @@ class LeaseRow(Record):
         description="whether the state of the job is an old one, because its box cannot be seen now"
     )
     others_running: int
+    ended: JobState | None = Field(
+        default=None,
+        description="how its newest job ended, by the record; told of a box that stands still",
+    )
+    signed_ahead: bool = Field(
+        description="whether its owner has signed that it is destroyed once its rescue sum is spent"
+    )
     verbs: tuple[Verb, ...] = Field(description="what makes sense now, the most fitting first")
 
 
@@ -150,6 +161,7 @@ def rows_of(
             card,
             tenancy.ledger.lease(card.lease),
             tenancy.profiles[card.provider],
+            ended=ended_of(card, tenancy.ledger),
             blind=blind.get(card.lease),
             job=working.get(card.lease),
             silent_s=_seconds(silent_since.get(card.lease), now),
@@ -166,10 +178,13 @@ def row_of(
     *,
     blind: str | None,
     job: Working | None,
+    ended: JobState | None = None,
     silent_s: float | None = None,
     now: datetime | None = None,
 ) -> LeaseRow:
     """Return that lease as the page shows it. `silent_s` is for how long its box has not answered."""
+    if card.phase in (*STANDS_STILL, HOST_LOST):
+        blind = None  # It is known why the box does not answer.
     if job is not None or blind is not None:
         over_s = _seconds(job.at, now) if job and job.state in ENDED and now else None
         card = card.with_job(
@@ -189,8 +204,19 @@ def row_of(
         job=job,
         is_old=is_old(card, job, blind),
         others_running=job.others_running if job else 0,
-        verbs=_offered_verbs(card, profile, job),
+        ended=ended,
+        signed_ahead=lease.terms.on_deadline == "waive",
+        verbs=_offered_verbs(card, profile, job, ended=ended, is_silent=blind is not None),
     )
+
+
+def ended_of(card: Card, ledger: Ledger) -> JobState | None:
+    """Return how the newest job of a box that stands still has ended. None if it has not, or if the box runs."""
+    if card.phase not in STANDS_STILL:
+        return None
+    lease = ledger.lease(card.lease).id
+    state, others = recorded_jobs(ledger.jobs(lease), ledger.events(lease))
+    return state if state in ENDED and not others else None
 
 
 def _seconds(since: datetime | None, now: datetime) -> float | None:
@@ -266,7 +292,14 @@ def sums_of(
     )
 
 
-def _offered_verbs(card: Card, profile: Profile, job: Working | None) -> tuple[Verb, ...]:
+def _offered_verbs(
+    card: Card,
+    profile: Profile,
+    job: Working | None,
+    *,
+    ended: JobState | None,
+    is_silent: bool,
+) -> tuple[Verb, ...]:
     if card.state is LeaseState.LOST:
         return ("recover",)
     if card.state is LeaseState.TERMINATING:
@@ -275,26 +308,38 @@ def _offered_verbs(card: Card, profile: Profile, job: Working | None) -> tuple[V
         return ()
     if card.phase == HOST_LOST:
         return ("recover", "teardown", "waive", "terms") if card.jobs else ("teardown", "waive")
-    if card.phase == TAKEN:
-        if card.next.startswith(str(Command("recover", card.lease))):
-            return ("recover", "resume", "teardown", "waive", "extend", "terms")
-        return ("resume", "teardown", "waive", "extend", "terms")
-    if card.phase == "parked":
-        return ("resume", "teardown", "waive", "extend", "terms")
+    if card.phase in STANDS_STILL:
+        return _verbs_of_still(card, ended)
     if card.phase == "booting":
         return ("extend", "terms", "teardown")
     park: tuple[Verb, ...] = () if profile.park == "none" else ("park",)
+    if is_silent:
+        # All else asks the box. A park asks its provider.
+        return ("look", "extend", "terms", "teardown", *park, "waive")
     if not card.jobs:
         return ("extend", "terms", "teardown", *park, "waive")
     if job is not None and job.state in ("starting", "running", "lingering"):
         # Each of these is refused while a job runs, so the button does both.
         park = ("stop_and_park",) if park else ()
-        if card.too_little == "budget":
-            return ("terms", "snapshot", "stop", "extend", "collect", "teardown", *park, "waive")
+        others: tuple[Verb, ...] = ("collect", "terms", "teardown", *park, "waive")
+        if card.too_little in ("budget", "both"):
+            return ("give_more", "stop", "snapshot", "extend", *others)
         to_do = card.condition.to_do
         if card.too_little == "time" or (to_do is not None and to_do.matter == "ends soon"):
-            return ("extend", "snapshot", "stop", "collect", "terms", "teardown", *park, "waive")
-        return ("snapshot", "stop", "extend", "collect", "terms", "teardown", *park, "waive")
+            return ("extend", "stop", "snapshot", *others)
+        return ("snapshot", "stop", "extend", *others)
     if card.condition.is_wasted:
         return ("end", "collect", "teardown", "extend", "terms", *park, "snapshot", "waive")
     return ("collect", "teardown", "extend", "terms", *park, "snapshot", "waive")
+
+
+def _verbs_of_still(card: Card, ended: JobState | None) -> tuple[Verb, ...]:
+    """A box that stands still proves nothing, so its end begins with its start."""
+    more: tuple[Verb, ...] = ("waive", "extend", "terms")
+    if card.phase == TAKEN and card.next.startswith(str(Command("recover", card.lease))):
+        return ("recover", "resume", "teardown", *more)
+    if not card.jobs:
+        return ("resume", "teardown", *more)
+    if ended in ("finished", "failed", "killed"):
+        return ("resume_and_end", "resume", *more)
+    return ("resume", "resume_and_end", *more)

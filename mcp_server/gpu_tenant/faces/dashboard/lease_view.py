@@ -16,7 +16,7 @@ from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.seal import Manifest, Problem, Unclaimed
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.faces.dashboard.lease_rows import LastSeen, LeaseRow, gpu_words, row_of
+from gpu_tenant.faces.dashboard.lease_rows import LastSeen, LeaseRow, ended_of, gpu_words, row_of
 from gpu_tenant.faces.dashboard.poller import Looks
 from gpu_tenant.faces.timeline_text import describe
 from gpu_tenant.jobs.samples import readings_of
@@ -126,6 +126,7 @@ class Alarmed(Record):
 class Detail(Record):
     """All that is on record about one lease."""
 
+    at: AwareDatetime = Field(description="when the figures of its row were true")
     row: LeaseRow
     login: Literal["none", "ours", "plain"] = Field(
         description="how a person's ssh reaches its box: not at all, by `gpu-tenant ssh`, or by plain `ssh` as well"
@@ -160,18 +161,21 @@ async def detail_of(looks: Looks, name: str) -> Detail:
         if isinstance(event, timeline.Progressed)
     }
     last |= looks.states_on(lease.id)
-    row = looks.row(lease.id) or row_of(
+    looked = looks.row(lease.id)
+    row = looked or row_of(
         # A lease that has ended is not among the rows that are polled.
-        on_card(tenancy.context, lease.id),
+        card := on_card(tenancy.context, lease.id),
         lease,
         tenancy.profiles[lease.provider],
         blind=None,
         job=None,
+        ended=ended_of(card, ledger),
     )
     if row.gpu is None:
         seen = [gpu.name for gpu in readings_of(tenancy.home, lease.id).gpus]
         row = row.model_copy(update={"gpu": gpu_words(seen)})
     return Detail(
+        at=looks.looked_at if looked else tenancy.clock.now(),
         row=row,
         login=_login(looks, lease),
         lease=_dates(lease),

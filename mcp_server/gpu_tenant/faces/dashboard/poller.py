@@ -108,6 +108,11 @@ class Looks:
         shown = tuple(card for card in cards if card.lease == lease)
         return next(iter(self._rows(Leases(leases=shown, alarms=()))), None)
 
+    @property
+    def looked_at(self) -> datetime:
+        """When everything was looked at last. Now, if it never was."""
+        return self._at or self.tenancy.clock.now()
+
     def job_of(self, lease: str) -> str | None:
         """Return the job that is shown for that lease. None if no job was looked at yet."""
         job = self._working.get(lease)

@@ -13,11 +13,13 @@ from typing import Literal
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, TenantError
@@ -36,6 +38,7 @@ HOST, HOST_6 = "127.0.0.1", "::1"
 NAME = "localhost"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _POLL_S = 0.2
+_CLOCK = b"gpu-tenant-now"
 _PAGE = Path(__file__).parent / "page"
 _STATUS = {2: 400, 3: 409, 4: 502, 5: 502, 6: 500, 7: 409, 9: 502}
 """The HTTP status for each exit status of the same error on the command line."""
@@ -216,11 +219,30 @@ def application(
             *signatures.ROUTES,
         ],
         exception_handlers={TenantError: _error_response, Exception: _error_response},
+        middleware=[Middleware(_Dated, looks)],
     )
     app.state.looks, app.state.errands, app.state.courses = looks, errands, Courses()
     app.state.extras = frozenset[Extra]()
     app.state.signing, app.state.passkeys = Signing(sign), Passkeys(origin)
     return app
+
+
+class _Dated:
+    """Says in each answer what time it is here. The page counts by this clock, and never by its browser's."""
+
+    def __init__(self, app: ASGIApp, looks: Looks) -> None:
+        self._app, self._looks = app, looks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request, with the time in a header."""
+
+        async def send_dated(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                now = self._looks.tenancy.clock.now().isoformat().encode()
+                message = {**message, "headers": [*message["headers"], (_CLOCK, now)]}
+            await send(message)
+
+        await self._app(scope, receive, send_dated)
 
 
 async def _sentences(_: Request) -> Response:

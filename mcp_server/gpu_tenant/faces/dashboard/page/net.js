@@ -1,10 +1,13 @@
 // How the page speaks with its server: the token, the questions, and the stream.
+
+import {setClock} from "./parts/ticking.js";
 import {createParser} from "./vendor/eventsource-parser.js";
 import {t} from "./words.js";
 
 /** @import {Answers, Link, Query, Told} from "./known.d.ts" */
 
 const KEPT = "gpu-tenant.token";
+const CLOCK = "gpu-tenant-now";
 const SILENT_MS = 40_000; // the server says something every 15 s
 const SLOWEST_MS = 15_000;
 const OFFLINE_AFTER = 2;
@@ -106,6 +109,8 @@ async function ask(path, how = {}) {
     if (problem instanceof Error && problem.name === "AbortError") throw problem;
     throw away();
   }
+  // Before what it says is shown: its moments are by the server's clock, and this browser may have another one.
+  setClock(answer.headers.get(CLOCK) ?? "");
   if (answer.ok) return answer;
   throw answer.status === 401 ? refused() : new Problem(await told(answer));
 }

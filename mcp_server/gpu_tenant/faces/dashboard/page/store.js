@@ -1,7 +1,7 @@
 // What the page knows: the last word of the server, kept while it is away, and where the reader is.
 
 import {get, onToken, stream, takeToken} from "./net.js";
-import {setClock} from "./parts/ticking.js";
+import {now, setClock} from "./parts/ticking.js";
 import {useEffect, useRef, useState} from "./vendor/htm-preact.js";
 
 /** @import {Follower, Known, Link, LogPiece, OpenAction, Query, TimedRow, Told} from "./known.d.ts" */
@@ -119,7 +119,7 @@ function stillBlind(leases) {
 function takeOverview(overview) {
   setClock(overview.now);
   const leases = timed(overview.leases, overview.at);
-  set({overview: {...overview, leases}, blind: stillBlind(leases), since: Date.now()});
+  set({overview: {...overview, leases}, blind: stillBlind(leases), since: now()});
 }
 
 /** @param {ChangedRows} changed */
@@ -131,7 +131,7 @@ function takeRows({rows, ...sums}) {
   set({
     overview: {...known.overview, ...sums, leases},
     blind: stillBlind(leases),
-    since: Date.now(),
+    since: now(),
   });
 }
 
@@ -181,7 +181,7 @@ const on = {
   rows: takeRows,
   errand: noteErrand,
   ping: () => {
-    known.since = Date.now();
+    known.since = now();
   },
   /** @param {Sight} seen */
   blind(seen) {

@@ -174,6 +174,8 @@ export interface Day {
 }
 
 export interface Detail {
+  /** when the figures of its row were true */
+  at: string;
   row: LeaseRow;
   /** how a person's ssh reaches its box: not at all, by `gpu-tenant ssh`, or by plain `ssh` as well */
   login: "none" | "ours" | "plain";
@@ -380,8 +382,12 @@ export interface LeaseRow {
   /** whether the state of the job is an old one, because its box cannot be seen now */
   is_old: boolean;
   others_running: number;
+  /** how its newest job ended, by the record; told of a box that stands still */
+  ended: "absent" | "starting" | "running" | "lingering" | "finished" | "failed" | "killed" | "stopped" | null;
+  /** whether its owner has signed that it is destroyed once its rescue sum is spent */
+  signed_ahead: boolean;
   /** what makes sense now, the most fitting first */
-  verbs: ("end" | "extend" | "terms" | "park" | "resume" | "stop" | "stop_and_park" | "collect" | "snapshot" | "teardown" | "waive" | "recover")[];
+  verbs: ("end" | "extend" | "terms" | "park" | "resume" | "resume_and_end" | "give_more" | "look" | "stop" | "stop_and_park" | "collect" | "snapshot" | "teardown" | "waive" | "recover")[];
 }
 
 export type LeaseState = "intended" | "active" | "terminating" | "gone" | "void" | "lost";
@@ -777,6 +783,8 @@ export interface Trouble {
   code: string;
   message: string;
   remedy: string;
+  /** the code of the signature that it waits for, if it waits for one */
+  asked: string | null;
 }
 
 export interface Unclaimed {

@@ -9,6 +9,27 @@ export default {
   Extend: "延期",
   Park: "关机保留",
   Resume: "重新开机",
+  "Start it, collect, then end it": "开机，收集后结束",
+  "Give it more": "追加所需",
+  "Look again": "再看一次",
+  "The box is started again: only a box that runs can be proved and ended.":
+    "机器重新开机：只有运行中的机器才能核对并结束。",
+  "Where its end is refused, it runs and bills on until you end it or park it again.":
+    "若结束被拒绝，机器继续运行并计费，直到你结束它或再次关机保留。",
+  "It fails without harm where no GPU is free: the disk is kept, and bills.":
+    "没有空闲 GPU 时会失败，但无损失：磁盘保留并计费。",
+  "Budget and deadline change. The guard on the box, where there is one, is told first.":
+    "预算和截止时间一起修改。机器上若有守护，会先通知它。",
+  "Its owner signs for a greater budget: that is asked here, in the next step.":
+    "提高预算须由机主签署：下一步就在这里询问。",
+  "Sign, and go on": "签署并继续",
+  "At its present pace its job needs about {usd} in all, and {span} from now: a tenth more is filled in.":
+    "按目前速度，任务共需约 {usd}，从现在起还需 {span}：已多填一成。",
+  "The box is asked once more whether it answers, and how its job stands.":
+    "再问一次机器是否应答，以及任务的状况。",
+  "Nothing is stopped, started or destroyed, whatever comes of it.":
+    "无论结果如何，都不会停止、启动或销毁任何东西。",
+  "The box answers.": "机器有应答。",
   "Stop the job": "停止任务",
   Collect: "取回文件",
   "Take a snapshot": "取一份快照",
@@ -188,7 +209,8 @@ export default {
   "Put away what has ended": "收起已结束的",
   "{n} actions under way": "{n} 个操作进行中",
   "a box": "一台机器",
-  "{n} more": "另有 {n} 个",
+  "1 action before it": "此前 1 个操作",
+  "{n} actions before it": "此前 {n} 个操作",
   "and {n} more": "另有 {n} 个",
   "All actions under way": "所有进行中的操作",
 };

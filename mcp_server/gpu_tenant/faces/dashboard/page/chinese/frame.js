@@ -45,7 +45,8 @@ export default {
   "What bills": "计费情况",
   "Burning now": "当前每小时花费",
   "Spent so far": "已花费",
-  Leaking: "闲置仍计费",
+  "Leaking in all": "闲置仍计费合计",
+  "{usd} a month, if left so": "如此放置每月 {usd}",
   "Watched by:": "看守：",
   Remarks: "提示",
   "Not in these sums:": "未计入以上合计：",
@@ -62,6 +63,9 @@ export default {
     "时间均为本机时间（{zone}），标明 UTC 的除外。",
   "The last look at the providers failed.": "上一次查询平台失败。",
   "No key to this dashboard": "没有此仪表盘的密钥",
-  "The key is in the link, is made anew at each start, and stays on this computer.":
-    "密钥在链接里，每次启动时重新生成，只留在本机。",
+  "The key is in the link, is made anew at each start, and stays on this computer. Another start has a key of its own, and ends no page that is open.":
+    "密钥在链接里，每次启动时重新生成，只留在本机。再次启动有自己的密钥，不影响已打开的页面。",
+  "Your boxes and leases go on as they are, and so do their bills: this page only shows them.":
+    "你的机器和租约照旧，费用也照旧：本页只是显示它们。",
+  "Burning, as of": "每小时花费，截至",
 };

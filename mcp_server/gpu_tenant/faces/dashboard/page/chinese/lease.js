@@ -11,11 +11,30 @@ export default {
   "Save the report as HTML": "把报告存为 HTML",
   "Save the report as Markdown": "把报告存为 Markdown",
   "Deadline, though parked": "截止时间（已关机保留）",
+  "then nothing is destroyed, and its disk bills on": "届时不销毁任何东西，磁盘继续计费",
+  "then its disk bills on for its rescue sum, and it is destroyed, as signed":
+    "届时磁盘继续计费到抢救金额用完，然后按签署销毁",
   "How it stands": "现状",
   "The box does not answer since": "机器无应答，自",
   since: "自",
-  "That is unknown, and not dead: it may be running and billing. Nothing is stopped, started or destroyed on this alone.":
-    "这是状况不明，并不等于已死：它可能仍在运行并计费。不会仅凭这一点停止、启动或销毁任何东西。",
+  "Nothing is stopped, started or destroyed on this alone.":
+    "不会仅凭这一点停止、启动或销毁任何东西。",
+  "To see for yourself:": "自己查看：",
+  "Its job has failed, with exit code {code}.": "任务失败，退出码 {code}。",
+  "used up in about {span}": "约 {span} 后用完",
+  "The box still costs {usd} until it is ended.": "结束之前机器仍按 {usd} 计费。",
+  "If collecting fails, nothing is destroyed: the box stays, and bills on.":
+    "若收集失败，不会销毁任何东西：机器保留并继续计费。",
+  "Its log": "任务日志",
+  "Its job has finished.": "任务已完成。",
+  "Its job was killed.": "任务被强制终止。",
+  "Its job was stopped.": "任务已停止。",
+  "The box is stopped, and its disk is kept.": "机器已停机，磁盘保留。",
+  "Its files can be proved only while the box runs: to end it, it is started first. If no GPU is free, it stays as it is, and nothing is lost.":
+    "只有机器运行时才能核对文件：要结束它，先要开机。若没有空闲 GPU，一切保持原样，不会丢失任何东西。",
+  "If it is resumed:": "若重新开机：",
+  "the box starts, and no job does. Launch the job again: it goes on from its last checkpoint, if it wrote one. If no GPU is free, nothing changes.":
+    "机器会启动，任务不会。请再启动任务：若写过检查点，就从最后一个继续。若没有空闲 GPU，一切不变。",
   "its job ends in": "任务预计还需",
   "its job ends {span} too late": "任务会晚 {span} 才结束",
   "of a budget of {usd}": "预算 {usd}",
@@ -112,8 +131,8 @@ export default {
   "collected, to be proved": "已取回，待验证",
   "collected, each with its hash": "已取回，逐个核对哈希",
   "proved, with a warning": "已验证，有警告",
-  "bytes proved": "字节已验证",
-  proved: "已验证",
+  "proved by hash": "已按哈希验证",
+  "proved to load": "已验证可读入",
   Evidence: "证据",
   File: "文件",
   Size: "大小",
@@ -152,9 +171,9 @@ export default {
   "this computer": "本机",
 
   // receipt
-  "Ended, and nothing was lost": "已结束，没有丢失任何东西",
-  "Everything declared was re-read off the box, and every other byte was accounted for.":
-    "每个已声明的文件都在机器之外重读过，其余每个字节都有交代。",
+  "Ended, and nothing that counts was lost": "已结束，没有丢失任何该留的东西",
+  "Everything declared was re-read off the box, and every other byte in the job's places was accounted for.":
+    "每个已声明的文件都在机器之外重读过，约定位置中的其余每个字节都有交代。",
   "Ended, never used": "已结束，从未使用",
   "Nothing was ever launched or pushed on it, so there was nothing to lose.":
     "从未在上面启动或推送过任何东西，因此没有什么可丢失。",

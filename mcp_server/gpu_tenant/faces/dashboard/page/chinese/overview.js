@@ -11,6 +11,7 @@ export default {
   Ended: "已结束",
   "Never came": "未曾开出",
   Lost: "已丢失",
+  "Does not answer": "没有应答",
   "Job finished": "任务已完成",
   "Job failed": "任务失败",
   "Job killed": "任务被强制终止",
@@ -72,6 +73,8 @@ export default {
   "Its job has failed.": "任务失败了。",
   "Its job has ended.": "任务已结束。",
   "The box bills on until it is torn down.": "在销毁之前机器仍在计费。",
+  "Its disk bills": "磁盘计费",
+  "these alone": "仅这些",
   "once it runs": "(运行后)",
   "capped at {usd}": "上限 {usd}",
   "nobody bills": "不计费",
@@ -86,8 +89,14 @@ export default {
   "Alarm:": "警报：",
   "The box does not answer.": "机器没有应答。",
   Since: "自",
-  "That is unknown, and not dead: it may be running and billing.":
-    "这是状况不明，并不等于已死：它可能仍在运行并计费。",
+  "That is unknown, and not dead: it may be running and billing. It is asked again every few seconds.":
+    "这是状况不明，并不等于已死：它可能仍在运行并计费。每隔几秒会再问一次。",
+  "That is unknown, and not dead: its job may be running. It is asked again every few seconds.":
+    "这是状况不明，并不等于已死：任务可能仍在运行。每隔几秒会再问一次。",
+  "its guard stops the jobs at the deadline, and then the box": "到截止时守护停止任务，然后停机",
+  "its guard stops the jobs at the deadline, and no more": "到截止时守护只停止任务",
+  "its disk bills on": "磁盘继续计费",
+  "it bills on: nothing ends that": "继续计费：没有东西会结束它",
   "If this computer dies:": "本机停机或断网时：",
   "GPU unknown": "GPU 未知",
   "Deadline in": "距截止",

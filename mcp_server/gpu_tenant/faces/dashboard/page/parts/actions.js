@@ -5,13 +5,27 @@ import {noteErrand, openAction, useStore} from "../store.js";
 import {html, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Coming, useErrand} from "./errands.js";
-import {extension, planOf, verbWords} from "./plans.js";
+import {costIn, extension, planOf, verbWords} from "./plans.js";
+import {Sign} from "./signing.js";
 import {isCalledFor} from "./standing.js";
 import {now} from "./ticking.js";
 import {Waiver} from "./waiver.js";
-import {Button, Countdown, Dialog, Field, Money, Shape, Trouble, When, Words} from "./widgets.js";
+import {
+  Button,
+  Countdown,
+  Dialog,
+  Field,
+  Money,
+  Shape,
+  spanWords,
+  Trouble,
+  usdWords,
+  When,
+  Words,
+} from "./widgets.js";
+
 /** @import {TimedRow, Tone, Typed, Usd} from "../known.d.ts" */
-/** @import {Errand} from "../types.d.ts" */
+/** @import {Card, Errand} from "../types.d.ts" */
 /** @import {Children} from "../vendor/htm-preact.js" */
 
 /**
@@ -19,22 +33,38 @@ import {Button, Countdown, Dialog, Field, Money, Shape, Trouble, When, Words} fr
  * @param {{row: TimedRow}} properties
  */
 export function Verbs({row}) {
-  const [first, ...others] = row.verbs;
+  const [first, second, ...more] = row.verbs;
+  const away = useStore((known) => known.link === "offline");
+  // Where the job costs more than it should, its end is no further away than what it needs.
+  const beside = second === "stop" && isCalledFor(row);
+  const others = beside || !second ? more : [second, ...more];
   /** @param {string} verb */
   const choose = (verb) => openAction({verb, row});
   if (!first) return null;
   return html`<div class="verbs">
-    <${Button} kind=${isCalledFor(row) ? "primary" : "plain"} onClick=${() => choose(first)}>
+    <${Button}
+      kind=${isCalledFor(row) ? "primary" : "plain"}
+      disabled=${away}
+      title=${away ? t("The dashboard's server does not answer") : undefined}
+      onClick=${() => choose(first)}
+    >
       ${verbWords(first)}
     <//>
-    ${others.length > 0 && html`<${Menu} row=${row} verbs=${others} onChoose=${choose} />`}
+    ${
+      beside &&
+      html`<${Button} disabled=${away} onClick=${() => choose(second)}>${verbWords(second)}<//>`
+    }
+    ${others.length > 0 && html`<${Menu} row=${row} verbs=${others} disabled=${away} onChoose=${choose} />`}
   </div>`;
 }
 
 // -- the menu ---------------------------------------------------------------
 
-/** @param {{row: TimedRow, verbs: string[], onChoose: (id: string) => void}} properties */
-function Menu({row, verbs, onChoose}) {
+/**
+ * @param {{row: TimedRow, verbs: string[], disabled: boolean,
+ *   onChoose: (id: string) => void}} properties
+ */
+function Menu({row, verbs, disabled, onChoose}) {
   const button = useRef(null);
   const list = useRef(null);
   const [open, setOpen] = useState(false);
@@ -78,6 +108,7 @@ function Menu({row, verbs, onChoose}) {
       ref=${button}
       type="button"
       class="button is-plain more"
+      disabled=${disabled}
       aria-haspopup="menu"
       aria-expanded=${String(open)}
       aria-label=${t("More for {lease}", {lease: row.card.lease})}
@@ -133,6 +164,9 @@ export function Action({row: began, verb, begins, onClose}) {
     noteErrand(errand);
     setBegun(errand);
   };
+  const [sent, setSent] = useState(/** @type {Record<string, any>} */ ({}));
+  // The same call once more: it was signed for.
+  const again = async () => begin(await post(`${leasePath(row.card.lease)}/${verb}`, sent));
   const waive = () => {
     setDoing("waive");
     setBegun(null);
@@ -140,10 +174,17 @@ export function Action({row: began, verb, begins, onClose}) {
   return html`<${Dialog} title=${title} onClose=${onClose}>
     ${
       begun
-        ? html`<${Underway} begun=${begun} row=${row} onWaiver=${waive} onClose=${onClose} />`
+        ? html`<${Underway} begun=${begun} row=${row} again=${again} onWaiver=${waive} onClose=${onClose} />`
         : doing === "waive"
           ? html`<${Waiver} row=${row} onBegun=${begin} onClose=${onClose} />`
-          : html`<${Plan} row=${row} verb=${verb} begins=${begins} onBegun=${begin} onClose=${onClose} />`
+          : html`<${Plan}
+            row=${row}
+            verb=${verb}
+            begins=${begins}
+            onSent=${setSent}
+            onBegun=${begin}
+            onClose=${onClose}
+          />`
     }
   <//>`;
 }
@@ -167,10 +208,11 @@ const said = (body) =>
   Object.fromEntries(Object.entries(body).filter(([, value]) => !KEPT_OUT.includes(value)));
 
 /**
- * @param {{row: TimedRow, verb: string, begins?: Record<string, any>, onBegun: (errand: Errand) => void,
+ * @param {{row: TimedRow, verb: string, begins?: Record<string, any>,
+ *   onSent: (body: Record<string, any>) => void, onBegun: (errand: Errand) => void,
  *   onClose: () => void}} properties
  */
-function Plan({row, verb, begins, onBegun, onClose}) {
+function Plan({row, verb, begins, onSent, onBegun, onClose}) {
   const plan = planOf(verb, row);
   const [body, setBody] = useState(() => ({...START[verb]?.(row), ...begins}));
   const [problem, setProblem] = useState(null);
@@ -181,6 +223,7 @@ function Plan({row, verb, begins, onBegun, onClose}) {
     event.preventDefault();
     setBusy(true);
     try {
+      onSent(said(body));
       onBegun(await post(`${leasePath(row.card.lease)}/${verb}`, said(body)));
     } catch (refusal) {
       setProblem(refusal);
@@ -222,18 +265,36 @@ function Part({kind, title, lines}) {
   </div>`;
 }
 
-/** @param {{begun: Errand, row: TimedRow, onWaiver: () => void, onClose: () => void}} properties */
-function Underway({begun, row, onWaiver, onClose}) {
+/**
+ * @param {{begun: Errand, row: TimedRow, again: () => Promise<void>, onWaiver: () => void,
+ *   onClose: () => void}} properties
+ */
+function Underway({begun, row, again, onWaiver, onClose}) {
   const errand = useErrand(begun);
+  const [signing, setSigning] = useState(/** @type {string | null} */ (null));
+  const asked = errand?.error?.asked;
+  if (asked && signing === asked)
+    return html`<${Sign}
+      code=${asked}
+      action=${t("Sign, and go on")}
+      onSigned=${again}
+      onClose=${onClose}
+    />`;
   const refused =
     errand?.state === "failed" &&
-    ["teardown", "end"].includes(errand.verb) &&
+    ["teardown", "end", "resume_and_end"].includes(errand.verb) &&
     row.verbs.includes("waive");
   return html`<div class="underway">
     <${Coming} errand=${errand} />
     ${
       errand?.state === "running" &&
       html`<p class="soft">${t("This goes on when you close the window or the page.")}</p>`
+    }
+    ${
+      asked &&
+      html`<p>
+        <${Button} kind="primary" onClick=${() => setSigning(asked)}>${t("Look and sign")}<//>
+      </p>`
     }
     ${
       refused &&
@@ -253,10 +314,44 @@ function Underway({begun, row, onWaiver, onClose}) {
 
 // -- what is asked ----------------------------------------------------------
 
+const SPARE = 1.1; // what a job needs at its pace is filled in with a tenth to spare
+
+/** @param {Card} card */
+const hoursLeft = (card) => Math.max(0, Math.ceil((card.deadline_in_s ?? 0) / 3600));
+
+/**
+ * The hours from now that its job needs; null where its deadline is late enough, or where that is unknown.
+ * @param {Card} card
+ */
+function neededHours({job_ends_in_s: ends, deadline_in_s: left}) {
+  if (ends === null || ends <= (left ?? 0)) return null;
+  return Math.ceil((ends * SPARE) / 3600);
+}
+
+/**
+ * The budget in all that lasts for so many hours, and none that is less than the present one.
+ * @param {Card} card
+ * @param {number} hours
+ */
+function neededBudget(card, hours) {
+  const lasts = costIn(card, hours) ?? Number(card.forecast_job_usd ?? 0) * SPARE;
+  // What is spent grows while somebody reads and signs.
+  const needed = Math.ceil(lasts * 10 + 1) / 10;
+  return Math.max(needed, Number(card.budget_usd ?? 0));
+}
+
+/** @param {TimedRow} row */
+const later = ({card}) => ({hours: (card.deadline_in_s ?? 0) > 0 ? undefined : 4});
+
 /** @type {Record<string, (row: TimedRow) => Record<string, any>>} */
 const START = {
-  extend: ({card}) => ({hours: Math.max(0, Math.ceil((card.deadline_in_s ?? 0) / 3600)) + 4}),
-  resume: ({card}) => ({hours: (card.deadline_in_s ?? 0) > 0 ? undefined : 4}),
+  extend: ({card}) => ({hours: neededHours(card) ?? hoursLeft(card) + 4}),
+  give_more({card}) {
+    const hours = neededHours(card) ?? Math.max(hoursLeft(card), 1);
+    return {budget_usd: neededBudget(card, hours), hours};
+  },
+  resume: later,
+  resume_and_end: later,
   stop: () => ({grace_s: 20}),
   stop_and_park: () => ({grace_s: 20}),
 };
@@ -324,8 +419,81 @@ function Stopping({row, body, change}) {
   </div>`;
 }
 
+/**
+ * A new deadline, where one is needed, and where the box is found now.
+ * @param {{row: TimedRow, body: Record<string, any>,
+ *   change: (news: Record<string, any>) => void}} properties
+ */
+function Resuming({row, body, change}) {
+  const late = (row.card.deadline_in_s ?? 0) <= 0;
+  return html`<div class="asked">
+    <${Hours}
+      value=${body.hours}
+      change=${change}
+      required=${late}
+      hint=${
+        late
+          ? t("The deadline has passed: say a new one.")
+          : t("A new deadline; left empty, it stays.")
+      }
+    />
+    <${Field}
+      label=${t("Address")}
+      hint=${t("Only where the console shows a new one: user@host:port, or its ssh command.")}
+    >
+      <input
+        type="text"
+        autocomplete="off"
+        spellcheck=${false}
+        placeholder=${row.card.address ?? ""}
+        onInput=${(event) => change({address: event.target.value.trim()})}
+      />
+    <//>
+  </div>`;
+}
+
 /** @type {Record<string, Function>} */
 const FIELDS = {
+  resume: Resuming,
+  resume_and_end: Resuming,
+  /**
+   * Both together: either alone would leave its job cut off.
+   * @param {{row: TimedRow, body: Record<string, any>,
+   *   change: (news: Record<string, any>) => void}} properties
+   */
+  give_more({row: {card}, body, change}) {
+    return html`<div class="asked">
+      <p>
+        ${t(
+          "At its present pace its job needs about {usd} in all, and {span} from now: a tenth more is filled in.",
+          {
+            usd: usdWords(card.forecast_job_usd ?? 0),
+            span: spanWords(card.job_ends_in_s ?? 0),
+          },
+        )}
+      </p>
+      <div class="fields">
+        <${Field} label=${t("Budget in all, USD")}>
+          <input
+            type="number"
+            inputmode="decimal"
+            min="0"
+            step="any"
+            required
+            value=${body.budget_usd}
+            onInput=${(/** @type {Typed} */ event) => change({budget_usd: typed(event)})}
+          />
+        <//>
+        <${Hours} value=${body.hours} change=${change} required />
+      </div>
+      <dl class="sums">
+        <div>
+          <dt>${t("New deadline")}</dt>
+          <dd><${When} at=${now() + (body.hours ?? 0) * 3600_000} /></dd>
+        </div>
+      </dl>
+    </div>`;
+  },
   /**
    * @param {{row: TimedRow, body: Record<string, any>,
    *   change: (news: Record<string, any>) => void}} properties
@@ -365,37 +533,6 @@ const FIELDS = {
         }
       </dl>
       ${over && html`<p class="caution"><${Shape} kind="warn" /><${Words} text=${over} /></p>`}
-    </div>`;
-  },
-  /**
-   * @param {{row: TimedRow, body: Record<string, any>,
-   *   change: (news: Record<string, any>) => void}} properties
-   */
-  resume({row, body, change}) {
-    const late = (row.card.deadline_in_s ?? 0) <= 0;
-    return html`<div class="asked">
-      <${Hours}
-        value=${body.hours}
-        change=${change}
-        required=${late}
-        hint=${
-          late
-            ? t("The deadline has passed: say a new one.")
-            : t("A new deadline; left empty, it stays.")
-        }
-      />
-      <${Field}
-        label=${t("Address")}
-        hint=${t("Only where the console shows a new one: user@host:port, or its ssh command.")}
-      >
-        <input
-          type="text"
-          autocomplete="off"
-          spellcheck=${false}
-          placeholder=${row.card.address ?? ""}
-          onInput=${(event) => change({address: event.target.value.trim()})}
-        />
-      <//>
     </div>`;
   },
   stop: Stopping,

@@ -17,8 +17,8 @@ const STANDINGS = {
   unproved: {rank: 1, kind: "bad", words: () => t("not proved")},
   landed: {rank: 1, kind: "accent", words: () => t("collected, to be proved")},
   warned: {rank: 2, kind: "warn", words: () => t("proved, with a warning")},
-  hashed: {rank: 3, kind: "accent", words: () => t("bytes proved")},
-  proved: {rank: 4, kind: "good", words: () => t("proved")},
+  hashed: {rank: 3, kind: "accent", words: () => t("proved by hash")},
+  proved: {rank: 4, kind: "good", words: () => t("proved to load")},
 };
 
 /**

@@ -139,6 +139,7 @@ function cardWords(verb, card) {
   const first = {
     extend: () => t("The deadline has moved."),
     terms: () => t("The terms have changed."),
+    give_more: () => t("The terms have changed."),
     stop_and_park: () => t("Parked: it bills {rate} now.", {rate}),
     park: () => t("Parked: it bills {rate} now.", {rate}),
     resume: () => t("Started again: it bills {rate}.", {rate}),
@@ -172,6 +173,7 @@ export function resultWords({verb, result}) {
   if ("fetched_files" in result) return collectedWords(result);
   if ("left_out" in result) return snapshotWords(result);
   if ("deadline_in_s" in result && "phase" in result) return cardWords(verb, result);
+  if (verb === "look") return [t("The box answers.")];
   if (verb === "stop")
     return [JOB_ENDS[result.state]?.() ?? t("The job is {state}.", {state: result.state})];
   return [];
@@ -262,6 +264,9 @@ export function Errands() {
   }`;
 }
 
+/** @param {number} n */
+const moreWords = (n) => (n === 1 ? t("1 action before it") : t("{n} actions before it", {n}));
+
 /**
  * @param {Errand[]} running
  * @param {Errand[]} ended
@@ -275,7 +280,7 @@ function summary(running, ended) {
     verb: verbWords(newest.verb),
     lease: newest.lease ?? t("a box"),
   });
-  return `${what} · ${said}${others.length > 0 ? ` · ${t("{n} more", {n: others.length})}` : ""}`;
+  return `${what} · ${said}${others.length > 0 ? ` · ${moreWords(others.length)}` : ""}`;
 }
 
 /** @param {{running: Errand[]}} properties */

@@ -4,6 +4,7 @@ import {get} from "../net.js";
 import {useStore} from "../store.js";
 import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
+import {now} from "./ticking.js";
 import {
   Button,
   Bytes,
@@ -157,7 +158,7 @@ function Unknown({leases}) {
  */
 function calendar(days) {
   const by = new Map(days.map(({day, usd}) => [day, usd]));
-  const last = Date.parse(days.at(-1)?.day ?? new Date().toISOString().slice(0, 10));
+  const last = Date.parse(days.at(-1)?.day ?? new Date(now()).toISOString().slice(0, 10));
   const spent = days.find(({usd}) => sumOf(usd) > 0)?.day;
   const first = Math.min(spent ? Date.parse(spent) : last, last - (FEWEST_DAYS - 1) * DAY_MS);
   const all = Array.from({length: Math.round((last - first) / DAY_MS) + 1}, (_, n) =>
@@ -339,7 +340,7 @@ function Burning({burning}) {
   const points = burning.map(({at, usd_h: usd}) => [Number(at), Number(usd)]);
   const most = Math.max(0, ...points.map(([, usd]) => usd));
   if (points.length < 2 || most === 0) return null;
-  const [from, to] = [points[0][0], Math.max(Date.now() / 1000, points[points.length - 1][0])];
+  const [from, to] = [points[0][0], Math.max(now() / 1000, points[points.length - 1][0])];
   /** @param {number} at */
   const x = (at) => ((1000 * (at - from)) / (to - from || 1)).toFixed(2);
   /** @param {number} usd */

@@ -1,7 +1,7 @@
 // One lease: how it stands always in sight, and below it the job, the log, the files, the story or the terms.
 
 import {get, leasePath} from "../net.js";
-import {state, useFollow, useStore} from "../store.js";
+import {useFollow, useStore} from "../store.js";
 import {html, useCallback, useEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Artifacts} from "./artifacts.js";
@@ -12,12 +12,11 @@ import {JobLog} from "./log.js";
 import {ReceiptView} from "./receipt.js";
 import {isLive} from "./standing.js";
 import {Terms} from "./terms.js";
-import {now} from "./ticking.js";
 import {Timeline} from "./timeline.js";
 import {Copy, Empty, Trouble, Waiting} from "./widgets.js";
 
 /** @import {Hearing, TimedDetail, TimedRow, Told} from "../known.d.ts" */
-/** @import {Detail, JobMoment, JobSeen, LeaseRow, Sight} from "../types.d.ts" */
+/** @import {Detail, JobMoment, JobSeen, Sight} from "../types.d.ts" */
 
 const AFRESH_MS = 60_000;
 /** @type {[string, () => string][]} */
@@ -102,7 +101,7 @@ function Whole({detail, blind, rest}) {
   const mine = seen?.job === job?.id ? seen : null;
   return html`<article class="page leasepage is-${place}">
     <${Bounded} key="head"><${Head} detail=${detail} seen=${mine} /><//>
-    <${Bounded} key="says"><${Says} detail=${detail} blind=${blind} /><//>
+    <${Bounded} key="says"><${Says} detail=${detail} blind=${blind} seen=${mine} /><//>
     <${Bounded} key="figures"><${Figures} detail=${detail} /><//>
     <${Places} lease=${lease} place=${place} job=${rest[1]} files=${detail.files?.total} />
     <div class="place">
@@ -207,7 +206,7 @@ function useDetail(id, stamp) {
     let wanted = true;
     get(leasePath(id)).then(
       (/** @type {Detail} */ detail) => {
-        if (wanted) setFound([{...detail, row: {...detail.row, at: saidAt(detail.row)}}, null]);
+        if (wanted) setFound([{...detail, row: {...detail.row, at: detail.at}}, null]);
       },
       (problem) => wanted && setFound(([detail]) => [detail, problem]),
     );
@@ -218,15 +217,6 @@ function useDetail(id, stamp) {
     };
   }, [id, stamp, round]);
   return [found[0], found[1], again];
-}
-
-/**
- * When its figures were true: those of a live lease are of the last look, those of an ended one stay.
- * @param {LeaseRow} row
- */
-function saidAt(row) {
-  const looked = isLive(row) ? state().overview?.at : null;
-  return looked ?? new Date(now()).toISOString();
 }
 
 /**

@@ -4,10 +4,11 @@ import {leasePath} from "../net.js";
 import {html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Verbs} from "./actions.js";
-import {BudgetLine, capWords} from "./leaserow.js";
+import {BudgetLine, capWords, Fence, nameOf, Say, SinceThen, unseenWords} from "./leaserow.js";
 import {Save} from "./save.js";
-import {isFree, isLive, isStill, phaseOf} from "./standing.js";
+import {isFailed, isFree, isLive, isSilent, isStill, isWasted, phaseOf} from "./standing.js";
 import {
+  Copy,
   Countdown,
   known,
   Money,
@@ -41,10 +42,15 @@ export function Head({detail, seen}) {
       <p class="soft small">
         <a href="#/">${t("All leases")}</a> / <span class="mono">${card.lease}</span>
       </p>
-      <h1>${gpuWords(row, seen)} <span class="soft">${t("at")}</span> ${row.title}</h1>
+      <h1>${gpuWords(row, seen)}</h1>
       ${card.name && html`<p class="called">${card.name}</p>`}
       <p class="lease-line">
         <${Pill} kind=${kind}>${words()}<//>
+        ${
+          isSilent(row) &&
+          known(card.condition.to_do?.since_s) &&
+          html`<span>${t("for")} <${SpanTicking} seconds=${card.condition.to_do.since_s} at=${row.at} /></span>`
+        }
         ${
           isLive(row) &&
           html`<span>${t("age")} <${SpanTicking} seconds=${card.age_s} at=${row.at} /></span>`
@@ -74,9 +80,12 @@ export function Head({detail, seen}) {
  * @param {JobMoment | null} seen
  */
 function gpuWords(row, seen) {
-  if (row.gpu) return row.gpu;
-  if (!seen || seen.gpus.length === 0) return t("GPU unknown");
-  return seen.gpus.length === 1 ? seen.gpus[0].name : `${seen.gpus[0].name} x${seen.gpus.length}`;
+  const [first, ...others] = (seen?.gpus ?? []).map(({name}) => name);
+  const found = first && (others.length > 0 ? `${first} x${others.length + 1}` : first);
+  const name = row.gpu ?? (found || nameOf(row));
+  return name === row.title
+    ? name
+    : html`${name} <span class="soft">${t("at")}</span> ${row.title}`;
 }
 
 /** @param {{lease: string}} properties */
@@ -105,37 +114,21 @@ const LOUD = {urgent: "bad", warning: "warn", notice: "soft"};
 
 /**
  * Alarms, the loudest first, whether the box can be asked, and which files nobody has claimed.
- * @param {{detail: TimedDetail, blind?: Sight | null | undefined}} properties
+ * @param {{detail: TimedDetail, blind?: Sight | null | undefined, seen: JobMoment | null}} properties
  */
-export function Says({detail, blind}) {
+export function Says({detail, blind, seen}) {
   const {row, alarms} = detail;
-  const unseen = blind ?? (row.blind && isLive(row) ? {words: row.blind, since: null} : null);
+  const unseen = isLive(row) && isSilent(row) ? (blind ?? {words: row.blind, since: null}) : null;
   const rank = Object.keys(LOUD);
   const told = alarms.toSorted((one, other) => rank.indexOf(one.level) - rank.indexOf(other.level));
   const {alarm, unclaimed} = row.card;
   const more = alarm && !told.some(({words}) => words.includes(alarm) || alarm.includes(words));
-  if (!unseen && !more && !unclaimed && told.length === 0) return null;
+  const over = isWasted(row);
+  const still = row.card.phase === "parked" && row.card.jobs.length > 0;
+  const taken = isStill(row) && !still && row.card.phase !== "parked";
+  if (!unseen && !more && !over && !still && !taken && !unclaimed && told.length === 0) return null;
   return html`<div class="lease-says">
-    ${
-      unseen &&
-      html`<p class="says is-warn" role="status">
-        <${Shape} kind="warn" />
-        <span>
-          <strong>
-            ${
-              unseen.since
-                ? html`${t("The box does not answer since")} <${When} at=${unseen.since} />.`
-                : t("The box does not answer.")
-            }
-          </strong>
-          ${" "}
-          ${t(
-            "That is unknown, and not dead: it may be running and billing. Nothing is stopped, started or destroyed on this alone.",
-          )}
-          ${unseen.words && html` <span class="soft"><${Words} text=${unseen.words} /></span>`}
-        </span>
-      </p>`
-    }
+    ${unseen && html`<${Unseen} row=${row} login=${detail.login} ...${unseen} />`}
     ${
       more &&
       html`<p class="says is-bad">
@@ -153,6 +146,9 @@ export function Says({detail, blind}) {
         </span>
       </p>`,
     )}
+    ${over && html`<${Over} row=${row} seen=${seen} />`}
+    ${still && html`<${Parked} row=${row} />`}
+    ${taken && html`<${Resumed} />`}
     ${
       unclaimed &&
       html`<p class="says is-warn">
@@ -161,6 +157,93 @@ export function Says({detail, blind}) {
       </p>`
     }
   </div>`;
+}
+
+/**
+ * A box that does not answer, and the one thing that helps a person to see why.
+ * @param {{row: TimedRow, login: string, words?: string | null | undefined,
+ *   since?: string | null | undefined}} properties
+ */
+function Unseen({row, login, words, since}) {
+  return html`<p class="says is-warn" role="status">
+    <${Shape} kind="warn" />
+    <span>
+      <strong>
+        ${
+          since
+            ? html`${t("The box does not answer since")} <${When} at=${since} />.`
+            : t("The box does not answer.")
+        }
+      </strong>
+      ${" "}
+      ${unseenWords({row})}
+      ${" "}
+      ${t("Nothing is stopped, started or destroyed on this alone.")}
+      ${words && html` <span class="soft"><${Words} text=${words} /></span>`}
+      ${
+        login !== "none" &&
+        html` ${t("To see for yourself:")} <${Copy} text=${`gpu-tenant ssh ${row.card.lease}`} />`
+      }
+    </span>
+  </p>`;
+}
+
+/**
+ * A box that bills while nothing runs on it: why its job ended, and what its end cannot lose.
+ * @param {{row: TimedRow, seen: JobMoment | null}} properties
+ */
+function Over({row, seen}) {
+  const failed = isFailed(row);
+  const lead = failed
+    ? known(seen?.exit_code)
+      ? t("Its job has failed, with exit code {code}.", {code: seen.exit_code})
+      : t("Its job has failed.")
+    : t("Its job has ended.");
+  const {lease, jobs, price_usd_h: rate} = row.card;
+  const job = row.job?.id ?? jobs.at(-1);
+  const tone = failed ? "bad" : "warn";
+  return html`<${Say} tone=${tone} shape=${tone} lead=${lead}>
+    <${SinceThen} row=${row} />
+    ${" "}
+    ${
+      known(rate)
+        ? t("The box still costs {usd} until it is ended.", {usd: usdWords(rate, "h")})
+        : t("The box bills on until it is torn down.")
+    }
+    ${" "}
+    ${t("If collecting fails, nothing is destroyed: the box stays, and bills on.")}
+    ${" "}
+    ${
+      job &&
+      html`<a href=${`#/lease/${encodeURIComponent(lease)}/log/${encodeURIComponent(job)}`}>${t("Its log")}</a>`
+    }
+  <//>`;
+}
+
+/** @type {Record<string, () => string>} */
+const PARKED_AFTER = {
+  finished: () => t("Its job has finished."),
+  failed: () => t("Its job has failed."),
+  killed: () => t("Its job was killed."),
+  stopped: () => t("Its job was stopped."),
+};
+
+/** @param {{row: TimedRow}} properties */
+function Parked({row}) {
+  const lead = PARKED_AFTER[row.ended ?? ""]?.() ?? t("The box is stopped, and its disk is kept.");
+  return html`<${Say} tone=${row.ended ? "warn" : "soft"} shape="still" lead=${lead}>
+    ${t(
+      "Its files can be proved only while the box runs: to end it, it is started first. If no GPU is free, it stays as it is, and nothing is lost.",
+    )}
+  <//>`;
+}
+
+function Resumed() {
+  return html`<${Say} tone="soft" lead=${t("If it is resumed:")}>
+    ${t(
+      "the box starts, and no job does. Launch the job again: it goes on from its last checkpoint, if it wrote one. If no GPU is free, nothing changes.",
+    )}
+  <//>`;
 }
 
 // -- a lease that is over, and has no receipt -------------------------------
@@ -225,8 +308,7 @@ export function Vitals({detail}) {
       <div class="vital is-fence">
         <dt>${t("If this computer dies")}</dt>
         <dd class="words ${open ? "is-open" : ""}">
-          ${open && html`<${Shape} kind="warn" />`}
-          <${Words} text=${fence} />
+          <${Fence} words=${fence} />
         </dd>
       </div>
     </dl>
@@ -250,6 +332,17 @@ function Deadline({row}) {
       <${When} at=${new Date(Date.parse(at) + left * 1000).toISOString()} />
     </dd>
     ${
+      isStill(row) &&
+      !isFree(row) &&
+      html`<dd class="below">
+        ${
+          row.signed_ahead
+            ? t("then its disk bills on for its rescue sum, and it is destroyed, as signed")
+            : t("then nothing is destroyed, and its disk bills on")
+        }
+      </dd>`
+    }
+    ${
       spare !== null &&
       html`<dd class="below ${spare < 0 ? "is-bad" : ""}">
         ${
@@ -263,10 +356,27 @@ function Deadline({row}) {
   </div>`;
 }
 
+/**
+ * In how many seconds its budget is used up, where that is before its deadline; else null.
+ * @param {TimedRow} row
+ */
+function usedUpIn({card}) {
+  const {
+    budget_usd: budget,
+    cost_usd: spent,
+    price_usd_h: rate,
+    forecast_deadline_usd: told,
+  } = card;
+  if (!known(budget) || !known(spent) || !Number(rate) || Number(told ?? 0) <= Number(budget))
+    return null;
+  return Math.max(0, ((Number(budget) - Number(spent)) / Number(rate)) * 3600);
+}
+
 /** @param {{row: TimedRow}} properties */
 function Spent({row}) {
   const {card, at} = row;
   const budget = known(card.budget_usd) ? Number(card.budget_usd) : null;
+  const usedUp = usedUpIn(row);
   return html`<div class="vital">
     <dt>${t("Spent so far")}</dt>
     <dd class="figure">
@@ -288,6 +398,12 @@ function Spent({row}) {
           />`
         }
         ${t("of a budget of {usd}", {usd: usdWords(budget)})}
+      </dd>`
+    }
+    ${
+      usedUp !== null &&
+      html`<dd class="below is-bad">
+        <${Shape} kind="bad" />${t("used up in about {span}", {span: spanWords(usedUp)})}
       </dd>`
     }
     ${
@@ -316,14 +432,14 @@ function Rate({row}) {
   if (isFree(row))
     return html`<div class="vital"><dt>${t("Rate now")}</dt><dd class="figure">${t("nobody bills")}</dd></div>`;
   return html`<div class="vital">
-    <dt>${isStill(row) ? t("Leaking") : t("Rate now")}</dt>
-    <dd class="figure">
-      ${
-        isStill(row)
-          ? html`<${Money} usd=${card.leaking_usd_month} per="month" />`
-          : html`<${Money} usd=${card.price_usd_h} per="h" />`
-      }
-    </dd>
+    <dt>${isStill(row) ? t("Its disk bills") : t("Rate now")}</dt>
+    <dd class="figure"><${Money} usd=${card.price_usd_h} per="h" /></dd>
+    ${
+      known(card.leaking_usd_month) &&
+      html`<dd class="below">
+        ${t("{usd} a month, if left so", {usd: usdWords(card.leaking_usd_month)})}
+      </dd>`
+    }
     ${
       known(card.running_usd_h) &&
       html`<dd class="below"><${Money} usd=${card.running_usd_h} per="h" /> ${t("once it runs")}</dd>`

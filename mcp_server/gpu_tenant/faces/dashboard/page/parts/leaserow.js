@@ -2,7 +2,17 @@
 import {html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Verbs} from "./actions.js";
-import {isFailed, isFree, isLive, isStill, isWasted, jobStateOf, phaseOf} from "./standing.js";
+import {
+  endedOf,
+  isFailed,
+  isFree,
+  isLive,
+  isSilent,
+  isStill,
+  isWasted,
+  jobStateOf,
+  phaseOf,
+} from "./standing.js";
 import {
   Ago,
   amount,
@@ -24,6 +34,12 @@ import {
 /** @import {TimedRow, Tone, Usd, Way} from "../known.d.ts" */
 /** @import {Card, Gpu, Sight, Working} from "../types.d.ts" */
 /** @import {Children} from "../vendor/htm-preact.js" */
+
+/**
+ * What it is: its GPU, or whose machine, where nobody knows its GPU.
+ * @param {TimedRow} row
+ */
+export const nameOf = ({gpu, kind, title}) => gpu ?? (kind === "own" ? title : t("GPU unknown"));
 
 /** @param {{name: string, label: Children, children: Children, below?: Children}} properties */
 function Cell({name, label, children, below}) {
@@ -92,10 +108,16 @@ function Work({row}) {
   if (job)
     return html`<${Job} job=${job} card=${card} others=${row.others_running} isOld=${row.is_old} />`;
   const unseen = card.jobs.at(-1);
-  if (unseen)
+  if (unseen) {
+    const ended = endedOf(row);
     return html`<${Cell} name="job" label=${jobLabel(unseen)}>
-      <span class="none">${t("not looked at yet")}</span>
+      ${
+        ended
+          ? html`<span class="state is-${ended.kind}"><${Shape} kind=${ended.kind} />${ended.words()}</span>`
+          : html`<span class="none">${t("not looked at yet")}</span>`
+      }
     <//>`;
+  }
   const next = isLive(row) && html`${t("Next:")} <${Words} text=${card.next} />`;
   return html`<${Cell} name="job" label=${t("Job")} below=${next}><span class="none">${t("none")}</span><//>`;
 }
@@ -164,9 +186,8 @@ function Rate({row}) {
     known(card.running_usd_h) &&
     html`<${Money} usd=${card.running_usd_h} per="h" /> ${t("once it runs")}`;
   if (isStill(row)) {
-    const below = html`<${Money} usd=${card.price_usd_h} per="h" />${later && "; "}${later}`;
-    return html`<${Cell} name="rate" label=${t("Leaking")} below=${below}>
-      <${Money} usd=${card.leaking_usd_month} per="month" />
+    return html`<${Cell} name="rate" label=${t("Its disk bills")} below=${later}>
+      <${Money} usd=${card.price_usd_h} per="h" />
     <//>`;
   }
   const cap = known(card.max_price_usd_h) && t("capped at {usd}", {usd: capWords(card)});
@@ -231,18 +252,31 @@ function Spent({row}) {
 // -- what must be heard -----------------------------------------------------
 
 /** @param {{tone: string, shape?: Tone | null, lead: string, children: Children}} properties */
-function Say({tone, shape, lead, children}) {
+export function Say({tone, shape, lead, children}) {
   return html`<p class="says is-${tone}">
     ${shape && html`<${Shape} kind=${shape} />`}
     <span><strong>${lead}</strong> ${children}</span>
   </p>`;
 }
 
-/** @param {{since: string | null | undefined, words: string | null}} properties */
-function Blind({since, words}) {
+/**
+ * What is unknown of a box that does not answer: of one that nobody bills for, no bill.
+ * @param {{row: TimedRow}} properties
+ */
+export const unseenWords = ({row}) =>
+  isFree(row)
+    ? t(
+        "That is unknown, and not dead: its job may be running. It is asked again every few seconds.",
+      )
+    : t(
+        "That is unknown, and not dead: it may be running and billing. It is asked again every few seconds.",
+      );
+
+/** @param {{row: TimedRow, since: string | null | undefined, words: string | null}} properties */
+function Blind({row, since, words}) {
   return html`<${Say} tone="warn" shape="warn" lead=${t("The box does not answer.")}>
     ${since && html`${t("Since")} <${When} at=${since} />: `}
-    ${t("That is unknown, and not dead: it may be running and billing.")}
+    ${unseenWords({row})}
     ${" "}
     <span class="soft">${words}</span>
   <//>`;
@@ -252,7 +286,7 @@ function Blind({since, words}) {
  * For how long it has been so, and what that has cost.
  * @param {{row: TimedRow}} properties
  */
-function SinceThen({row: {card, at}}) {
+export function SinceThen({row: {card, at}}) {
   const {since_s: since, since_usd: usd} = card.condition.to_do ?? {};
   if (!known(since)) return null;
   const cost =
@@ -295,23 +329,44 @@ function Wasted({row}) {
   <//>`;
 }
 
+/**
+ * What ends the bill by itself, in one short sentence; the whole of it stands behind that.
+ * @param {string} words of the server
+ */
+function fenceInShort(words) {
+  if (words.startsWith("armed: at ") && words.includes(", then"))
+    return t("its guard stops the jobs at the deadline, and then the box");
+  if (words.startsWith("armed: ") || words.startsWith("armed to stop the jobs only"))
+    return t("its guard stops the jobs at the deadline, and no more");
+  if (words.startsWith("nothing ends the bill for its disk")) return t("its disk bills on");
+  if (words.startsWith("nothing ends")) return t("it bills on: nothing ends that");
+  return null;
+}
+
 /** @param {{words: string}} properties */
-function Fence({words}) {
-  const open = words.startsWith("nothing ends");
-  return html`<${Say}
-    tone=${open ? "fence is-open" : "fence"}
-    shape=${open && "warn"}
-    lead=${t("If this computer dies:")}
-  >
+export function Fence({words}) {
+  const short = fenceInShort(words);
+  const sign = words.startsWith("nothing ends") && html`<${Shape} kind="warn" />`;
+  if (short === null) return html`${sign}<${Words} text=${words} />`;
+  return html`<details class="fence">
+    <summary>${sign}${short}</summary>
     <${Words} text=${words} />
-  <//>`;
+  </details>`;
+}
+
+/** @param {{words: string}} properties */
+function FenceLine({words}) {
+  const open = words.startsWith("nothing ends");
+  return html`<div class="says is-fence ${open ? "is-open" : ""}">
+    <strong>${t("If this computer dies:")}</strong> <${Fence} words=${words} />
+  </div>`;
 }
 
 /** @param {{row: TimedRow, blind?: Sight | null | undefined}} properties */
 function Warnings({row, blind}) {
   const {alarm, stops_the_meter: fence} = row.card;
   const matter = row.card.condition.to_do?.matter;
-  const unseen = blind ?? (row.blind && {words: row.blind});
+  const unseen = isSilent(row) ? (blind ?? {words: row.blind}) : !isStill(row) && blind;
   return html`${
     alarm && html`<${Say} tone="bad" shape="bad" lead=${t("Alarm:")}><${Words} text=${alarm} /><//>`
   }
@@ -325,8 +380,8 @@ function Warnings({row, blind}) {
   }
   ${matter === "taken" && html`<${Taken} row=${row} />`}
   ${matter === "ends soon" && html`<${EndsSoon} row=${row} />`}
-  ${unseen && html`<${Blind} ...${unseen} />`}
-  ${isLive(row) && fence && (matter || fence.startsWith("nothing ends")) && html`<${Fence} words=${fence} />`}`;
+  ${unseen && html`<${Blind} row=${row} ...${unseen} />`}
+  ${isLive(row) && fence && (matter || fence.startsWith("nothing ends")) && html`<${FenceLine} words=${fence} />`}`;
 }
 
 /**
@@ -364,13 +419,14 @@ function FineRow({row}) {
   const {kind, words} = phaseOf(row);
   const left = card.deadline_in_s ?? 0;
   const deadline = Date.parse(at) + left * 1000;
-  const gpu = row.gpu ?? t("GPU unknown");
   return html`<li class="lease is-fine is-${card.condition.tone}">
     <div class="who">
-      <h3><a href=${`#/lease/${encodeURIComponent(card.lease)}`}>${gpu}</a></h3>
-      <span class="small soft mono" title=${row.title}>${card.lease}</span>
-      ${card.name && html`<span class="called small" title=${card.name}>${card.name}</span>`}
-      <${Pill} kind=${kind}>${words()}<//>
+      <h3><a href=${`#/lease/${encodeURIComponent(card.lease)}`}>${nameOf(row)}</a></h3>
+      <div>
+        <${Pill} kind=${kind}>${words()}<//>
+        <span class="small mono" title=${row.title}>${card.lease}</span>
+        ${card.name && html`<span class="called small soft" title=${card.name}>${card.name}</span>`}
+      </div>
     </div>
     <dl class="cells">
       <div class="cell is-job">
@@ -382,7 +438,7 @@ function FineRow({row}) {
         <dd title=${new Date(deadline).toString()}><${Countdown} seconds=${left} at=${at} /></dd>
       </div>
       <div class="cell is-rate">
-        <dt class="unseen">${isStill(row) ? t("Leaking") : t("Rate now")}</dt>
+        <dt class="unseen">${isStill(row) ? t("Its disk bills") : t("Rate now")}</dt>
         <dd>${fineRate(row)}</dd>
       </div>
       <div class="cell is-spent">
@@ -405,9 +461,7 @@ function FineRow({row}) {
 function fineRate(row) {
   const {card} = row;
   if (isFree(row)) return html`<span class="none">${t("nobody bills")}</span>`;
-  return isStill(row)
-    ? html`<${Money} usd=${card.leaking_usd_month} per="month" />`
-    : html`<${Money} usd=${card.price_usd_h} per="h" places=${ratePlaces(card)} />`;
+  return html`<${Money} usd=${card.price_usd_h} per="h" places=${ratePlaces(card)} />`;
 }
 
 /** @param {{job: Working, card: Card, isOld: boolean}} properties */
@@ -447,14 +501,16 @@ function WholeRow({row, blind}) {
   return html`<li class="lease is-${tone}">
     <div class="who">
       <h3>
-        <a href=${`#/lease/${encodeURIComponent(card.lease)}`}>${row.gpu ?? t("GPU unknown")}</a>
+        <a href=${`#/lease/${encodeURIComponent(card.lease)}`}>${nameOf(row)}</a>
+        ${" "}
+        <span class="small mono">${card.lease}</span>
       </h3>
       <p>
         <${Pill} kind=${kind}>${words()}<//>
         ${" "}
         <span class="soft small"><${SpanTicking} seconds=${card.age_s} at=${at} /></span>
       </p>
-      <p class="small">${row.title} <span class="soft mono">${card.lease}</span></p>
+      ${nameOf(row) !== row.title && html`<p class="small">${row.title}</p>`}
       ${card.name && html`<p class="called small" title=${card.name}>${card.name}</p>`}
     </div>
     <dl class="cells">

@@ -26,8 +26,6 @@ import {
 
 /** @import {TimedRow} from "../known.d.ts" */
 
-const MONTH_H = 720;
-
 // -- groups -----------------------------------------------------------------
 
 /** @param {{name: string, rows: TimedRow[]}} properties */
@@ -64,11 +62,15 @@ function Members({rows, fine}) {
 function Group({id, words, rows}) {
   if (id === "free") return html`<${Free} words=${words} rows=${rows} />`;
   const rate = rateOf(rows);
-  const sum = id === "still" ? {usd: rate * MONTH_H, per: "month"} : {usd: rate, per: "h"};
   return html`<section class="group is-${id}" aria-labelledby=${`group-${id}`}>
     <h2 id=${`group-${id}`}>
       ${words()} <span class="count">${rows.length}</span>
-      ${rate > 0 && html`<span class="sum"><${Money} ...${sum} /></span>`}
+      ${
+        rate > 0 &&
+        html`<span class="sum">
+          <span class="soft small">${t("these alone")}</span> <${Money} usd=${rate} per="h" />
+        </span>`
+      }
     </h2>
     ${byFleet(rows).map(
       ({fleet, rows: members}) => html`<div key=${fleet ?? ""} class=${fleet ? "fleet" : "singles"}>

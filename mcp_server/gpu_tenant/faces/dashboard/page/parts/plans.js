@@ -11,6 +11,9 @@ export const VERBS = {
   terms: () => t("Change the terms"),
   park: () => t("Park"),
   resume: () => t("Resume"),
+  resume_and_end: () => t("Start it, collect, then end it"),
+  give_more: () => t("Give it more"),
+  look: () => t("Look again"),
   stop: () => t("Stop the job"),
   stop_and_park: () => t("Stop the job, then park"),
   collect: () => t("Collect"),
@@ -99,6 +102,12 @@ function billEnds(row) {
     : t("The bill ends. You get a receipt once the provider has twice shown the box gone.");
 }
 
+/** @param {{card: Card}} properties */
+const startCosts = ({card}) =>
+  known(card.running_usd_h)
+    ? t("It bills {sum} an hour from then on.", {sum: usd(card.running_usd_h)})
+    : t("It bills as a running box again; the rate is not known.");
+
 /** @type {Record<string, (row: TimedRow) => {will?: any[], costs?: any[], wont?: any[], runbook?: boolean}>} */
 const PLANS = {
   extend: () => ({
@@ -136,16 +145,41 @@ const PLANS = {
   }),
   resume: ({card}) => ({
     will: [t("The box is started again; it may come back at another address.")],
-    costs: [
-      known(card.running_usd_h)
-        ? t("It bills {sum} an hour from then on.", {sum: usd(card.running_usd_h)})
-        : t("It bills as a running box again; the rate is not known."),
-    ],
+    costs: [startCosts({card})],
     wont: [
       t(
         "No job is started. It fails without harm where no GPU is free: the disk is kept, and bills.",
       ),
     ],
+  }),
+  resume_and_end: (row) => ({
+    will: [
+      t("The box is started again: only a box that runs can be proved and ended."),
+      ...(planOf("end", row).will ?? []),
+    ],
+    costs: [
+      startCosts(row),
+      t("Where its end is refused, it runs and bills on until you end it or park it again."),
+      ...(planOf("end", row).costs ?? []),
+    ],
+    wont: [
+      t("It fails without harm where no GPU is free: the disk is kept, and bills."),
+      ...(planOf("end", row).wont ?? []),
+    ],
+  }),
+  give_more: () => ({
+    will: [
+      t("Budget and deadline change. The guard on the box, where there is one, is told first."),
+      t("Its owner signs for a greater budget: that is asked here, in the next step."),
+    ],
+    wont: [
+      t("Nothing on the box is touched, and its job goes on."),
+      t("What you signed ahead was for the old terms, and lapses. A new name changes no terms."),
+    ],
+  }),
+  look: () => ({
+    will: [t("The box is asked once more whether it answers, and how its job stands.")],
+    wont: [t("Nothing is stopped, started or destroyed, whatever comes of it.")],
   }),
   stop: (row) => ({
     will: [

@@ -10,9 +10,11 @@ import {Bytes, known, Money, Shape, Span, When, Words} from "./widgets.js";
 const GROUNDS = {
   verified: {
     kind: "good",
-    words: () => t("Ended, and nothing was lost"),
+    words: () => t("Ended, and nothing that counts was lost"),
     how: () =>
-      t("Everything declared was re-read off the box, and every other byte was accounted for."),
+      t(
+        "Everything declared was re-read off the box, and every other byte in the job's places was accounted for.",
+      ),
   },
   never_used: {
     kind: "good",

@@ -9,11 +9,12 @@ import {Errands} from "./errands.js";
 import {Adoption} from "./orphans.js";
 import {Rental} from "./rental.js";
 import {isUnseen, rateOf} from "./standing.js";
-import {Copy, Money, MoneyTicking, Shape, Trouble, When, Words} from "./widgets.js";
+import {Copy, Money, MoneyTicking, Shape, Step, Trouble, usdWords, When, Words} from "./widgets.js";
 
 /** @import {OpenAction, Tone} from "../known.d.ts" */
 /** @import {Children} from "../vendor/htm-preact.js" */
 
+const MONTH_H = 720;
 const VIEWS = [
   ["overview", "#/", "Leases"],
   ["offers", "#/offers", "Offers"],
@@ -115,13 +116,16 @@ function Link() {
 function Meter() {
   const overview = useStore((known) => known.overview);
   const refused = useStore((known) => known.link === "refused");
+  const since = useStore((known) => (known.link === "offline" ? known.since : null));
   if (refused) return null;
   if (!overview) return html`<div class="meter is-unsaid" aria-hidden="true"><p><b>–</b></p></div>`;
   const {burning_usd_h: burning, spent_usd: spent, leaking_usd_month: leaking, watched} = overview;
   return html`<section class="meter" aria-label=${t("What bills")}>
     <dl>
       <div class=${Number(burning) > 0 ? "burning" : ""}>
-        <dt>${t("Burning now")}</dt>
+        <dt>
+          ${since ? html`${t("Burning, as of")} <${When} at=${since} />` : t("Burning now")}
+        </dt>
         <dd><${Money} usd=${burning} per="h" /></dd>
       </div>
       <div>
@@ -131,8 +135,14 @@ function Meter() {
       ${
         Number(leaking ?? NaN) !== 0 &&
         html`<div class="leaking">
-          <dt>${t("Leaking")}</dt>
-          <dd><${Money} usd=${leaking} per="month" /></dd>
+          <dt>${t("Leaking in all")}</dt>
+          <dd>
+            <${Money} usd=${Number(leaking) / MONTH_H} per="h" />
+            ${" "}
+            <span class="soft small">
+              ${t("{usd} a month, if left so", {usd: usdWords(leaking)})}
+            </span>
+          </dd>
         </div>`
       }
     </dl>
@@ -164,7 +174,7 @@ function Remarks() {
 
 /** @param {{lead: string, words: string}} properties */
 function Remark({lead, words}) {
-  return html`<p><${Shape} kind="warn" /><span><strong>${lead}</strong> <${Words} text=${words} /></span></p>`;
+  return html`<p><${Shape} kind="warn" /><span><strong>${lead}</strong> <${Step} text=${words} /></span></p>`;
 }
 
 // -- when something is wrong with the whole ---------------------------------
@@ -201,7 +211,7 @@ function Notice() {
 function Noticed({kind, lead, remedy, children}) {
   return html`<div class="notice is-${kind}" role="alert">
     <p><${Shape} kind=${kind} /><strong>${lead}</strong> ${children}</p>
-    ${remedy && html`<p class="small"><${Words} text=${remedy} /></p>`}
+    ${remedy && html`<p class="small"><${Step} text=${remedy} /></p>`}
   </div>`;
 }
 
@@ -304,10 +314,13 @@ export function NoKey() {
   return html`<section class="page is-narrow">
     <h1>${t("No key to this dashboard")}</h1>
     <${Trouble} problem=${problem ?? {message: t("This page has no key to the dashboard, or an old one")}} />
-    <p class="soft">
-      ${t("The key is in the link, is made anew at each start, and stays on this computer.")}
-    </p>
     <p><${Copy} text="gpu-tenant dashboard" /></p>
+    <p>${t("Your boxes and leases go on as they are, and so do their bills: this page only shows them.")}</p>
+    <p class="soft">
+      ${t(
+        "The key is in the link, is made anew at each start, and stays on this computer. Another start has a key of its own, and ends no page that is open.",
+      )}
+    </p>
   </section>`;
 }
 

@@ -21,6 +21,12 @@ export const isFree = ({kind, card}) =>
 export const isStill = ({card}) => STILL.includes(card.phase);
 
 /**
+ * Whether its box does not answer, and should: of a box that is stopped it is known why.
+ * @param {Pick<TimedRow, "card" | "blind">} row
+ */
+export const isSilent = ({card, blind}) => blind !== null && !isStill({card});
+
+/**
  * USD an hour of those that are live, the parked ones too; what is unknown is not in it.
  * @param {TimedRow[]} rows
  */
@@ -50,8 +56,11 @@ const PHASES = {
  * @param {TimedRow} row
  * @returns {Standing}
  */
-export function phaseOf({card}) {
+export function phaseOf({card, blind}) {
   const {word} = card.condition;
+  // Whether it still runs is what nobody knows then. How its job ended stays so.
+  if (isSilent({card, blind}) && word === "ready")
+    return {kind: "soft", words: () => t("Does not answer")};
   return PHASES[word] ?? OVER[word] ?? {kind: "soft", words: () => word};
 }
 
@@ -75,7 +84,7 @@ export const isWasted = ({card}) => card.condition.is_wasted;
  * @param {TimedRow} row
  */
 export const isCalledFor = ({card, verbs}) =>
-  verbs[0] === "recover" ||
+  ["recover", "resume_and_end"].includes(verbs[0]) ||
   Boolean(card.condition.to_do && card.condition.to_do.matter !== "silent");
 
 /** @param {string} state of a job */
@@ -105,6 +114,16 @@ const JOBS = {
 export function jobStateOf(job, isOld = false) {
   if (isOld) return {kind: "soft", words: () => t("was {state}", {state: jobStateOf(job).words()})};
   return JOBS[job.state] ?? {kind: "soft", words: () => job.state};
+}
+
+/**
+ * How its newest job ended by the record, before anybody has looked; null where it has not, or where that is unknown.
+ * @param {Pick<TimedRow, "card" | "ended">} row
+ */
+export function endedOf({card, ended}) {
+  const {word} = card.condition;
+  const state = word in OVER ? word.slice("job ".length) : ended;
+  return state ? jobStateOf({state}) : null;
 }
 
 /**

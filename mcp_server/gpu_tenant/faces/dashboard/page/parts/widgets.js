@@ -8,7 +8,7 @@ import {
   useState,
 } from "../vendor/htm-preact.js";
 import {locale, said, t} from "../words.js";
-import {useNow, useSecondsSince} from "./ticking.js";
+import {now, useNow, useSecondsSince} from "./ticking.js";
 
 /** @import {Moment, Part, Told, Tone, Usd} from "../known.d.ts" */
 /** @import {Children} from "../vendor/htm-preact.js" */
@@ -158,7 +158,7 @@ export function Bytes({n}) {
 const sameDay = (one, other) => one.toDateString() === other.toDateString();
 
 /**
- * A moment in this browser's time zone; the day is left out where it is today.
+ * A moment in this browser's time zone; the day is left out where it is today by the server.
  * @param {{at: Moment | null | undefined}} properties
  */
 export function When({at}) {
@@ -167,7 +167,7 @@ export function When({at}) {
   const time = moment.toLocaleTimeString(locale(), {hour12: false});
   const day = moment.toLocaleDateString(locale(), {day: "numeric", month: "short"});
   return html`<time datetime=${moment.toISOString()} title=${moment.toString()}>
-    ${sameDay(moment, new Date()) ? time : `${day} ${time}`}
+    ${sameDay(moment, new Date(now())) ? time : `${day} ${time}`}
   </time>`;
 }
 
