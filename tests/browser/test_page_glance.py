@@ -30,7 +30,7 @@ SEEN = {
     "finished": ("The box still costs 0.2267 USD/h until it is ended.", "Collect, then end it"),
     "parked": ("Its job has finished. Its files can be proved", "Start it, collect, then end it"),
     "outbid": ("the box starts, and no job does", "Resume"),
-    "dear": ("the budget of 0.6 USD is used up, and the lease ends", "Give it more"),
+    "dear": ("the budget of 0.6 USD is used up, and the lease ends", "Raise budget and deadline"),
     "late": ("but the lease ends at", "Extend"),
 }
 """For each scene the words that tell what is wrong, and the button that is the way out."""
@@ -143,14 +143,14 @@ async def test_one_dialog_gives_a_job_the_budget_and_the_time_that_it_needs(
     with dashboard_of(renter, renter.root / "signed", keyboard="person") as signed:
         async with new_tab(signed) as tab:
             await tab.open(f"#/lease/{lease}")
-            await expect(tab.button("Give it more")).to_be_visible(timeout=PATIENCE_MS)
+            await expect(tab.button("Raise budget and deadline")).to_be_visible(timeout=PATIENCE_MS)
             card = signed.shows(f"/api/leases/{lease}")["row"]["card"]
-            dialog = await tab.begin(lease, "Give it more")
+            dialog = await tab.begin(lease, "Raise budget and deadline")
             budget = float(await dialog.get_by_label("Budget in all, USD").input_value())
             hours = float(await dialog.get_by_label("Hours from now").input_value())
             assert budget > float(card["forecast_job_usd"])
             assert hours * 3600 > card["job_ends_in_s"] > card["deadline_in_s"]
-            await dialog.get_by_role("button", name="Give it more").click()
+            await dialog.get_by_role("button", name="Raise budget and deadline").click()
 
             # More than was agreed is for its owner to say, in the same dialog.
             await dialog.get_by_role("button", name="Look and sign").click()

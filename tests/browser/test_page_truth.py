@@ -82,7 +82,7 @@ async def test_a_failed_job_on_a_box_that_bills_needs_attention(tab: Tab, scene:
     await expect(row).to_contain_text("The box bills on until it is torn down.")
     await expect(tab.page).to_have_title(re.compile(r"▲ 1 ·"))
     await expect(row.locator(".since")).to_have_text(
-        re.compile(r"For .+\. It has cost\s+[\d.]+\s+USD\s+since\.")
+        re.compile(r"That was .+\. It has cost\s+[\d.]+\s+USD\s+since\.")
     )
     first = tab.page.locator("main .group").first
     await expect(first.locator("h2")).to_contain_text("Do this")

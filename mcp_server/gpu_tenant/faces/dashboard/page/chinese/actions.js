@@ -10,7 +10,7 @@ export default {
   Park: "关机保留",
   Resume: "重新开机",
   "Start it, collect, then end it": "开机，收集后结束",
-  "Give it more": "追加所需",
+  "Raise budget and deadline": "提高预算并延期",
   "Look again": "再看一次",
   "The box is started again: only a box that runs can be proved and ended.":
     "机器重新开机：只有运行中的机器才能核对并结束。",

@@ -63,7 +63,7 @@ export default {
     "时间均为本机时间（{zone}），标明 UTC 的除外。",
   "The last look at the providers failed.": "上一次查询平台失败。",
   "No key to this dashboard": "没有此仪表盘的密钥",
-  "The key is in the link, is made anew at each start, and stays on this computer. Another start has a key of its own, and ends no page that is open.":
+  "The key is in the link, is made anew at each start, and stays on this computer. Running it again does no harm: pages that are open go on.":
     "密钥在链接里，每次启动时重新生成，只留在本机。再次启动有自己的密钥，不影响已打开的页面。",
   "Your boxes and leases go on as they are, and so do their bills: this page only shows them.":
     "你的机器和租约照旧，费用也照旧：本页只是显示它们。",

@@ -293,7 +293,7 @@ export function SinceThen({row: {card, at}}) {
     known(usd) &&
     html`${t("It has cost")} <${MoneyTicking} usd=${usd} rate=${card.price_usd_h} at=${at} /> ${t("since.")}`;
   return html`<span class="since">
-    ${t("For")} <${SpanTicking} seconds=${since} at=${at} />. ${cost}
+    ${t("That was")} <${SpanTicking} seconds=${since} at=${at} /> ${t("ago.")} ${cost}
   </span>`;
 }
 

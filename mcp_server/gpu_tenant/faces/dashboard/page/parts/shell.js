@@ -318,7 +318,7 @@ export function NoKey() {
     <p>${t("Your boxes and leases go on as they are, and so do their bills: this page only shows them.")}</p>
     <p class="soft">
       ${t(
-        "The key is in the link, is made anew at each start, and stays on this computer. Another start has a key of its own, and ends no page that is open.",
+        "The key is in the link, is made anew at each start, and stays on this computer. Running it again does no harm: pages that are open go on.",
       )}
     </p>
   </section>`;
