@@ -136,5 +136,5 @@ async def test_an_audit_of_a_box_whose_job_has_ended_leads_to_its_files(
     audited = await tenant.tenancy.audit(card.lease)
 
     assert "gpu-tenant push" not in audited.next
-    assert f"gpu-tenant collect {card.lease}" in audited.next
-    assert f"gpu-tenant collect {card.lease}" in audited.next
+    assert f"gpu-tenant monitor {card.lease}" in audited.next
+    assert f"gpu-tenant monitor {card.lease}" in audited.next

@@ -118,6 +118,32 @@ def test_the_terms_and_what_ends_the_bill_are_chinese_at_every_platform() -> Non
     assert [text for text in sorted(said) if ENGLISH.search(shown(text))] == []
 
 
+NO_PROSE = re.compile(
+    r"console\.bootstrap|names|.*\.(?:src|id|path|command|env|file)|image\.python|.*speed_up"
+)
+"""Places of a profile whose value is a name, a path, a variable or something to paste."""
+PROSE = re.compile(r"(?:(?<![\w/.`-])[a-z]{2,}(?![\w/.`_-]).*){3}", re.DOTALL)
+
+
+def test_what_the_facts_of_a_platform_say_is_chinese() -> None:
+    """A value that is three words or more is a sentence, and not a word with a table of its own."""
+    lacking: dict[str, str] = {}
+    count = 0
+    for slug, profile in load_profiles(HERE.parents[1] / "profiles").items():
+        said = [("trap", profile.trap), ("stops", profile.stops)]
+        said += [("stops_the_meter", profile.stops_the_meter)]
+        said += [(fact.place, str(fact.value)) for fact in profile.facts]
+        for place, value in said:
+            if NO_PROSE.fullmatch(place) or not PROSE.search(value) or value in AS_IT_IS:
+                continue
+            count += 1
+            if value not in chinese.sentences() or not HAN.search(in_chinese(value)):
+                lacking[f"{slug}: {place}"] = value
+
+    assert count > 150
+    assert lacking == {}
+
+
 def test_the_page_translates_as_the_terminal_does() -> None:
     required("node")
     texts = [filled(text, how) for text in list(sentences())[::3] for how in ("{}", "`c {}`")]

@@ -18,7 +18,6 @@ from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.survival import accounted_paths
 from gpu_tenant.files.patterns import require_narrow, require_patterns
-from gpu_tenant.jobs.cost_forecast import keep_course
 from gpu_tenant.ledger import Ledger
 
 _LOOK_AFTER_S = 1.0
@@ -100,7 +99,7 @@ async def launch(
     ledger.counts_since(lease.id, started.since_ns)
     if job.launched_at is None:
         ledger.note_launched(job, at=ledger.now(), box_time_s=started.started_at)
-    died = None if started.already else await _died_at_once(session, job.id, ledger=ledger)
+    died = None if started.already else await _died_at_once(session, job.id)
     look = Command("monitor", lease.id)
     return Launched(
         lease=lease.id,
@@ -118,8 +117,8 @@ async def launch(
     )
 
 
-async def _died_at_once(session: Session, job: JobId, *, ledger: Ledger) -> str | None:
-    """Say how the job ended, if it failed within a second, as a mistyped command does. Its end is recorded.
+async def _died_at_once(session: Session, job: JobId) -> str | None:
+    """Say how the job ended, if it failed within a second, as a mistyped command does.
 
     None if it runs, or if that is unknown. This waits in real time, because a job runs in real time even in a
     rehearsal.
@@ -129,10 +128,7 @@ async def _died_at_once(session: Session, job: JobId, *, ledger: Ledger) -> str 
         seen = await session.caretaker.status(job, offset=0, limit=0, sample="plain")
     except TenantError:
         return None  # The job was started, whatever this second request says.
-    if seen.state not in ENDED:
-        return None
-    keep_course(session.lease.id, job, seen.state, None, ledger=ledger, at=ledger.now())
-    if seen.state == "finished":
+    if seen.state not in ENDED or seen.state == "finished":
         return None
     if seen.exit_code is None:
         return f"{seen.state} by {seen.signal}" if seen.signal else seen.state

@@ -262,7 +262,7 @@ class Setup:
         )
 
     def _request(self, asked: EnvironmentRequest) -> dict[str, JsonValue]:
-        clone = repository(asked.clone) if asked.clone else None
+        clone = repository(asked.clone) if asked.clone is not None else None
         request: dict[str, JsonValue] = {
             "directory": self._lease.directory,
             "caretaker": self._caretaker.path,

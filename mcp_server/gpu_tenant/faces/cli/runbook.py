@@ -1,13 +1,14 @@
 """The platforms' profiles at a terminal: a line for each, all of them compared, or the facts and the runbook of one."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import click
 
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.platform_comparison import comparison
+from gpu_tenant.faces.chinese import in_chinese
 from gpu_tenant.faces.chinese.runbooks import chinese_runbook
 from gpu_tenant.faces.cli.output import text_width
 
@@ -29,7 +30,7 @@ _CHINESE = {
     "unknown": "未知",
     "n/a": "不会发生",
 }
-"""The words around the facts. The facts themselves stay in the profile's own words, as on its page."""
+"""The words around the facts."""
 
 
 def platforms(
@@ -48,13 +49,15 @@ def platforms(
     for profile in chosen:
         if shown_as == "runbook":
             translated = chinese_runbook(profile.id) if lang == "zh" else None
-            facts = _facts(profile, _CHINESE if lang == "zh" else {})
+            facts = _facts(profile, _CHINESE, in_chinese) if lang == "zh" else _facts(profile)
             click.echo("\n".join([*facts, "", translated or profile.runbook]))
         else:
             click.echo(f"{profile.id:<14} {profile.title}: {profile.trap}")
 
 
-def _facts(profile: Profile, words: Mapping[str, str]) -> Iterator[str]:
+def _facts(
+    profile: Profile, words: Mapping[str, str] = {}, say: Callable[[str], str] = str
+) -> Iterator[str]:
     """Yield the facts that a person in a hurry needs. The runbook does not repeat them."""
 
     def cell(english: str, width: int) -> str:
@@ -62,11 +65,11 @@ def _facts(profile: Profile, words: Mapping[str, str]) -> Iterator[str]:
         return said + " " * (width - text_width(said))
 
     yield f"{profile.title}, {words.get('as of', 'as of')} {profile.checked_on}"
-    yield f"  {cell('ends the bill', 16)}{profile.stops}"
-    yield f"  {cell('the trap', 16)}{profile.trap}"
-    yield f"  {cell('if we die', 16)}{profile.stops_the_meter}"
+    yield f"  {cell('ends the bill', 16)}{say(profile.stops)}"
+    yield f"  {cell('the trap', 16)}{say(profile.trap)}"
+    yield f"  {cell('if we die', 16)}{say(profile.stops_the_meter)}"
     if profile.interruption:
-        yield f"  {cell('taken back', 16)}{profile.interruption}"
+        yield f"  {cell('taken back', 16)}{say(profile.interruption)}"
     width = max(len(place.path) for place in profile.places)
     yield "  " + " " * width + "".join(f"  {cell(event, 10)}" for event in _EVENTS)
     for place in profile.places:

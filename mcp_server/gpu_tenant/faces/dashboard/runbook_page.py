@@ -17,6 +17,7 @@ from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.platform_comparison import comparison
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.sourced_fact import Fact
+from gpu_tenant.faces.chinese import in_chinese
 from gpu_tenant.faces.chinese.runbooks import chinese_runbook
 from gpu_tenant.faces.dashboard import runbook_i18n as words
 from gpu_tenant.faces.dashboard.runbook_i18n import Lang, heading, words_for
@@ -38,11 +39,8 @@ class Stated(Record):
 
 
 def runbook_page(profile: Profile, lang: Lang = "en") -> str:
-    """Make the page of that platform as HTML. The facts stay in the profile's own words.
-
-    A body that nobody has translated is shown in English.
-    """
-    notes = _Notes(profile.facts)
+    """Make the page of that platform as HTML. What nobody has translated is shown in English."""
+    notes, say = _Notes(profile.facts), partial(_in_words, lang=lang)
     facts = {fact.place: fact for fact in profile.facts}
     translated = chinese_runbook(profile.id) if lang == "zh" else None
     body, contents = _render_body(translated or profile.runbook)
@@ -52,13 +50,14 @@ def runbook_page(profile: Profile, lang: Lang = "en") -> str:
         .render(
             lang=lang,
             profile=profile,
+            say=say,
             head=partial(heading, lang=lang),
             word=lambda table, key: words_for(getattr(words, table), key, lang),
             events=words.EVENTS,
             names=facts["names"].value if "names" in facts else profile.title,
             trust=facts["trust"].value if "trust" in facts else None,
             steps=[
-                (words_for(words.STEPS, verb, lang), said)
+                (words_for(words.STEPS, verb, lang), say(said))
                 for verb in words.STEPS
                 if profile.console and (said := getattr(profile.console, verb))
             ],
@@ -153,7 +152,7 @@ def _name_fact(place: str, value: str, lang: Lang) -> tuple[str, str]:
     found = _PLACE.fullmatch(place)
     if found is None or found["entry"] is None:
         return words_for(words.NAMES, place, lang), _value(place, value, lang)
-    rest = found["rest"] or ""
+    value, rest = _in_words(value, lang), found["rest"] or ""
     if rest.startswith("survives."):
         event = words_for(words.EVENTS, rest.removeprefix("survives."), lang)
         return f"{found['entry']}, {event}", words_for(words.FATES, value, lang)
@@ -162,7 +161,12 @@ def _name_fact(place: str, value: str, lang: Lang) -> tuple[str, str]:
 
 
 def _value(place: str, value: str, lang: Lang) -> str:
-    return words_for(words.VALUES.get(place, words.ANSWERS), value, lang) or "-"
+    return _in_words(words_for(words.VALUES.get(place, words.ANSWERS), value, lang), lang) or "-"
+
+
+def _in_words(value: str, lang: Lang) -> str:
+    """A value that is a sentence, in the reader's language."""
+    return in_chinese(value) if lang == "zh" else value
 
 
 # The body
