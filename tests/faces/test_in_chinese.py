@@ -13,10 +13,12 @@ from arranged import NOON, lease
 from parts import required
 from server_words import modules, sentences
 
+from gpu_tenant.domain.platform_comparison import comparison
 from gpu_tenant.domain.policy import LookedAfter, rules_of
 from gpu_tenant.domain.protection import protection
 from gpu_tenant.faces import chinese
 from gpu_tenant.faces.chinese import in_chinese
+from gpu_tenant.faces.chinese.comparison import chinese_cell
 from gpu_tenant.providers.profiles import load_profiles
 
 HERE = Path(__file__).parent
@@ -142,6 +144,18 @@ def test_what_the_facts_of_a_platform_say_is_chinese() -> None:
 
     assert count > 150
     assert lacking == {}
+
+
+def test_the_comparison_of_all_platforms_is_chinese() -> None:
+    profiles = list(load_profiles(HERE.parents[1] / "profiles").values())
+    cells = [
+        cell.strip()
+        for line in comparison(profiles, chinese_cell).splitlines()
+        for cell in line.strip("| ").split("|")[1:]
+    ]
+
+    assert len(cells) > 200
+    assert [cell for cell in cells if ENGLISH.search(cell) or cell in ("yes", "no")] == []
 
 
 def test_the_page_translates_as_the_terminal_does() -> None:

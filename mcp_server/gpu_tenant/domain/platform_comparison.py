@@ -1,6 +1,6 @@
 """All platforms side by side: which path survives which event, and what bills after a stop and after the end."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gpu_tenant.domain.model import Place, Profile
 
@@ -9,8 +9,10 @@ _HEADS = ("a reboot", "a stop", "the end", "a dead host", "being taken back")
 """The same events, in the words of the comparison."""
 
 
-def comparison(profiles: Sequence[Profile]) -> str:
+def comparison(profiles: Sequence[Profile], say: Callable[[str], str] = str) -> str:
     """Return two Markdown tables: which path survives which event, and what bills after a stop and after the end.
+
+    `say` puts a cell into the reader's language.
 
     "?" stands for unknown, "-" for an event that the platform does not have, and days for bytes that a stop
     keeps no longer than that.
@@ -42,7 +44,7 @@ def comparison(profiles: Sequence[Profile]) -> str:
             )
         )
     return (
-        _table(("platform", "path", *_HEADS), paths)
+        _table(("platform", "path", *_HEADS), paths, say)
         + "\n"
         + _table(
             (
@@ -53,6 +55,7 @@ def comparison(profiles: Sequence[Profile]) -> str:
                 "with no credit",
             ),
             bills,
+            say,
         )
     )
 
@@ -68,6 +71,8 @@ def _fate(profile: Profile, place: Place, event: str) -> str:
     return {"unknown": "?", "n/a": "-"}.get(fate, fate)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], say: Callable[[str], str]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)
+    return "".join(
+        f"| {' | '.join(say(cell).replace('|', '/') for cell in line)} |\n" for line in lines
+    )

@@ -9,6 +9,7 @@ import click
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.platform_comparison import comparison
 from gpu_tenant.faces.chinese import in_chinese
+from gpu_tenant.faces.chinese.comparison import chinese_cell
 from gpu_tenant.faces.chinese.runbooks import chinese_runbook
 from gpu_tenant.faces.cli.output import text_width
 
@@ -39,12 +40,12 @@ def platforms(
     shown_as: Literal["json", "lines", "runbook", "comparison"],
     lang: Literal["en", "zh"] = "en",
 ) -> None:
-    """Print the platforms to stdout. Only runbooks are shown in Chinese, if they have been translated."""
+    """Print the platforms to stdout. A runbook that nobody has translated is shown in English."""
     if shown_as == "json":
         click.echo(json.dumps([profile.model_dump(mode="json") for profile in chosen], indent=2))
         return
     if shown_as == "comparison":
-        click.echo(comparison(chosen))
+        click.echo(comparison(chosen, chinese_cell) if lang == "zh" else comparison(chosen))
         return
     for profile in chosen:
         if shown_as == "runbook":

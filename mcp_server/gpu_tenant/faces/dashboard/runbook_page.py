@@ -18,6 +18,7 @@ from gpu_tenant.domain.platform_comparison import comparison
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.sourced_fact import Fact
 from gpu_tenant.faces.chinese import in_chinese
+from gpu_tenant.faces.chinese.comparison import chinese_cell
 from gpu_tenant.faces.chinese.runbooks import chinese_runbook
 from gpu_tenant.faces.dashboard import runbook_i18n as words
 from gpu_tenant.faces.dashboard.runbook_i18n import Lang, heading, words_for
@@ -87,7 +88,7 @@ def runbook_page(profile: Profile, lang: Lang = "en") -> str:
 def comparison_page(profiles: Sequence[Profile], lang: Lang = "en") -> str:
     """Make the page that compares the platforms. Its tables are those of `profiles --compare`."""
     markdown = _markdown()
-    tables = markdown.render(comparison(profiles))
+    tables = markdown.render(comparison(profiles, chinese_cell if lang == "zh" else str))
     return (
         _templates()
         .get_template("comparison.html")
