@@ -144,16 +144,20 @@ async def test_a_link_elsewhere_opens_the_page_and_reads_nothing(served: Served)
 
 
 @pytest.mark.parametrize(
-    ("lang", "title"), [("en", "All platforms compared"), ("zh", "各平台对比")]
+    ("lang", "title", "row", "none"),
+    [
+        ("en", "All platforms compared", "<td>yes</td>\n<td>15 days</td>", "there is no stop"),
+        ("zh", "各平台对比", "<td>是</td>\n<td>15 天</td>", "没有关机"),
+    ],
 )
 async def test_the_platforms_are_compared_as_at_the_terminal(
-    served: Served, lang: str, title: str
+    served: Served, lang: str, title: str, row: str, none: str
 ) -> None:
     page = (await served.page.get(f"/runbooks/compare?lang={lang}")).text
 
     assert f"<h1>{title}</h1>" in page
-    assert "<td>autodl</td>\n<td><code>~</code></td>\n<td>yes</td>\n<td>15 days</td>" in page
-    assert "<td>there is no stop</td>" in page
+    assert f"<td>autodl</td>\n<td><code>~</code></td>\n{row}" in page
+    assert f"<td>{none}</td>" in page
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from gpu_tenant.domain.policy import LookedAfter, rules_of
 from gpu_tenant.domain.protection import protection
 from gpu_tenant.faces import chinese
 from gpu_tenant.faces.chinese import in_chinese
-from gpu_tenant.faces.chinese.comparison import chinese_cell
+from gpu_tenant.faces.chinese.facts import chinese_fact
 from gpu_tenant.providers.profiles import load_profiles
 
 HERE = Path(__file__).parent
@@ -150,7 +150,7 @@ def test_the_comparison_of_all_platforms_is_chinese() -> None:
     profiles = list(load_profiles(HERE.parents[1] / "profiles").values())
     cells = [
         cell.strip()
-        for line in comparison(profiles, chinese_cell).splitlines()
+        for line in comparison(profiles, chinese_fact).splitlines()
         for cell in line.strip("| ").split("|")[1:]
     ]
 

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from gpu_tenant.domain.model import Profile
-from gpu_tenant.faces.chinese import in_chinese
+from gpu_tenant.faces.chinese.facts import chinese_fact
 from gpu_tenant.faces.chinese.runbooks import chinese_runbook
 from gpu_tenant.faces.dashboard import runbook_i18n
 from gpu_tenant.faces.dashboard.runbook_i18n import Lang
@@ -137,7 +137,7 @@ def test_it_says_what_a_person_in_a_hurry_needs(slug: str, lang: Lang) -> None:
     profile, shown = PROFILES[slug], page(slug, lang).text
 
     def said(words: str) -> str:
-        return one_line(in_chinese(words) if lang == "zh" else words)
+        return one_line(chinese_fact(words) if lang == "zh" else words)
 
     for words in (profile.title, profile.trap, profile.stops, profile.stops_the_meter):
         assert said(words) in shown
@@ -158,7 +158,7 @@ def test_every_name_and_word_of_a_profile_has_its_english_and_chinese(slug: str)
 
 def test_all_tables_of_words_have_both_languages() -> None:
     for name, table in vars(runbook_i18n).items():
-        if name.isupper() and name not in ("SECTIONS", "HEADINGS", "VALUES"):
+        if name.isupper() and name not in ("SECTIONS", "HEADINGS", "VALUES", "CLOCKS"):
             assert all(english and chinese for english, chinese in table.values()), name
 
 
@@ -266,3 +266,27 @@ def test_a_profile_without_facts_still_has_a_page() -> None:
     bare: Profile = PROFILES["own"].model_copy(update={"facts": (), "runbook": ""})
 
     assert Page(runbook_page(bare)).wrong == []
+
+
+@every_profile
+def test_an_unknown_is_not_softened_in_chinese(slug: str) -> None:
+    profile = PROFILES[slug]
+    doubts = [x for x in profile.doubts if ".survives." in x and x.endswith(": unknown")]
+
+    assert page(slug, "zh").text.count("未知：按丢失算") >= len(doubts) * 2
+
+
+@every_profile
+def test_what_ends_the_bill_is_chinese_however_short(slug: str) -> None:
+    profile = PROFILES[slug]
+    said = [profile.trap, profile.stops, profile.stops_the_meter]
+    said += [profile.console.where] if profile.console else []
+    same = {
+        "scancel JOBID",
+        "console.paperspace.com, CORE, Machines",
+    }  # what one types or reads there
+
+    assert [x for x in said if not re.search("[\u4e00-\u9fff]", chinese_fact(x))] in (
+        [],
+        [*same & {*said}],
+    )

@@ -8,8 +8,7 @@ import click
 
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.platform_comparison import comparison
-from gpu_tenant.faces.chinese import in_chinese
-from gpu_tenant.faces.chinese.comparison import chinese_cell
+from gpu_tenant.faces.chinese.facts import chinese_fact
 from gpu_tenant.faces.chinese.runbooks import chinese_runbook
 from gpu_tenant.faces.cli.output import text_width
 
@@ -45,15 +44,16 @@ def platforms(
         click.echo(json.dumps([profile.model_dump(mode="json") for profile in chosen], indent=2))
         return
     if shown_as == "comparison":
-        click.echo(comparison(chosen, chinese_cell) if lang == "zh" else comparison(chosen))
+        click.echo(comparison(chosen, chinese_fact) if lang == "zh" else comparison(chosen))
         return
+    say = chinese_fact if lang == "zh" else str
     for profile in chosen:
         if shown_as == "runbook":
             translated = chinese_runbook(profile.id) if lang == "zh" else None
-            facts = _facts(profile, _CHINESE, in_chinese) if lang == "zh" else _facts(profile)
+            facts = _facts(profile, _CHINESE, chinese_fact) if lang == "zh" else _facts(profile)
             click.echo("\n".join([*facts, "", translated or profile.runbook]))
         else:
-            click.echo(f"{profile.id:<14} {profile.title}: {profile.trap}")
+            click.echo(f"{profile.id:<14} {profile.title}: {say(profile.trap)}")
 
 
 def _facts(
@@ -64,6 +64,10 @@ def _facts(
     def cell(english: str, width: int) -> str:
         said = words.get(english, english)
         return said + " " * (width - text_width(said))
+
+    def doubt(stated: str) -> str:
+        place, _, value = stated.partition(": ")
+        return f"{place}: {words.get(value) or say(value)}"
 
     yield f"{profile.title}, {words.get('as of', 'as of')} {profile.checked_on}"
     yield f"  {cell('ends the bill', 16)}{say(profile.stops)}"
@@ -77,4 +81,6 @@ def _facts(
         fates = "".join(f"  {cell(place.survives[event], 10)}" for event in _EVENTS)
         yield f"  {place.path:<{width}}{fates}"
     if profile.doubts:
-        yield f"  {words.get('not confirmed', 'not confirmed')}: " + "; ".join(profile.doubts)
+        yield f"  {words.get('not confirmed', 'not confirmed')}: " + "; ".join(
+            map(doubt, profile.doubts)
+        )

@@ -169,6 +169,29 @@ ANSWERS: Mapping[str, Both] = {
     "unknown": ("not known", "未知"),
     "n/a": ("does not apply", "不适用"),
 }
+CLOCKS: Mapping[str, str] = {
+    "auto_shutdown": "自动关机",
+    "closing_zones": "分区关闭",
+    "container_restart": "容器重启",
+    "end_date": "租期终点",
+    "free_notebook": "免费笔记本",
+    "hy_tmp": "/hy-tmp",
+    "idle": "闲置",
+    "job_cleanup": "Job 清理",
+    "job_deadline": "Job 时限",
+    "long_rental_end": "长租到期",
+    "longest_run": "最长运行",
+    "longest_runtime": "运行时最长时限",
+    "max_run_duration": "最长运行时间",
+    "migration": "迁移",
+    "monthly_invoice": "每月账单",
+    "scratch_purge": "scratch 清理",
+    "switched_off": "关机之后",
+    "temporary_save": "临时保存",
+    "wall_time": "时限",
+    "weekly_invoice": "每周账单",
+}
+"""The names of the platforms' clocks in Chinese. In English a name is its id."""
 HEADINGS: Mapping[str, str] = {
     "All platforms": "所有平台",
     "The trap": "陷阱",

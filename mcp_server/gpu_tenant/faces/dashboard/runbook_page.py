@@ -17,8 +17,7 @@ from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.platform_comparison import comparison
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.sourced_fact import Fact
-from gpu_tenant.faces.chinese import in_chinese
-from gpu_tenant.faces.chinese.comparison import chinese_cell
+from gpu_tenant.faces.chinese.facts import chinese_fact
 from gpu_tenant.faces.chinese.runbooks import chinese_runbook
 from gpu_tenant.faces.dashboard import runbook_i18n as words
 from gpu_tenant.faces.dashboard.runbook_i18n import Lang, heading, words_for
@@ -88,7 +87,7 @@ def runbook_page(profile: Profile, lang: Lang = "en") -> str:
 def comparison_page(profiles: Sequence[Profile], lang: Lang = "en") -> str:
     """Make the page that compares the platforms. Its tables are those of `profiles --compare`."""
     markdown = _markdown()
-    tables = markdown.render(comparison(profiles, chinese_cell if lang == "zh" else str))
+    tables = markdown.render(comparison(profiles, chinese_fact if lang == "zh" else str))
     return (
         _templates()
         .get_template("comparison.html")
@@ -153,12 +152,14 @@ def _name_fact(place: str, value: str, lang: Lang) -> tuple[str, str]:
     found = _PLACE.fullmatch(place)
     if found is None or found["entry"] is None:
         return words_for(words.NAMES, place, lang), _value(place, value, lang)
-    value, rest = _in_words(value, lang), found["rest"] or ""
+    rest = found["rest"] or ""
     if rest.startswith("survives."):
         event = words_for(words.EVENTS, rest.removeprefix("survives."), lang)
         return f"{found['entry']}, {event}", words_for(words.FATES, value, lang)
-    entry = found["entry"].replace("_", " ") if found["part"] == "clocks" else found["entry"]
-    return f"{entry}: {words_for(words.NAMES, rest, lang)}", value
+    entry = found["entry"]
+    if found["part"] == "clocks":
+        entry = entry.replace("_", " ") if lang == "en" else words.CLOCKS[entry]
+    return f"{entry}: {words_for(words.NAMES, rest, lang)}", _in_words(value, lang)
 
 
 def _value(place: str, value: str, lang: Lang) -> str:
@@ -167,7 +168,7 @@ def _value(place: str, value: str, lang: Lang) -> str:
 
 def _in_words(value: str, lang: Lang) -> str:
     """A value that is a sentence, in the reader's language."""
-    return in_chinese(value) if lang == "zh" else value
+    return chinese_fact(value) if lang == "zh" else value
 
 
 # The body

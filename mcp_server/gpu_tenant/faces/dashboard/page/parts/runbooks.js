@@ -3,7 +3,7 @@
 import {get} from "../net.js";
 import {html, useState} from "../vendor/htm-preact.js";
 import {t, useLang} from "../words.js";
-import {Field, Pill, Shape, Trouble, useLoaded, Waiting} from "./widgets.js";
+import {Field, Pill, Shape, Trouble, useLoaded, Waiting, Words} from "./widgets.js";
 
 /** @import {Platform} from "../types.d.ts" */
 
@@ -79,10 +79,10 @@ function Platform({platform}) {
           : html`<span class="soft">${kindWords(kind)}</span>`
       }
     </div>
-    <p class="snare"><${Shape} kind="warn" /><span>${trap}</span></p>
+    <p class="snare"><${Shape} kind="warn" /><span><${Words} text=${trap} /></span></p>
     <dl>
-      <div><dt>${t("Stops the meter")}</dt><dd>${stops}</dd></div>
-      <div><dt>${t("If this computer dies")}</dt><dd>${dies}</dd></div>
+      <div><dt>${t("Stops the meter")}</dt><dd><${Words} text=${stops} /></dd></div>
+      <div><dt>${t("If this computer dies")}</dt><dd><${Words} text=${dies} /></dd></div>
     </dl>
     <p class="soft checked">
       ${keyed && html`${kindWords(kind)} · `}

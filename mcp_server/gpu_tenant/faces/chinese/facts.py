@@ -1,4 +1,4 @@
-"""The table that compares all platforms, in Chinese."""
+"""What a fact of a platform says, in Chinese: on its page, in its runbook, and in the comparison of all platforms."""
 
 import re
 from collections.abc import Mapping
@@ -23,18 +23,29 @@ _WORDS: Mapping[str, str] = {
     "nothing": "无",
     "gpu": "GPU",
     "disk": "磁盘",
+    "bytes": "流量",
+    "electricity": "电费",
     "volumes": "卷",
     "snapshots": "快照",
     "addresses": "地址",
+    "metadata": "元数据服务",
+    "destroy the Droplet": "销毁 Droplet",
+    "terminate": "终止（terminate）",
+    "its owner": "机主",
+    "per second": "按秒计",
+    "gpushare.com/center/hire, 我的实例 (my instances)": "gpushare.com/center/hire，我的实例",
+    "lanrui.co, 控制台 (console), 工作空间 (workspaces)": "lanrui.co，控制台，工作空间",
 }
-"""Words that mean this in the table alone."""
+"""Words that mean this beside a fact alone."""
 
 
-def chinese_cell(cell: str) -> str:
-    """Return a cell of the comparison in Chinese: a word of the table, a list of them, days, or a sentence."""
-    parts = cell.split(", ")
+def chinese_fact(value: str) -> str:
+    """Return the value in Chinese: a word of the table, a list of them, days, or a sentence."""
+    if value in _WORDS:
+        return _WORDS[value]
+    parts = value.split(", ")
     if all(part in _WORDS for part in parts):
         return "、".join(_WORDS[part] for part in parts)
-    if days := re.fullmatch(r"([\d.]+) days", cell):
+    if days := re.fullmatch(r"([\d.]+) days", value):
         return f"{days[1]} 天"
-    return in_chinese(cell)
+    return in_chinese(value)
