@@ -4,9 +4,9 @@ import pytest
 from arranged import lease, seal
 
 from gpu_tenant.artifacts.local_evidence import Loss
-from gpu_tenant.artifacts.losses import in_words
+from gpu_tenant.artifacts.losses import in_words, uncollected_loss
 from gpu_tenant.domain.errors import Unverified
-from gpu_tenant.domain.seal import Manifest, Unclaimed
+from gpu_tenant.domain.seal import Manifest, SealedFile, Unclaimed
 from gpu_tenant.leases.verify import Assessment, prove, unkept_losses
 
 
@@ -51,3 +51,32 @@ def test_a_refusal_that_leaves_names_out_says_where_all_of_them_stand() -> None:
 def test_a_box_that_names_fewer_than_it_counts_is_not_believed_to_have_named_all() -> None:
     assert in_words(["a", "b"], 5) == "a, b, and 3 more"
     assert in_words(["a", "b", "c"]) == "a, b, c"
+
+
+def test_a_file_that_nobody_has_read_again_is_named_in_what_is_signed() -> None:
+    """A checkpoint that was written over has the old name and size, and its hash is not known yet."""
+    names = ("a.pt", "b.pt", "same.pt")
+    collected = seal().model_copy(update={"entries": tuple(entry(name) for name in names)})
+    now = collected.model_copy(
+        update={"digest": "", "entries": (entry("a.pt", size=9), entry("b.pt"), entry("same.pt"))}
+    )
+    unread = now.entries[1].model_copy(update={"sha256": None})
+    now = now.model_copy(update={"entries": (now.entries[0], unread, now.entries[2])})
+
+    loss = uncollected_loss(now, collected, lease())
+
+    assert [name.partition(" ")[0].strip('"“”') for name in loss.names] == ["a.pt", "b.pt"]
+    assert "1 file (9 bytes) on the box differs from what was collected" in loss.what
+    assert "1 file on the box may differ" in loss.what
+
+
+def entry(name: str, size: int = 7) -> SealedFile:
+    return SealedFile(
+        name=name,
+        at=f"/work/{name}",
+        kind="file",
+        role="artifact",
+        size=size,
+        sha256="0" * 64,
+        mtime_ns=1,
+    )

@@ -48,7 +48,10 @@ def _uncollected(now: Manifest, collected: Manifest | None) -> list[SealedFile]:
 
 
 def uncollected_loss(now: Manifest, collected: Manifest | None, lease: Lease) -> Loss:
-    """What is on the box and was not collected in its present form, as far as that is known without reading it."""
+    """What is on the box and is not known to have been collected in its present form.
+
+    A file that only nobody has read is named as well: it may be another one by now, and a person signs for names.
+    """
     new, left = _uncollected(now, collected), vanished_names(now, collected)
     said = []
     if new:
@@ -57,6 +60,13 @@ def uncollected_loss(now: Manifest, collected: Manifest | None, lease: Lease) ->
         said.append(
             f"{some(len(new), 'file')} ({bytes_new:,} bytes) on the box {differ} from what was collected: {names}"
         )
+    named = {e.name for e in new}
+    unread = [e for e in now.entries if e.sha256 is None and e.name not in named]
+    if unread:
+        names = in_words([quote_text(e.name) for e in unread])
+        said.append(
+            f"{some(len(unread), 'file')} on the box may differ and must be read again: {names}"
+        )
     if left:
         gone = in_words([quote_text(name) for name in left])
         said.append(f"gone from the box: {some(len(left), 'file')} of the last collect: {gone}")
@@ -64,6 +74,7 @@ def uncollected_loss(now: Manifest, collected: Manifest | None, lease: Lease) ->
         what="; ".join(said) or "some files were removed or renamed on the box",
         names=(
             *(f"{quote_text(e.name)} ({e.size_bytes:,} bytes)" for e in new),
+            *(f"{quote_text(e.name)} ({e.size_bytes:,} bytes, not read again)" for e in unread),
             *(f"{quote_text(name)} (gone from the box)" for name in left),
         ),
         remedy=f"{Command('collect', lease.id)}, then teardown again",

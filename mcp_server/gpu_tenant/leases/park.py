@@ -26,7 +26,7 @@ from gpu_tenant.domain.survival import kept_by_a_stop, kept_paths, stop_keeps
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provider_listing import look
-from gpu_tenant.leases.settle import note_stopped, settle
+from gpu_tenant.leases.settle import note_stopped, settle, was_asked_to_stop
 from gpu_tenant.ledger import Allowed, anything
 
 _WITHIN_S = 600
@@ -163,7 +163,10 @@ async def until_parked(
         if isinstance(seen, Listed) and seen.box.state is BoxState.PARKED:
             mine = nullcontext() if lease_is == "held" else context.hold_lease(lease.id, "park")
             with suppress(LeaseHeld), mine:
-                return note_stopped(ledger, ledger.lease(lease.id), seen.box)
+                known = ledger.lease(lease.id)
+                # Between the look and the hold, its owner may have started it again.
+                if lease_is == "held" or was_asked_to_stop(known, seen.box, ledger=ledger):
+                    return note_stopped(ledger, known, seen.box)
         elif isinstance(seen, Listed) and seen.box.taken == "host_lost":
             ledger.note(lease.id, timeline.RunsOn(), at=ledger.now())
             raise Refused(

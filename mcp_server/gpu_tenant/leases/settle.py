@@ -119,7 +119,7 @@ async def settle(
         now = ledger.now()
         told = None
         if isinstance(seen, Listed) and lease.state is LeaseState.ACTIVE:
-            if _was_asked_to_stop(lease, seen.box, ledger=ledger):
+            if was_asked_to_stop(lease, seen.box, ledger=ledger):
                 lease = note_stopped(ledger, lease, seen.box)
             elif _stopped_itself(lease, seen.box, now, ledger=ledger):
                 lease = ledger.note_parked(lease.id, seen.box.price_usd_h, at=now)
@@ -207,11 +207,11 @@ def note_stopped(ledger: Ledger, lease: Lease, box: Box) -> Lease:
     return ledger.note_parked(lease.id, rate, at=ledger.now())
 
 
-def _was_asked_to_stop(lease: Lease, box: Box, *, ledger: Ledger) -> bool:
+def was_asked_to_stop(lease: Lease, box: Box, *, ledger: Ledger) -> bool:
     """Whether the box is stopped because we asked for that, and nobody has recorded it yet."""
     if box.state is not BoxState.PARKED or lease.parked_at is not None:
         return False
-    told = ledger.events(lease.id, timeline.Parking, timeline.RunsOn, *TURNS)
+    told = ledger.events(lease.id, timeline.Parking, timeline.RunsOn, timeline.Resuming, *TURNS)
     return bool(told) and isinstance(told[-1].event, timeline.Parking)
 
 
