@@ -142,8 +142,8 @@ BREAKS: list[tuple[str, str, Break]] = [
     ("nothing_in_the_hub_is_substituted_by_a_host", "SKILL.md", and_then("at $2.49 an hour\n")),
     ("nothing_in_the_hub_is_substituted_by_a_host", "SKILL.md", and_then("run $ARGUMENTS\n")),
     ("nothing_in_the_hub_is_substituted_by_a_host", "SKILL.md", and_then("now !`date`\n")),
-    ("the_pages_together_stay_small", "references/one.md", and_then("x" * 277_000)),
-    ("the_pages_together_stay_small", "profiles/own.md", and_then("x" * 17_500)),
+    ("the_pages_together_stay_small", "references/one.md", and_then("x" * 270_000)),
+    ("the_pages_together_stay_small", "profiles/own.md", and_then("x" * 9_300)),
     (
         "a_reference_begins_with_when_to_read_it",
         "references/one.md",

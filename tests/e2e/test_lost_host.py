@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from browser.states import renter_at
+from browser.states import Renter, renter_at
 from errands import a_tree
 from signed import with_signature
 
@@ -11,17 +11,23 @@ from gpu_tenant.domain.errors import BoxStopped, Unverified
 from gpu_tenant.watchdog.loop import Watchdog
 
 
+async def with_a_job_that_meets(fate: str, renter: Renter, place: Path) -> str:
+    """A lease whose box was taken while its job ran."""
+    async with renter.tenancy() as tenancy:
+        quote = (await tenancy.find_offers(hours=4)).cheapest
+        assert quote is not None
+        lease = (await tenancy.provision(smoke="none", quotes=[quote], wait_s=3600)).lease
+        await tenancy.push(lease, str(a_tree(place / "tree")))
+        await tenancy.launch_detached(lease, "echo 1 > kept.txt; sleep 100", ["kept.txt"])
+        renter.befalls(fate, box=tenancy.ledger.lease(lease).box_id)
+    return lease
+
+
 async def test_a_lease_ends_over_a_signature_where_nobody_can_reach_its_box_any_more(
     tmp_path: Path,
 ) -> None:
     with renter_at("vastai", tmp_path) as renter:
-        async with renter.tenancy() as tenancy:
-            quote = (await tenancy.find_offers(hours=4)).cheapest
-            assert quote is not None
-            lease = (await tenancy.provision(smoke="none", quotes=[quote], wait_s=3600)).lease
-            await tenancy.push(lease, str(a_tree(tmp_path / "tree")))
-            await tenancy.launch_detached(lease, "echo 1 > kept.txt; sleep 100", ["kept.txt"])
-            renter.befalls("host_lost", box=tenancy.ledger.lease(lease).box_id)
+        lease = await with_a_job_that_meets("host_lost", renter, tmp_path)
 
         # Another command has no connection from before, and no way to the box can be opened.
         async with renter.tenancy() as tenancy:
@@ -38,13 +44,7 @@ async def test_a_look_at_the_job_of_an_outbid_box_says_so_and_names_the_way_on(
     tmp_path: Path,
 ) -> None:
     with renter_at("vastai", tmp_path) as renter:
-        async with renter.tenancy() as tenancy:
-            quote = (await tenancy.find_offers(hours=4)).cheapest
-            assert quote is not None
-            lease = (await tenancy.provision(smoke="none", quotes=[quote], wait_s=3600)).lease
-            await tenancy.push(lease, str(a_tree(tmp_path / "tree")))
-            await tenancy.launch_detached(lease, "echo 1 > kept.txt; sleep 100", ["kept.txt"])
-            renter.befalls("outbid", box=tenancy.ledger.lease(lease).box_id)
+        lease = await with_a_job_that_meets("outbid", renter, tmp_path)
 
         async with renter.tenancy() as tenancy:
             with pytest.raises(BoxStopped, match=f"the box of {lease} does not run") as told:
@@ -61,13 +61,7 @@ async def test_a_box_whose_host_is_lost_is_not_called_ready_nor_said_to_bill_on(
     tmp_path: Path,
 ) -> None:
     with renter_at("vastai", tmp_path) as renter:
-        async with renter.tenancy() as tenancy:
-            quote = (await tenancy.find_offers(hours=4)).cheapest
-            assert quote is not None
-            lease = (await tenancy.provision(smoke="none", quotes=[quote], wait_s=3600)).lease
-            await tenancy.push(lease, str(a_tree(tmp_path / "tree")))
-            await tenancy.launch_detached(lease, "echo 1 > kept.txt; sleep 100", ["kept.txt"])
-            renter.befalls("host_lost", box=tenancy.ledger.lease(lease).box_id)
+        lease = await with_a_job_that_meets("host_lost", renter, tmp_path)
 
         async with renter.tenancy() as tenancy:
             (card,) = (await tenancy.list_leases()).leases
