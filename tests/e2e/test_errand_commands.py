@@ -120,6 +120,18 @@ def test_a_failed_smoke_tests_log_is_called_that(types: Types, tmp_path: Path) -
     assert "the end of the smoke test's log, from here:\nbroken\n" in told.stdout
 
 
+def test_a_run_that_goes_on_refuses_what_it_would_not_hear(types: Types, tmp_path: Path) -> None:
+    tree = described(a_tree(tmp_path / "tree"), smoke="exit 3")
+    begun = types("run", at=tree)
+    (name,) = set(re.findall(r"--resume (run-\w{4})", begun.stdout))
+
+    told = types("run", "--resume", name, "--include", "data/", at=tree)
+
+    assert told.returncode == 2
+    assert "a run goes on as it began, and takes no --include" in told.stderr
+    assert "`gpu-tenant run " in told.stderr
+
+
 def test_what_the_file_cannot_have_is_named(types: Types, tmp_path: Path) -> None:
     tree = a_tree(tmp_path / "tree")
     (tree / "gpu-tenant.toml").write_text('[run]\ncomand = "x"\n', encoding="utf-8")

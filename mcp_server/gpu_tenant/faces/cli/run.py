@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
+from click.core import ParameterSource
 
 from gpu_tenant.domain.choices import Trust
 from gpu_tenant.domain.command import Command
@@ -86,6 +88,8 @@ async def run(
     from gpu_tenant.faces.cli.limits import as_owner
 
     words = command_words()
+    if again is not None:
+        _require_unchanged(words, said)
     late: Answers | None = None
     async with output.tenancy() as tenancy:
         if again is None:
@@ -113,6 +117,22 @@ async def run(
         _tell(drive, standing, as_json)
     if standing.outcome != "done":
         sys.exit(WAITS_FOR_A_PERSON if standing.outcome == "asks" else 1)
+
+
+def _require_unchanged(words: Sequence[str], said: Iterable[str]) -> None:
+    """Check that a line which goes on with a run says nothing that the run would not hear.
+
+    Raises:
+        BadRequest: it says something that was decided when the run began.
+    """
+    source = click.get_current_context().get_parameter_source
+    named = [x for x in said if x != "discard" and source(x) is ParameterSource.COMMANDLINE]
+    lost = [f"--{x.replace('_', '-')}" for x in named] + (["a command"] if words else [])
+    if lost:
+        raise BadRequest(
+            f"a run goes on as it began, and takes no {', '.join(lost)}",
+            remedy=f"a run of its own has them: {Command('run', artifact='out/', then='COMMAND')} with what you want",
+        )
 
 
 def _tell(drive: Drive, standing: ErrandStatus, as_json: bool) -> None:
