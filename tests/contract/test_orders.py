@@ -17,13 +17,13 @@ from contract.openapi import SPECS, validate_request
 from contract.staged import Staged, on_stage
 
 from gpu_tenant.domain.errors import BadRequest, ProviderTrouble
-from gpu_tenant.domain.model import BoxState
+from gpu_tenant.domain.model import Box, BoxState, SshAddress
 from gpu_tenant.domain.offers import Wish
 from gpu_tenant.domain.order import AtProvider, Order
-from gpu_tenant.domain.ports import Market
+from gpu_tenant.domain.ports import Market, Parking
 from gpu_tenant.emulators.runpod.responses import TEMPLATES as RUNPOD_TEMPLATES
 from gpu_tenant.emulators.vastai.responses import TEMPLATES as VAST_TEMPLATES
-from gpu_tenant.leases.offers import find_offers, refused_image
+from gpu_tenant.leases.offers import closed_ports, find_offers, refused_image
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.runpod.connector import _source
 
@@ -56,7 +56,7 @@ _IMAGES = (
 def drawn() -> list[Order]:
     """Sixty orders, the same in each run."""
     draw, orders = random.Random(18), []
-    for _ in range(ORDERS):
+    for number in range(ORDERS):
         own: dict[str, AtProvider] = {}
         for name in PLATFORMS:
             match draw.choice(("", "", "image", "template")):
@@ -69,6 +69,7 @@ def drawn() -> list[Order]:
                 image=draw.choice((*[None] * len(_IMAGES), *_IMAGES)),
                 disk_gb=draw.choice((None, 40, 64, 100)),
                 cuda=draw.choice((None, None, "12.4", "11.8")),
+                public_ports=() if number % 48 != 24 else ("8000/http", "9000/tcp"),
                 provider=own,
             )
         )
@@ -169,6 +170,8 @@ async def test_what_is_ordered_is_sent_as_documented_and_read_back(staged: Stage
         assert isinstance(staged.connector, Market)
         if refused_image(staged.connector, source) is not None:
             continue
+        if closed_ports(staged.connector, order.public_ports) is not None:
+            continue
         disk_gb = order.disk_gb or 40
         if not await staged.connector.offers(Wish(disk_gb=disk_gb, order=order)):
             continue  # no box of that platform has such a disk, or such a driver
@@ -224,6 +227,68 @@ async def test_a_platform_that_takes_no_container_image_offers_nothing_and_says_
         assert f"[provider.{slug}]" in found.troubles[slug]
         assert staged.ask("requests") == []
         assert found.order == ("image me/train:1",)
+
+
+@pytest.mark.parametrize("slug", ["gcp", "digitalocean", "lambda_cloud", "autodl"])
+async def test_a_platform_that_opens_no_port_offers_nothing_and_says_why(
+    tmp_path: Path, slug: str
+) -> None:
+    with on_stage(slug, tmp_path) as staged:
+        assert isinstance(staged.connector, Market)
+        wish = Wish(order=Order(public_ports=("8000/http",)))
+        ledger = Ledger(tmp_path / "ledger.sqlite3", staged.clock)
+
+        found = await find_offers(wish, {slug: staged.connector}, ledger=ledger)
+
+        assert found.offers == ()
+        assert "no port of its boxes is opened to the internet" in found.troubles[slug]
+        assert staged.ask("requests") == []
+
+
+def after_ssh(box: Box, places: int) -> str:
+    """The host's port so many places after the one of the box's sshd."""
+    assert isinstance(box.address, SshAddress)
+    host, _, port = box.address.target.removeprefix("root@").partition(":")
+    return f"{host}:{int(port) + places}"
+
+
+async def test_a_pod_says_where_its_open_ports_are_and_at_which_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    with on_stage("runpod", tmp_path) as staged:
+        assert isinstance(staged.connector, Parking)
+        intent = await staged.intent(order=Order(public_ports=("8000/http", "9000/tcp")))
+        made = await staged.connector.create(intent)
+        assert made.published == ()
+
+        first = await staged.ready(intent)
+
+        assert first.published == (
+            f"8000/http at https://{made.id}-8000.proxy.runpod.net, which ends a request after 100 s",
+            f"9000/tcp at {after_ssh(first, 1)}",
+        )
+        lease = intent.model_copy(update={"box_id": made.id})
+        await staged.connector.park(lease)
+        staged.wait(60)
+        parked = next(box for box in await staged.connector.list_boxes() if box.id == made.id)
+        assert parked.published == ()
+        await staged.connector.resume(lease)
+        again = await staged.ready(intent)
+        assert again.published[0] == first.published[0]
+        assert again.published[1] == f"9000/tcp at {after_ssh(again, 1)}" != first.published[1]
+
+
+async def test_a_box_of_vast_ai_says_at_which_port_of_its_host_a_port_is(tmp_path: Path) -> None:
+    with on_stage("vastai", tmp_path) as staged:
+        intent = await staged.intent(order=Order(public_ports=("8000/http", "9000/tcp")))
+        await staged.connector.create(intent)
+
+        box = await staged.ready(intent)
+
+        assert box.published == (
+            f"8000/tcp at {after_ssh(box, 1)}",
+            f"9000/tcp at {after_ssh(box, 2)}",
+        )
 
 
 @pytest.mark.parametrize("slug", ["runpod", "vastai"])

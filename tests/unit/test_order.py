@@ -39,6 +39,14 @@ def read(directory: Path, text: str) -> Order:
         "ports = [0]",
         "ports = [65536]",
         "ports = [80, 80]",
+        "public_ports = [8000]",
+        "public_ports = ['8000']",
+        "public_ports = ['8000/udp']",
+        "public_ports = ['0/tcp']",
+        "public_ports = ['65536/tcp']",
+        "public_ports = ['22/tcp']",
+        "public_ports = ['8000/tcp', '8000/http']",
+        "public_ports = ['08000/tcp']",
         "setup = ['']",
         'setup = ["x\\u0000"]',
         "setup = 'pip install x'",
@@ -62,6 +70,12 @@ def test_whoever_rents_sees_the_ports_and_every_command_of_the_setup(tmp_path: P
         "setup `apt-get update`",
         "setup `pip install x`",
     )
+
+
+def test_whoever_rents_sees_what_will_be_open_to_the_world(tmp_path: Path) -> None:
+    found = read(tmp_path, 'public_ports = ["8000/http", "9000/tcp"]')
+
+    assert found.words() == ("open to the whole internet: 8000/http, 9000/tcp",)
 
 
 def test_a_whole_order_is_read(tmp_path: Path) -> None:

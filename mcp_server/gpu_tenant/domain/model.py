@@ -71,6 +71,10 @@ class Box(Record):
         default=None, description="what the provider says about it, if its state needs words"
     )
     taken: Fate | None = Field(default=None, description="what took it, as its provider says")
+    published: tuple[Line, ...] = Field(
+        default=(),
+        description="its ports that are open to the whole internet, with their addresses",
+    )
     created_at: AwareDatetime | None = Field(
         default=None, description="when it was made, as its provider says; None: it does not say"
     )

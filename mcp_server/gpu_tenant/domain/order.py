@@ -17,6 +17,7 @@ _IMAGE = re.compile(
 _TEMPLATE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,200}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _VERSION = re.compile(r"\d{1,2}\.\d{1,2}")
+_PUBLIC_PORT = re.compile(r"([1-9]\d{0,4})/(http|tcp)")
 _VOLUME = re.compile(r"[a-z][a-z0-9-]{0,30}[a-z0-9]")
 """A name that every platform takes as part of its own."""
 _PATH = re.compile(r"/[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*")
@@ -99,6 +100,25 @@ def _each_once(said: tuple[int, ...]) -> tuple[int, ...]:
     return said
 
 
+def _public_port(said: str) -> str:
+    told = _PUBLIC_PORT.fullmatch(said)
+    if told is None or int(told[1]) > 65535:
+        raise ValueError(f"{said[:40]!r} is not a port such as `8000/http` or `9000/tcp`")
+    if told[1] == "22":
+        raise ValueError("port 22 is the box's own sshd: it has its address already")
+    return said
+
+
+def _public_once(said: tuple[str, ...]) -> tuple[str, ...]:
+    _each_once(tuple(port_number(port) for port in said))
+    return said
+
+
+def port_number(public: str) -> int:
+    """Return the number of a port such as `8000/http`."""
+    return int(public.partition("/")[0])
+
+
 def _text(form: re.Pattern[str]) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": f"^(?:{form.pattern})$"})
 
@@ -106,6 +126,7 @@ def _text(form: re.Pattern[str]) -> WithJsonSchema:
 Image = Annotated[str, AfterValidator(_image), _text(_IMAGE)]
 Template = Annotated[str, AfterValidator(_template), _text(_TEMPLATE)]
 Port = Annotated[int, Field(ge=1, le=65535)]
+PublicPort = Annotated[str, AfterValidator(_public_port), _text(_PUBLIC_PORT)]
 Version = Annotated[str, AfterValidator(_version), _text(_VERSION)]
 
 
@@ -162,6 +183,12 @@ class Order(Record):
         max_length=20,
         description="ports of the box that are reached from this computer alone, through ssh",
     )
+    public_ports: Annotated[tuple[PublicPort, ...], AfterValidator(_public_once)] = Field(
+        default=(),
+        max_length=10,  # RunPod's proxy opens ten of a pod.
+        description="ports that the platform opens to the whole internet, such as `8000/http`; whoever finds one "
+        "can use it",
+    )
     volumes: Annotated[dict[str, VolumeMount], AfterValidator(_volume_names)] = Field(
         default={},
         description="volumes that outlive the box, by the names that `gpu-tenant volumes` lists",
@@ -213,6 +240,8 @@ class Order(Record):
             said.append(
                 f"ports {named} at 127.0.0.1 by `ssh LEASE --ports`, and closed to the world"
             )
+        if self.public_ports:
+            said.append(f"open to the whole internet: {', '.join(self.public_ports)}")
         # The same goes for what is run on the box.
         said += [f"setup `{sentence(command, most=_SHOWN)}`" for command in self.setup]
         return tuple(said)

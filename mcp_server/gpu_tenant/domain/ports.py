@@ -289,6 +289,21 @@ class Imaging(Protocol):
 
 
 @runtime_checkable
+class Publishing(Protocol):
+    """A connector whose provider can open ports of a box to the internet. Its `create` opens those of the order.
+
+    `list_boxes` shows the address that each has, in `Box.published`. It can change with each start.
+    """
+
+    def refused_ports(self, ports: Sequence[str]) -> str | None:
+        """Return in words why a box there cannot have all these ports open. None if it can.
+
+        A port is written as in the order, such as `8000/http`. The provider is not asked.
+        """
+        ...
+
+
+@runtime_checkable
 class Parking(Protocol):
     """A connector whose provider can stop a box and keep its disk."""
 

@@ -35,8 +35,12 @@ FIRST = """\
 # setup = ["apt-get install -y ffmpeg", "pip install -r requirements.txt"]
 # setup_minutes = 60      # then they are ended
 
-# Ports of the box, at 127.0.0.1 of this computer while `gpu-tenant ssh LEASE --ports` runs. No platform publishes them.
+# Ports of the box, at 127.0.0.1 of this computer while `gpu-tenant ssh LEASE --ports` runs. Nobody else reaches them.
 # ports = [8888, 6006]
+
+# Ports that RunPod or Vast.ai open to the whole internet, at the address that `gpu-tenant leases` shows. Whoever finds
+# one can use it, so what listens there must ask for a password. Other platforms open none.
+# public_ports = ["8000/http", "9000/tcp"]
 
 # Variables of every job and of the setup, by reference. No value is stored:
 # env:NAME, file:PATH, keyring:SERVICE/USER, or ref:NAME of your own config.toml.

@@ -94,6 +94,9 @@ class Card(Record):
     jobs: tuple[str, ...]
     alarm: str | None
     unclaimed: str = Field(default="", description="files that nobody has claimed")
+    published: tuple[str, ...] = Field(
+        default=(), description="ports that are open to the whole internet, as just looked up"
+    )
     next: str
     fleet: str | None = None
     together: Fleet | None = Field(
@@ -319,6 +322,7 @@ def card(
         condition=_with_since(condition, lease, events, now),
         jobs=_job_names(jobs),
         alarm=told_alarm,
+        published=box.published if box is not None and live else (),
         next=next_step,
         fleet=lease.fleet,
     )

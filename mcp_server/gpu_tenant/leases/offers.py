@@ -22,7 +22,7 @@ from gpu_tenant.domain.host_reports import NO_RECORDS, HostRecord, HostRecords, 
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.offers import Offer, Price, Quote, Wish
 from gpu_tenant.domain.order import AtProvider
-from gpu_tenant.domain.ports import Imaging, Market, Storing
+from gpu_tenant.domain.ports import Imaging, Market, Publishing, Storing
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.leases.work_hours import WorkHours, work_hours
@@ -172,6 +172,9 @@ async def _ask(
     unseen = unseen_volumes(provider, market, wish)
     if unseen is not None:
         return unseen
+    closed = closed_ports(market, wish.order.public_ports)
+    if closed is not None:
+        return f"it cannot carry out the order's `public_ports`: {closed}"
     try:
         async with asyncio.timeout(patience_s):
             return await market.offers(wish)
@@ -190,6 +193,15 @@ def refused_image(market: Market, source: AtProvider) -> str | None:
     if isinstance(market, Imaging):
         return market.refused_image(source)
     return "its boxes start as they are, from no image that a tenant names"
+
+
+def closed_ports(market: Market, public_ports: Sequence[str]) -> str | None:
+    """Say why no box of that market can have these ports open. None if it can, or if none is ordered."""
+    if not public_ports:
+        return None
+    if isinstance(market, Publishing):
+        return market.refused_ports(public_ports)
+    return "no port of its boxes is opened to the internet; `ports` reaches them from this computer"
 
 
 def unseen_volumes(provider: str, market: Market, wish: Wish) -> str | None:

@@ -146,6 +146,12 @@ def _version(text: str) -> tuple[int, ...]:
 # --- what is shown
 
 
+def _open_tcp(asked: Json) -> list[int]:
+    """The ports of the container, besides sshd's, that the host opens. Nothing listens at them in a rehearsal."""
+    named = [str(port).partition("/") for port in asked.get("ports", [])]
+    return [int(number) for number, _, kind in named if kind == "tcp" and number != "22"]
+
+
 def shown_pod(pod: Thing, now: float) -> Json:
     """The pod as a list or a get shows it."""
     facts = facts_of(pod)
@@ -163,7 +169,11 @@ def shown_pod(pod: Thing, now: float) -> Json:
         if running and port
         else None
     )
-    mapped = [{"private": 22, "public": int(port), "type": "tcp", "ip": host}] if port else []
+    mapped = [
+        {"private": number, "public": int(port) + place, "type": "tcp", "ip": host}
+        for place, number in enumerate([22, *_open_tcp(asked)])
+        if port
+    ]
     runtime = {"uptime": int(now - started_at), "ports": mapped} if running else None
     return {
         "id": pod.id,

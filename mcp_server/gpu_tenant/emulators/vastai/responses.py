@@ -287,7 +287,11 @@ def instance(thing: Thing, now: float) -> Row:
     env = facts["env"] if isinstance(facts["env"], dict) else {}
     ports: JsonValue = None
     if thing.target is not None and "ssh_direc" in str(facts["runtype"]):
-        ports = {"22/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(facts["port"])}]}  # noqa: S104
+        opened = [name.rpartition(":")[2] for name in env if name.startswith("-p ")]
+        ports = {
+            f"{port}/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(int(str(facts["port"])) + place)}]  # noqa: S104
+            for place, port in enumerate(["22", *opened])
+        }
     number = int(thing.id)
     return {
         **{

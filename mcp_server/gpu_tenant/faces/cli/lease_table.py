@@ -44,6 +44,8 @@ def leases(shown: Leases) -> None:
     for row in shown.leases:
         if row.unclaimed:
             click.echo(f"{row.lease}: {row.unclaimed}")
+        for port in row.published:
+            click.echo(f"{row.lease}: open to the internet: {port}")
     if shown.leases:
         _table(shown)
     elif not shown.hidden:

@@ -143,6 +143,7 @@ def card(shown: Card) -> None:
         ("if this computer dies", shown.stops_the_meter),
         *([("watched", shown.watched)] if shown.watched else []),
         *([("unclaimed", shown.unclaimed)] if shown.unclaimed else []),
+        *(("open to the internet", port) for port in shown.published),
         ("next", shown.next),
     ]
     if shown.budget_usd is not None:

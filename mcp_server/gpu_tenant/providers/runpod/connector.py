@@ -79,6 +79,9 @@ _OWN_IMAGES = "runpod/"
 _LEAST_VOLUME_GB, _CONTAINER_GB = 10, 20
 """The smallest volume that can be asked for, and RunPod's own size of a container's disk, which holds the home."""
 
+_PROXY_S = 100
+"""RunPod's proxy ends an HTTP request that takes longer."""
+
 _VOLUMES = "/v2/network-volumes"
 
 _MONTH_H = 720
@@ -202,6 +205,10 @@ class RunpodConnector:
         """Implement `Imaging.refused_image`: any image of any registry, and any template, public or one's own."""
         return None
 
+    def refused_ports(self, ports: Sequence[str]) -> str | None:
+        """Implement `Publishing.refused_ports`: http through RunPod's proxy, and tcp at a port of the host."""
+        return None
+
     # --- volumes
 
     def refused_volumes(self, volumes: Sequence[Attachable]) -> str | None:
@@ -268,7 +275,7 @@ class RunpodConnector:
             "mounts": {"network": [{"volumeId": v.id, "path": v.path} for v in volumes]}
             if volumes
             else {"persistent": {"size": _volume_gb(wish.disk_gb), "path": "/workspace"}},
-            "ports": ["22/tcp"],
+            "ports": ["22/tcp", *wish.order.public_ports],
             "startSsh": True,
             # The mark is in the environment, because the name can be changed in the console. Our key is
             # there, too, because the account's own keys are not ours to touch.
@@ -289,6 +296,7 @@ class RunpodConnector:
             address=_direct(pod),
             price_usd_h=_price_usd_h(pod, state),
             words=f"RunPod calls it {plain(status)}" if strange else None,
+            published=_published(pod) if state is BoxState.READY else (),
             created_at=instant(pod.get("createdAt")),
         )
 
@@ -410,6 +418,27 @@ def _refusal(no: Rejected) -> ProviderTrouble:
         f"{no.message}; a pod may exist",
         remedy=f"{Command('leases')} looks again; the meter of a box may be running",
     )
+
+
+def _published(pod: Object) -> tuple[str, ...]:
+    """Return the pod's open ports, each with the address it has now. A tcp port has none until the pod runs."""
+    asked, mapped = pod.get("ports"), _at(pod, "runtime", "ports")
+    return tuple(
+        _public_address(str(pod.get("id")), port, mapped)
+        for port in (asked if isinstance(asked, list) else ())
+        if isinstance(port, str) and port != "22/tcp"
+    )
+
+
+def _public_address(pod: str, port: str, mapped: Json) -> str:
+    number, _, kind = port.partition("/")
+    if kind == "http":
+        at = f"https://{pod}-{number}.proxy.runpod.net"
+        return f"{port} at {at}, which ends a request after {_PROXY_S} s"
+    for row in mapped if isinstance(mapped, list) else ():
+        if isinstance(row, dict) and str(row.get("private")) == number:
+            return f"{port} at {row.get('ip')}:{row.get('public')}"
+    return f"{port}, which has no address now"
 
 
 def _mark(pod: Object) -> str | None:

@@ -18,7 +18,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Quote, Wish, sane
-from gpu_tenant.domain.order import AtProvider
+from gpu_tenant.domain.order import AtProvider, port_number
 from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
@@ -259,6 +259,7 @@ class VastConnector:
             running_usd_h=None if running is None else running.quantize(CENT),
             interruptible=row.get("is_bid") is True,
             words=self._words(row, word, state),
+            published=_published(row) if state is BoxState.READY else (),
             taken="host_lost"
             if word == "offline"
             else None,  # such a box never comes back by itself
@@ -282,6 +283,10 @@ class VastConnector:
         """Implement `Imaging.refused_image`: any image of any registry, and any template, by its hash."""
         return None
 
+    def refused_ports(self, ports: Sequence[str]) -> str | None:
+        """Implement `Publishing.refused_ports`: each is a port of the host, without a proxy and without TLS."""
+        return None
+
     def _order(self, mark: str, quote: Quote) -> dict[str, Json]:
         """Return the body of a create. A bid is the quote's price, and never above the quote's cap."""
         bid = None
@@ -293,12 +298,14 @@ class VastConnector:
                     remedy=f"{Command('offers')} shows what the cap allows",
                 )
         key = shlex.quote(self._setting.public_key())
+        opened = quote.wish.order.public_ports
         source = quote.wish.order.image_at("vastai")
         return {
             "client_id": "me",
             # What is stated beside a template replaces what the template says.
             **({} if source.template else {"image": source.image or _IMAGE}),
-            "env": {},
+            # Vast.ai's own client writes a port as a variable, too.
+            "env": {f"-p {port}:{port}": "1" for port in map(port_number, opened)},
             "label": mark,
             "price": None if bid is None else float(bid),
             "disk": float(quote.wish.disk_gb),
@@ -414,13 +421,28 @@ def _word(row: Mapping[str, Json]) -> str:
     return "created" if status is None else str(status)
 
 
+def _published(row: Mapping[str, Json]) -> tuple[str, ...]:
+    """Return the open ports besides sshd's, each with its port at the host, whose address others share."""
+    ports, ip = row.get("ports"), row.get("public_ipaddr")
+    return tuple(
+        f"{port} at {ip}:{at}"
+        for port in sorted(ports if isinstance(ports, dict) else ())
+        if port != "22/tcp" and (at := _host_port(row, port)) is not None
+    )
+
+
+def _host_port(row: Mapping[str, Json], port: str) -> str | None:
+    ports = row.get("ports")
+    bound = ports.get(port) if isinstance(ports, dict) else None
+    first = bound[0] if isinstance(bound, list) and bound else None
+    told = first.get("HostPort") if isinstance(first, dict) else None
+    return told if isinstance(told, str) and told.isdigit() else None
+
+
 def _direct(row: Mapping[str, Json]) -> SshAddress | None:
     """Return the address of the box's own sshd. `ssh_host` is the provider's proxy, which is slow."""
-    ports, ip = row.get("ports"), row.get("public_ipaddr")
-    bound = ports.get("22/tcp") if isinstance(ports, dict) else None
-    first = bound[0] if isinstance(bound, list) and bound else None
-    port = first.get("HostPort") if isinstance(first, dict) else None
-    if not isinstance(ip, str) or not isinstance(port, str) or not port.isdigit():
+    ip, port = row.get("public_ipaddr"), _host_port(row, "22/tcp")
+    if not isinstance(ip, str) or port is None:
         return None
     return ssh_address(f"root@{ip.strip()}" + ("" if port == "22" else f":{port}"))
 
@@ -433,7 +455,7 @@ def _search(wish: Wish, kind: str) -> dict[str, Json]:
         "num_gpus": {"eq": wish.gpu_count},
         "disk_space": {"gte": wish.disk_gb},
         "duration": {"gte": wish.hours * 3600 + _SETUP_S},
-        "direct_port_count": {"gte": 1},
+        "direct_port_count": {"gte": 1 + len(wish.order.public_ports)},
         "order": [["dph_total", "asc"]],
         "type": kind,
         "limit": 100,

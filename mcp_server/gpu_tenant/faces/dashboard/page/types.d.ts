@@ -54,6 +54,8 @@ export interface Card {
   alarm: string | null;
   /** files that nobody has claimed */
   unclaimed: string;
+  /** ports that are open to the whole internet, as just looked up */
+  published: string[];
   next: string;
   fleet: string | null;
   /** its fleet, if several boxes were asked for */

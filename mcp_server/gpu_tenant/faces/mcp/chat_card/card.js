@@ -435,6 +435,7 @@ function lease(card, open, told) {
     live ? ["if this computer dies", said(card.stops_the_meter)] : null,
     card.jobs.length ? ["jobs", card.jobs.join(", ")] : null,
     card.unclaimed ? ["unclaimed", said(card.unclaimed)] : null,
+    card.published.length ? ["open to the internet", card.published.map(said).join("; ")] : null,
     ["next", said(card.next)],
   ]);
   const job =

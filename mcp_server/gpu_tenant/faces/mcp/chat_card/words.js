@@ -113,6 +113,7 @@ const CHINESE = {
   here: "本机",
   "fetched now": "此次取回",
   unclaimed: "未认领",
+  "open to the internet": "对互联网开放",
   "may be lost": "可丢弃",
   "{size} by {patterns}": "{size}，依 {patterns}",
   "no pattern": "无模式",

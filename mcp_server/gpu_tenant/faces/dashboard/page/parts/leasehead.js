@@ -121,12 +121,22 @@ export function Says({detail, blind, seen}) {
   const unseen = isLive(row) && isSilent(row) ? (blind ?? {words: row.blind, since: null}) : null;
   const rank = Object.keys(LOUD);
   const told = alarms.toSorted((one, other) => rank.indexOf(one.level) - rank.indexOf(other.level));
-  const {alarm, unclaimed} = row.card;
+  const {alarm, unclaimed, published} = row.card;
   const more = alarm && !told.some(({words}) => words.includes(alarm) || alarm.includes(words));
   const over = isWasted(row);
   const still = row.card.phase === "parked" && row.card.jobs.length > 0;
   const taken = isStill(row) && !still && row.card.phase !== "parked";
-  if (!unseen && !more && !over && !still && !taken && !unclaimed && told.length === 0) return null;
+  if (
+    !unseen &&
+    !more &&
+    !over &&
+    !still &&
+    !taken &&
+    !unclaimed &&
+    published.length === 0 &&
+    told.length === 0
+  )
+    return null;
   return html`<div class="lease-says">
     ${unseen && html`<${Unseen} row=${row} login=${detail.login} ...${unseen} />`}
     ${
@@ -156,6 +166,13 @@ export function Says({detail, blind, seen}) {
         <span><${Words} text=${unclaimed} /></span>
       </p>`
     }
+    ${published.map(
+      (/** @type {string} */ port) =>
+        html`<p class="says">
+          <${Shape} kind="warn" />
+          <span>${t("open to the internet")}: <${Words} text=${port} /></span>
+        </p>`,
+    )}
   </div>`;
 }
 
