@@ -229,6 +229,35 @@ async def test_a_platform_that_takes_no_container_image_offers_nothing_and_says_
         assert found.order == ("image me/train:1",)
 
 
+@pytest.mark.parametrize("slug", ["gcp", "digitalocean", "lambda_cloud", "autodl", "vastai"])
+async def test_a_platform_at_which_no_stored_login_can_be_named_says_so(
+    tmp_path: Path, slug: str
+) -> None:
+    with on_stage(slug, tmp_path) as staged:
+        assert isinstance(staged.connector, Market)
+        own = AtProvider(template="anything", registry="6n2k8v4d")
+        ledger = Ledger(tmp_path / "ledger.sqlite3", staged.clock)
+
+        found = await find_offers(
+            Wish(order=Order(provider={slug: own})), {slug: staged.connector}, ledger=ledger
+        )
+
+        assert found.offers == ()
+        assert "no stored login for a registry" in found.troubles[slug]
+
+
+async def test_a_pod_names_the_login_that_is_stored_in_the_account(tmp_path: Path) -> None:
+    with on_stage("runpod", tmp_path) as staged:
+        own = AtProvider(image="me/private:1", registry="6n2k8v4d")
+        intent = await staged.intent(order=Order(provider={"runpod": own}))
+
+        box = await staged.connector.create(intent)
+
+        asked = staged.stage.world.state.things[box.id].facts["asked"]
+        validate_request("runpod-rest-v2.openapi.json", "POST", "/v2/pods", asked)
+        assert asked["registry"] == "6n2k8v4d"
+
+
 @pytest.mark.parametrize("slug", ["gcp", "digitalocean", "lambda_cloud", "autodl"])
 async def test_a_platform_that_opens_no_port_offers_nothing_and_says_why(
     tmp_path: Path, slug: str

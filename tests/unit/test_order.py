@@ -147,6 +147,22 @@ def test_what_no_order_has_is_refused_by_name(tmp_path: Path, text: str, told: s
     assert str(tmp_path / NAME) in refused.value.message
 
 
+def test_a_password_in_place_of_a_stored_login_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="no password belongs here") as refused:
+        read(tmp_path, "[provider.runpod]\nregistry = 'me:correct horse'")
+
+    assert "correct horse" not in str(refused.value)
+
+
+def test_a_stored_login_goes_with_an_image_and_is_shown(tmp_path: Path) -> None:
+    found = read(tmp_path, "image = 'me/own:1'\n[provider.runpod]\nregistry = '6n2k8v4d'")
+
+    assert found.image_at("runpod") == AtProvider(image="me/own:1", registry="6n2k8v4d")
+    assert found.words("runpod") == ("image me/own:1, pulled with the login 6n2k8v4d",)
+    alone = read(tmp_path, "[provider.runpod]\nregistry = '6n2k8v4d'")
+    assert alone.image_at("runpod") == AtProvider()
+
+
 def test_a_wrong_value_is_not_repeated(tmp_path: Path) -> None:
     with pytest.raises(BadRequest) as refused:
         read(tmp_path, "[env]\nHF_TOKEN = ['hf_abcdefghijklmnop']")

@@ -15,6 +15,7 @@ _IMAGE = re.compile(
 )
 """An image as the registries write it: name, tag and digest."""
 _TEMPLATE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,200}")
+_REGISTRY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _VERSION = re.compile(r"\d{1,2}\.\d{1,2}")
 _PUBLIC_PORT = re.compile(r"([1-9]\d{0,4})/(http|tcp)")
@@ -39,6 +40,16 @@ def _image(said: str) -> str:
 def _template(said: str) -> str:
     if not _TEMPLATE.fullmatch(said):
         raise ValueError(f"{said[:80]!r} is not the id of a template or of a machine image")
+    return said
+
+
+def _registry(said: str) -> str:
+    if not _REGISTRY.fullmatch(said):
+        # The text is not repeated, because it may be a password.
+        raise ValueError(
+            "`registry` is the id of a login that is stored at RunPod, or the name of a secret of the cluster; no "
+            "password belongs here"
+        )
     return said
 
 
@@ -125,6 +136,7 @@ def _text(form: re.Pattern[str]) -> WithJsonSchema:
 
 Image = Annotated[str, AfterValidator(_image), _text(_IMAGE)]
 Template = Annotated[str, AfterValidator(_template), _text(_TEMPLATE)]
+Registry = Annotated[str, AfterValidator(_registry), _text(_REGISTRY)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 PublicPort = Annotated[str, AfterValidator(_public_port), _text(_PUBLIC_PORT)]
 Version = Annotated[str, AfterValidator(_version), _text(_VERSION)]
@@ -148,6 +160,11 @@ class AtProvider(Record):
     template: Template | None = Field(
         default=None,
         description="the platform's own template or machine image, by its id; it goes before `image`",
+    )
+    registry: Registry | None = Field(
+        default=None,
+        description="the login for a private image, as it is stored there: its id at RunPod, its secret's name in a "
+        "cluster",
     )
 
 
@@ -206,8 +223,9 @@ class Order(Record):
         """Return what the box is to be started from at that platform. Empty: its usual image."""
         own = self.provider.get(provider, AtProvider())
         if own.template is not None:
-            return AtProvider(template=own.template)
-        return AtProvider(image=own.image or self.image)
+            return AtProvider(template=own.template, registry=own.registry)
+        image = own.image or self.image
+        return AtProvider(image=image, registry=own.registry if image else None)
 
     def is_same_box(self, other: "Order") -> bool:
         """Whether both orders make the same box.
@@ -253,7 +271,8 @@ NOTHING_ORDERED = Order.model_construct()
 
 def _from(source: AtProvider, where: str) -> list[str]:
     named = {"template": source.template, "image": source.image}
-    return [f"{kind} {name}{where}" for kind, name in named.items() if name]
+    login = f", pulled with the login {source.registry}" if source.registry else ""
+    return [f"{kind} {name}{where}{login}" for kind, name in named.items() if name]
 
 
 def is_older(version: str, wanted: str) -> bool:

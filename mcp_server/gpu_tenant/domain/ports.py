@@ -280,6 +280,9 @@ class Market(Protocol):
 class Imaging(Protocol):
     """A connector whose provider can start a box from an image or template that the tenant names."""
 
+    has_registry_logins: bool
+    """Whether an order can name a login for a private image, which the provider stores. No password passes us."""
+
     def refused_image(self, source: AtProvider) -> str | None:
         """Return in words why a box cannot be started from that image or template.
 

@@ -60,9 +60,11 @@ FIRST = """\
 # hours = 10
 # max_usd = 5
 
-# What differs at one platform: another image, or its own template or machine image by its id.
+# What differs at one platform: another image, or its own template or machine image by its id. `registry` is the login
+# for a private image, as it is stored there: its id at RunPod, the name of its secret in a cluster. No password belongs here.
 # [provider.runpod]
 # template = "30zmvf89kd"
+# registry = "6n2k8v4d"
 # [provider.gcp]
 # template = "common-cu129-ubuntu-2404-nvidia-580"
 """

@@ -190,9 +190,11 @@ def refused_image(market: Market, source: AtProvider) -> str | None:
     """Say why that market cannot start a box from the ordered image. None if it can, or if no image is ordered."""
     if source == AtProvider():
         return None
-    if isinstance(market, Imaging):
-        return market.refused_image(source)
-    return "its boxes start as they are, from no image that a tenant names"
+    if not isinstance(market, Imaging):
+        return "its boxes start as they are, from no image that a tenant names"
+    if source.registry is not None and not market.has_registry_logins:
+        return "no stored login for a registry can be named there; at Vast.ai a template of your own can hold one"
+    return market.refused_image(source)
 
 
 def closed_ports(market: Market, public_ports: Sequence[str]) -> str | None:

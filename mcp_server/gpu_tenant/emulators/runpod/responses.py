@@ -186,7 +186,7 @@ def shown_pod(pod: Thing, now: float) -> Json:
         "mounts": asked.get("mounts", {}),
         "ports": asked.get("ports", []),
         "env": asked.get("env", {}),
-        "registry": None,
+        "registry": asked.get("registry"),
         "template": None,
         "locked": False,
         "gpu": {"id": asked["gpu"]["id"], "count": asked["gpu"].get("count", 1)},

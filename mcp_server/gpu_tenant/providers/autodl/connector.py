@@ -96,6 +96,8 @@ class AutodlConnector:
     It does not implement `Billing`: no call of the API tells what a box has cost.
     """
 
+    has_registry_logins = False
+
     def __init__(self, setting: Setting) -> None:
         # Not the whole setting is kept, because its environment may contain the key.
         self._states, self._public_key = setting.profile.states, setting.public_key

@@ -190,6 +190,8 @@ class DigitalOceanConnector:
     It does not implement `Billing`, because an invoice names a box only when the month is over.
     """
 
+    has_registry_logins = False
+
     def __init__(self, setting: Setting) -> None:
         # Not the whole setting is kept, because its environment may contain the key.
         self._states, self._public_key = setting.profile.states, setting.public_key

@@ -91,6 +91,8 @@ class GcpConnector:
     It does not implement `Billing`: what one VM has cost is found only in an export of the whole bill to BigQuery.
     """
 
+    has_registry_logins = False
+
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._clock = setting.clock

@@ -54,6 +54,8 @@ _GIB = {
 class KubernetesConnector:
     """Our Jobs in one namespace. Only the owner knows what a node costs, and who removes it."""
 
+    has_registry_logins = True
+
     def __init__(self, setting: Setting) -> None:
         self._configuration = setting.state / "config.toml"
         self._note_of_cluster = setting.state / "kubernetes" / "cluster.json"
@@ -88,11 +90,13 @@ class KubernetesConnector:
     async def create(self, lease: Lease) -> Box:
         """Implement `Connector.create`. The Job's name is derived from the mark, so there cannot be a second Job."""
         quote = wanted_quote(lease)
+        source = quote.wish.order.image_at("kubernetes")
         asked = job(
             lease.mark,
             self._where,
             gpu_count=quote.offer.gpu_count,
-            image=quote.wish.order.image_at("kubernetes").image,
+            image=source.image,
+            registry=source.registry,
             disk_gb=quote.wish.order.disk_gb,
         )
         where = {"namespace": self._where.namespace}

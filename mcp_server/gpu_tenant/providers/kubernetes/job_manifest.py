@@ -149,11 +149,12 @@ def job(
     *,
     gpu_count: int,
     image: str | None = None,
+    registry: str | None = None,
     disk_gb: int | None = None,
 ) -> dict[str, object]:
     """Return the Job for that mark: one pod, and never a second.
 
-    The image is the order's, or else the owner's. A disk that is ordered is asked of the node, and a pod that passes
+    The image is the order's, or else the owner's. `registry` is the secret by which it is pulled. A disk that is ordered is asked of the node, and a pod that passes
     it is evicted.
 
     The Job has no `activeDeadlineSeconds`, which would end unsaved work without a permit. It has no
@@ -180,6 +181,7 @@ def job(
         "terminationGracePeriodSeconds": _GRACE_S,
         "automountServiceAccountToken": False,
         "nodeSelector": dict(where.node_selector),
+        **({"imagePullSecrets": [{"name": registry}]} if registry else {}),
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
         "containers": [
             {

@@ -168,6 +168,8 @@ T = TypeVar("T")
 class LambdaCloudConnector:
     """One account at Lambda Cloud. It does not implement `Billing`, because the API has no call about money."""
 
+    has_registry_logins = False
+
     def __init__(self, setting: Setting) -> None:
         # Not the whole setting is kept, because its environment may contain the key.
         self._states, self._clock = setting.profile.states, setting.clock

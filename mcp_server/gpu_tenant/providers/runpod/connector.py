@@ -104,6 +104,8 @@ _SURE = (400, 404, 405, 422)
 class RunpodConnector:
     """One account at RunPod."""
 
+    has_registry_logins = True
+
     def __init__(self, setting: Setting) -> None:
         self._states = setting.profile.states
         self._public_key = setting.public_key
@@ -386,13 +388,14 @@ class RunpodConnector:
 def _source(order: Order) -> Object:
     """Return what a pod is started from. If the image is not RunPod's own, our start command brings sshd."""
     source = order.image_at("runpod")
+    login: Object = {} if source.registry is None else {"registry": source.registry}
     if source.template is not None:
-        return {"templateId": source.template}
+        return {"templateId": source.template, **login}
     if source.image is None:
         return {"image": _IMAGE}
     if source.image.startswith(_OWN_IMAGES):
-        return {"image": source.image}
-    return {"image": source.image, "args": f"sh -c '{_STARTS_SSHD}'"}
+        return {"image": source.image, **login}
+    return {"image": source.image, "args": f"sh -c '{_STARTS_SSHD}'", **login}
 
 
 def _cuda(order: Order) -> dict[str, str]:

@@ -118,6 +118,8 @@ _THEIR_NAMES: Mapping[str, tuple[str, ...]] = {
 class VastConnector:
     """One account at Vast.ai."""
 
+    has_registry_logins = False
+
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._wire = Wire(
