@@ -106,6 +106,7 @@ class Both:
     def __init__(self, api: Connector, by_hand: ByHand) -> None:
         self._api = api
         self._by_hand = by_hand
+        self.has_registry_logins = isinstance(api, Imaging) and api.has_registry_logins
 
     def refused_image(self, source: AtProvider) -> str | None:
         """Implement `Imaging.refused_image`, for the boxes that the API makes."""
