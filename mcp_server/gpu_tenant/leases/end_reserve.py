@@ -31,6 +31,9 @@ _LOOK_S = 60
 _WAY_OUT_H = "1"
 """So long a parked box is started for, when it is only to be collected and ended."""
 
+_SOME_H = 0.25
+"""A budget that is just enough may not be any more when somebody has signed for it."""
+
 _USD_CENT = Decimal("0.01")
 
 _WORTH_MEASURING_BYTES = 1_000_000
@@ -97,16 +100,17 @@ def must_pay_for_its_end(lease: Lease, budget_usd: Decimal, events: Lines, now: 
         return
     spent = lease.cost_usd(now)
     over = usd_words(least - spent) if spent is not None else "an unknown sum"
+    home, end = Command("collect", lease.id), Command("teardown", lease.id)
     if lease.parked_at is not None:
-        more, ends = resume_step(lease, events, now), ""
+        remedy = f"{resume_step(lease, events, now)}, then {home} and {end}"
     else:
-        more = Command("terms", lease.id, budget_usd=str(least))
-        home, end = Command("collect", lease.id), Command("teardown", lease.id)
-        ends = f"; to end it now: {home}, then {end}"
+        longer = least_budget_usd(lease, events, now, hours=_SOME_H)
+        more = Command("terms", lease.id, budget_usd=str(longer))
+        remedy = f"{more} leaves it a quarter of an hour; to end it now: {home}, then {end}"
     raise Refused(
-        f"{usd_words(spent)} are spent on {lease.id}, and one look more and its end take about {over}: a budget of "
-        f"{budget_usd} USD would end it at once",
-        remedy=f"{more} is the least that leaves it time{ends}",
+        f"{usd_words(spent)} are spent on {lease.id}, and one more look and its end take about {over}: a budget of "
+        f"{budget_usd} USD would end it at once, and the least that would not is {least} USD",
+        remedy=remedy,
     )
 
 

@@ -18,8 +18,10 @@ from gpu_tenant.domain.ports import Chronicling
 from gpu_tenant.domain.reconcile import Listed
 from gpu_tenant.files.patterns import told_apart
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.inspection import check_before_seal, must_be_the_box
 from gpu_tenant.leases.provider_listing import look
+from gpu_tenant.leases.readiness import parked_refusal
 from gpu_tenant.leases.verify import Assessment, assess
 
 _READ_WITHIN_S = 120
@@ -91,9 +93,9 @@ def give_up_missing(context: Context, lease: Lease, patterns: list[str]) -> Coll
     ledger = context.ledger
     read, seal = read_at_stop(ledger.events(lease.id)), ledger.seal(lease.id)
     given = told_apart((), patterns)[1]
-    resumed = f"{Command('resume', lease.id, hours='1')}, then run the same command again"
+    resumed = f"{resume_step(lease, ledger.events(lease.id), ledger.now())}, then run the same command again"
     if read is None or seal is None or seal.digest != read.seal or lease.kept_in is None:
-        raise Refused(f"{lease.id} is parked: its box does not run", remedy=resumed)
+        raise parked_refusal(context, lease)
     strange = [pattern for pattern in given if pattern not in read.missing]
     if strange:
         raise Refused(

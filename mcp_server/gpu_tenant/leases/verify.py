@@ -237,9 +237,7 @@ async def assess_unstarted(
     )
 
 
-async def started_since(
-    context: Context, lease: Lease, read: timeline.ReadAtStop
-) -> str | None:
+async def started_since(context: Context, lease: Lease, read: timeline.ReadAtStop) -> str | None:
     """Say why a parked box may hold more than was read at its stop. None if its provider says that nobody started it."""
     doubt = "it is parked, and whether somebody has started it since it was read is unknown"
     connector = context.connector(lease)
@@ -255,14 +253,14 @@ async def started_since(
     if said is None:
         return doubt
     if said != read.last_change:
-        return f"it is parked, and was started since it was read: its provider says {quote_text(said)}"
+        return (
+            f"it is parked, and was started since it was read: its provider says {quote_text(said)}"
+        )
     return None
 
 
 def _parked(lease: Lease, why: str) -> Assessment:
-    return cannot_be_seen(
-        why, f"{Command('resume', lease.id)}, then run the same command again"
-    )
+    return cannot_be_seen(why, f"{Command('resume', lease.id)}, then run the same command again")
 
 
 async def _reread(
