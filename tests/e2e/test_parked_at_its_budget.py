@@ -141,7 +141,7 @@ async def test_with_unclaimed_files_on_it_it_has_to_be_started(tmp_path: Path) -
         tenancy, lease = scene.tenant.tenancy, scene.lease
         assert "read at stop" not in scene.kinds
 
-        with pytest.raises(Refused, match="other.bin"):
+        with pytest.raises(Refused, match=r"other\.bin"):
             await tenancy.collect(lease, discard=["out/"])
         with pytest.raises(Unverified, match="it is parked"):
             await tenancy.verify_and_teardown(lease)
@@ -238,6 +238,7 @@ async def test_the_report_says_when_it_was_first_ready_and_what_ended_it_last(
             tenancy,
             lambda: tenancy.change_lease(lease, "resume", hours=1, budget_usd=Decimal(1)),
         )
+        await scene.tenant.clock.sleep(300)
         await tenancy.collect(lease, discard=["out/"])
         await tenancy.verify_and_teardown(lease)
 
@@ -273,7 +274,7 @@ async def test_what_is_asked_of_a_lease_that_has_just_ended_tells_when_why_and_w
 
 
 def test_a_watchdog_that_has_ended_is_not_believed_to_look(tmp_path: Path) -> None:
-    beat, now = tmp_path / "watchdog.json", datetime.now(UTC)
+    beat, now = tmp_path / "watchdog.json", datetime(2026, 11, 26, 12, tzinfo=UTC)
     put = (
         "import sys; from datetime import datetime; from pathlib import Path;"
         "from gpu_tenant.leases.watchdog_heartbeat import put_heartbeat;"
@@ -288,7 +289,7 @@ def test_a_watchdog_that_has_ended_is_not_believed_to_look(tmp_path: Path) -> No
 
 
 def test_a_look_that_is_overdue_is_said_to_be(tmp_path: Path) -> None:
-    beat, now = tmp_path / "watchdog.json", datetime.now(UTC)
+    beat, now = tmp_path / "watchdog.json", datetime(2026, 11, 26, 12, tzinfo=UTC)
     put_heartbeat(beat, at=now, every_s=60, unasked={})
 
     assert last_watch_words(beat, now + timedelta(seconds=40)) == "a watchdog looked 40 s ago"

@@ -151,8 +151,9 @@ def most_words(
         return "the most that it costs: no sum is held while no watchdog looks"
     spent = lease.cost_usd(now) if now is not None else None
     if lease.parked_at is not None and lease.price_usd_h != 0 and terms.on_deadline != "waive":
-        so_far = f"{usd_words(spent)} so far, and " if spent is not None else ""
-        return f"the most that it costs: {so_far}no sum ends the bill of a parked box but you do"
+        if spent is None:
+            return "the most that it costs: no sum ends the bill of a parked box but you do"
+        return f"the most that it costs: {usd_words(spent)} so far, and no sum ends the bill of a parked box but you do"
     if spent is not None and terms.budget_usd is not None and spent >= terms.budget_usd:
         return (
             f"the most that it costs: more than the {usd_words(spent)} that are spent: its budget of {terms.budget_usd} USD "

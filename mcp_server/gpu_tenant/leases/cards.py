@@ -532,7 +532,7 @@ def _next(
                 f"{parked_step(lease, events, now)}: {kept}; {_parked_words(lease, parked_until)}"
             )
         case LeaseState.ACTIVE if phase == "parked" and (why := kept_words(lease, events)):
-            return f"{parked_step(lease, events, now)}: {why}; {_parked_words(lease, parked_until)}"
+            return f"{parked_step(lease, events, now)}; {why}; {_parked_words(lease, parked_until)}"
         case LeaseState.ACTIVE if phase in STANDS_STILL:
             way = way_on(lease, fate) if phase == TAKEN else "resume"
             on = Command("recover", lease.id) if way == "recover" else Command("resume", lease.id)

@@ -8,9 +8,12 @@ from gpu_tenant.ledger import Ledger
 
 def ended_words(ledger: Ledger, lease: Lease) -> str:
     """Say when the lease ended and why, what its receipt says, and where what was kept of it is."""
-    at = f" at {lease.ended_at:%Y-%m-%d %H:%M} UTC" if lease.ended_at else ""
     why, receipt = ended_by(ledger.events(lease.id)), ledger.receipt(lease.id)
-    told = [f"{lease.id} has ended{at}{f', because {why}' if why else ''}"]
+    told = [f"{lease.id} has ended"]
+    if lease.ended_at is not None:
+        told = [f"{lease.id} has ended at {lease.ended_at:%Y-%m-%d %H:%M} UTC"]
+    if why is not None:
+        told.append(f"that was because {why}")
     if receipt is not None:
         told.append(f"its receipt says {receipt.ground}, {usd_words(receipt.cost_usd)}")
     if lease.kept_in is not None:

@@ -10,18 +10,22 @@ from gpu_tenant.leases.end_reserve import resume_step
 
 
 def kept_words(lease: Lease, events: Lines) -> str:
-    """Say why the box was parked and not torn down. Empty if nobody tried to end its lease."""
+    """Say why the box was parked, and why it was not torn down. Empty if nobody tried to end its lease."""
+    ending = why_kept(events).ending if lease.parked_at is not None else ""
+    parked = f"it was parked, because {ending}" if ending else ""
+    return "; ".join(filter(None, (parked, not_ended_words(lease, events))))
+
+
+def not_ended_words(lease: Lease, events: Lines) -> str:
+    """Say why the parked box was not torn down. Empty if no teardown was refused."""
     if lease.parked_at is None:
         return ""
     kept = why_kept(events)
-    told = [f"it was parked, because {kept.ending}"] if kept.ending else []
     if kept.given_up:
-        told.append(f"it was kept, because {kept.lost}, which has been given up since")
-    elif kept.missing:
-        told.append(f"it is kept, because {kept.lost}")
-    elif kept.lost:
-        told.append(f"it is kept, because this would be lost: {kept.lost}")
-    return "; ".join(told)
+        return f"it was kept, because {kept.lost}, which has been given up since"
+    if kept.missing:
+        return f"it is kept, because {kept.lost}"
+    return f"it is kept, because this would be lost: {kept.lost}" if kept.lost else ""
 
 
 def parked_step(lease: Lease, events: Lines, now: datetime) -> str:

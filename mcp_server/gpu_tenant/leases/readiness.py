@@ -71,16 +71,18 @@ def parked_refusal(context: Context, lease: Lease) -> Refused:
     events, now = context.ledger.events(lease.id), context.clock.now()
     kept = kept_words(lease, events)
     ends = [x for _, x in events if isinstance(x, timeline.Progressed | timeline.JobEnded)]
-    job = f"; its job {ends[-1].job} was {ends[-1].state}" if ends and ends[-1].state else ""
-    if job and isinstance(ends[-1], timeline.JobEnded) and ends[-1].why:
-        job += f" ({ends[-1].why})"
+    job = ""
+    if ends and ends[-1].state:
+        job = f"its job {ends[-1].job} was last seen as {ends[-1].state}"
+        why = ends[-1].why if isinstance(ends[-1], timeline.JobEnded) else None
+        job += f" ({why})" if why else ""
     step = (
         parked_step(lease, events, now)
         if kept
         else f"{resume_step(lease, events, now)}, then run the same command again"
     )
-    why = f": {kept}" if kept else ""
-    return Refused(f"{lease.id} is parked: its box does not run{why}{job}", remedy=step)
+    stands = f"{lease.id} is parked: its box does not run"
+    return Refused("; ".join(filter(None, (stands, kept, job))), remedy=step)
 
 
 async def why_silent(context: Context, lease: Lease, silent: BoxUnreachable) -> BoxTrouble:

@@ -294,7 +294,7 @@ async def park_overdue(context: Context, lease: str) -> None:
     found = await with_box(context, lease)
     if found.state is not LeaseState.ACTIVE or found.parked_at is not None:
         raise Refused(f"{found.id} does not run", remedy=str(Command("leases")))
-    await _made_still(context, found, unsealed="accept", reads="if nothing else is in the way")
+    await _made_still(context, found, unsealed="accept", reads="whole")
 
 
 async def park_when_done(context: Context, lease: str, *, unless_wanted_since: int) -> None:
@@ -345,13 +345,13 @@ async def _made_still(
     *,
     unsealed: Literal["refuse", "accept", "skip"],
     unless_wanted_since: int | None = None,
-    reads: Literal["nothing more", "if nothing else is in the way"] = "nothing more",
+    reads: Literal["skip", "whole"] = "skip",
 ) -> None:
     read = None
     with context.hold_lease(lease.id, "park"):
         if unsealed != "skip":
             lease = await check_before_stop(context, lease)
-        if reads != "nothing more":
+        if reads == "whole":
             read = await read_before_stop(context, lease)
         await ask_to_park(
             context,

@@ -29,7 +29,7 @@ from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.end import awaits_owner, honour_waiver
 from gpu_tenant.leases.end_reserve import STOP_GRACE_S
-from gpu_tenant.leases.kept_parked import kept_words, parked_step
+from gpu_tenant.leases.kept_parked import kept_words, not_ended_words, parked_step
 from gpu_tenant.leases.term_checks import Outrun, attempts, began_at, beyond, is_due, outrun
 from gpu_tenant.leases.watch_actions import park_overdue
 from gpu_tenant.ledger import Ledger
@@ -241,7 +241,7 @@ class DeadMan:
                 torn = await honour_waiver(self._tenancy.context, lease.id)
                 self._report_destroyed(torn, f"{late.words}, and it was parked")
                 return
-        why = kept.partition("; ")[2] if kept.startswith("it was parked") else kept
+        why = not_ended_words(lease, events)
         self._told.alarm(
             "parked",
             "; ".join(
