@@ -117,11 +117,14 @@ def must_pay_for_its_end(lease: Lease, budget_usd: Decimal, events: Lines, now: 
 def resume_step(lease: Lease, events: Lines, now: datetime) -> Command:
     """Return the command that starts a parked box for long enough to collect and end it, whatever ran out."""
     late = now >= lease.terms.deadline_at
-    hours = {"hours": _WAY_OUT_H} if late else {}
     budget, least = lease.terms.budget_usd, least_budget_usd(lease, events, now, hours=1)
-    if budget is None or least is None or budget >= least:
-        return Command("resume", lease.id, **hours)
-    return Command("resume", lease.id, **hours, budget_usd=str(least))
+    suffices = budget is None or least is None or budget >= least
+    return Command(
+        "resume",
+        lease.id,
+        hours=_WAY_OUT_H if late else None,
+        budget_usd=None if suffices else str(least),
+    )
 
 
 def leaves_nothing(lease: Lease, events: Lines, now: datetime) -> str | None:

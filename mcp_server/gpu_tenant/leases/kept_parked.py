@@ -12,7 +12,7 @@ from gpu_tenant.leases.end_reserve import resume_step
 def kept_words(lease: Lease, events: Lines) -> str:
     """Say why the box was parked, and why it was not torn down. Empty if nobody tried to end its lease."""
     ending = why_kept(events).ending if lease.parked_at is not None else ""
-    parked = f"it was parked, because {ending}" if ending else ""
+    parked = f"it was parked by one of its terms; {ending}" if ending else ""
     return "; ".join(filter(None, (parked, not_ended_words(lease, events))))
 
 

@@ -111,5 +111,5 @@ def last_watch_words(path: Path, now: datetime) -> str:
         )
         words = f"{one}; it looked {max(0, past_s):.0f} s ago"
     if _missed(said, past_s):
-        words += ", and its next look is overdue: it may have ended"
+        words = f"{words}, and its next look is overdue: it may have ended"
     return f"{words}; it has had no answer from {', '.join(silent)}" if silent else words

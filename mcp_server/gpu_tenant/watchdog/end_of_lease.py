@@ -216,7 +216,7 @@ class DeadMan:
             return
         if late is None and kept:
             # While it is parked it may be within its budget again, for a while.
-            told = f"{words}; {kept}; {deleted or 'its disk is kept'}: {rescued}"
+            told = f"{words}; {kept}; {deleted or 'its disk is kept'}; {rescued}"
             self._told.alarm("parked", told, max(level, Level.WARNING))
             return
         if late is None:
@@ -246,7 +246,7 @@ class DeadMan:
             "parked",
             "; ".join(
                 filter(
-                    None, (late.words, words, why, f"{deleted or 'its disk is kept'}: {rescued}")
+                    None, (late.words, words, why, f"{deleted or 'its disk is kept'}; {rescued}")
                 )
             ),
             max(level, Level.WARNING),
