@@ -918,6 +918,7 @@ def test_a_parked_box_that_was_read_at_its_stop_may_be_verified(
 
     with sqlite3.connect(ledger_file) as raw:
         raw.execute(VERIFIED)
+        grounds = raw.execute("SELECT ground FROM permits").fetchall()
     raw.close()
 
-    assert ledger.newest_permit(LEASE)[0] == "verified"
+    assert grounds == [("verified",)]
