@@ -14,6 +14,7 @@ from signed import with_signature
 
 from gpu_tenant.domain.errors import BadRequest, Refused, Unverified
 from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.faces.cli import lease_table
 from gpu_tenant.faces.cli.command import the_lease
 from gpu_tenant.faces.report.gather import report_of
 from gpu_tenant.leases.terms_in_force import policy_of
@@ -38,24 +39,29 @@ async def parked(
         yield scene
 
 
-async def test_every_face_says_why_it_is_kept_and_the_one_command(tmp_path: Path) -> None:
+async def test_every_face_says_why_it_is_kept_and_the_one_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with parked(tmp_path) as scene:
         tenancy, lease = scene.tenant.tenancy, scene.lease
         gives_up = f"gpu-tenant collect {lease} --discard 'out/'"
 
-        (card,) = (await tenancy.list_leases()).leases
+        listed = await tenancy.list_leases()
+        (card,) = listed.leases
+        lease_table.leases(listed)
         with pytest.raises(Refused) as looked:
             await tenancy.monitor(lease, wait_s=0)
         report = await report_of(tenancy.context, lease)
 
         refused = f"{looked.value.message}: {looked.value.remedy}"
         told = f"{report.standing} {report.to_do}"
-        for words in (scene.alarms()["parked"][1], card.next, refused):
+        printed = capsys.readouterr().out
+        for words in (scene.alarms()["parked"][1], card.next, refused, printed):
             assert gives_up in words, words
             assert "the declared artifact out/ never appeared" in words
         assert "the declared artifact out/ never appeared" in told
         assert "are spent" in refused
-        assert "its job train was failed" in refused
+        assert "its job train was last seen as failed" in refused
 
 
 async def test_it_ends_without_a_start_when_what_never_appeared_is_given_up(tmp_path: Path) -> None:
