@@ -819,6 +819,12 @@ class Tenancy:
         from gpu_tenant.transfer.bandwidth_share import share_of
 
         context = self.context
+        parked = context.ledger.lease(lease)
+        if parked.parked_at is not None and discard and not artifacts and to is None:
+            from gpu_tenant.leases.read_at_stop import give_up_missing
+
+            async with context.held_in_turn(parked.id, "collect"):
+                return give_up_missing(context, context.ledger.lease(parked.id), discard)
         found = await must_run(context, lease)
         directory = Path(to or found.kept_in or context.home.artifacts_of(found.id))
         is_elsewhere = found.kept_in is None or directory != Path(found.kept_in)

@@ -17,7 +17,7 @@ from gpu_tenant.app import open_tenancy
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.clock import WallClock
-from gpu_tenant.domain.errors import BadRequest, BoxUnreachable
+from gpu_tenant.domain.errors import BadRequest, BoxUnreachable, Refused
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.leases.end import waive_ahead
 from gpu_tenant.leases.readiness import close_connections
@@ -263,16 +263,15 @@ async def test_a_budget_pays_for_the_end_too(provider: str, tmp_path: Path) -> N
         assert (scene.kept() / "out" / "model.bin").stat().st_size == 3_000_000
 
 
-async def test_a_budget_that_only_pays_for_the_end_says_so_at_once(tmp_path: Path) -> None:
+async def test_a_budget_that_only_pays_for_the_end_is_refused(tmp_path: Path) -> None:
     async with scene_at("lambda_cloud", tmp_path) as scene:
         await scene.rent(budget_usd=Decimal("10"))
         await scene.work()
 
-        card = await scene.tenant.tenancy.change_lease(
-            scene.lease, "terms", budget_usd=Decimal("0.02")
-        )
-
-        assert "the budget of 0.02 USD leaves no time" in (card.alarm or "")
+        with pytest.raises(Refused, match=r"a budget of 0\.02 USD would end it at once"):
+            await scene.tenant.tenancy.change_lease(
+                scene.lease, "terms", budget_usd=Decimal("0.02")
+            )
 
 
 async def test_a_budget_is_not_overshot_however_rarely_somebody_looks(tmp_path: Path) -> None:

@@ -86,6 +86,25 @@ def parked_after_a_look(ledger: Ledger) -> None:
     ledger.note_parked(LEASE, None, at=NOON)
 
 
+def parked_unread(ledger: Ledger) -> None:
+    """A used box that was stopped, and that nobody read in full before that."""
+    used(ledger)
+    ledger.note_parked(LEASE, None, at=NOON)
+
+
+def parked_and_read(ledger: Ledger) -> None:
+    """One that was read in full right before its stop."""
+    parked_unread(ledger)
+    read = timeline.ReadAtStop(seal="a", missing=("out/",), last_change="Exited by user")
+    ledger.note(LEASE, read, at=NOON)
+
+
+def parked_read_and_started(ledger: Ledger) -> None:
+    """One that was started again since, and stopped once more."""
+    parked_and_read(ledger)
+    ledger.note(LEASE, timeline.Resuming(), at=NOON)
+
+
 def permitted_after_a_look(ledger: Ledger) -> None:
     """A box that was looked at before its first permit, whose destroy did not go through."""
     let_in(ledger)
@@ -306,6 +325,9 @@ PERMIT = (
     "INSERT INTO permits(lease_id, box_id, ground, detail, at) VALUES ('{}','{}','{}','{{}}','t')"
 )
 NEVER_USED = PERMIT.format(LEASE, LEASE, "never_used")
+VERIFIED = PERMIT.format(LEASE, LEASE, "verified").replace("{}", '{"seal":"a"}')
+OTHERWISE = PERMIT.format(LEASE, LEASE, "verified").replace("{}", '{"seal":"b"}')
+UNREAD = "law: nobody has read this box since it last ran"
 UNSEEN = "law: nobody has looked whether this box was used"
 RECEIPT = f"INSERT INTO receipts(lease_id, record, at) VALUES ('{LEASE}','{{}}','t')"
 
@@ -482,6 +504,9 @@ BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
     ),
     "never used, and never looked at": (let_in, NEVER_USED, UNSEEN),
     "never used, and not looked at since it was stopped": (parked_after_a_look, NEVER_USED, UNSEEN),
+    "verified while parked, and not read before": (parked_unread, VERIFIED, UNREAD),
+    "verified while parked, by another seal": (parked_and_read, OTHERWISE, UNREAD),
+    "verified while parked, and started since": (parked_read_and_started, VERIFIED, UNREAD),
     "never used, and only marked": (marked, NEVER_USED, UNSEEN),
     "never used again, by an old look": (permitted_after_a_look, NEVER_USED, UNSEEN),
     "a fourth ground": (active, PERMIT.format(LEASE, LEASE, "convenient"), "CHECK"),
@@ -884,3 +909,16 @@ def test_the_law_holds_inside_the_program_too(ledger: Ledger) -> None:
         )
 
     assert ledger.lease(LEASE).state is LeaseState.ACTIVE
+
+
+def test_a_parked_box_that_was_read_at_its_stop_may_be_verified(
+    ledger: Ledger, ledger_file: Path
+) -> None:
+    parked_and_read(ledger)
+
+    with sqlite3.connect(ledger_file) as raw:
+        raw.execute(VERIFIED)
+        grounds = raw.execute("SELECT ground FROM permits").fetchall()
+    raw.close()
+
+    assert grounds == [("verified",)]

@@ -138,7 +138,7 @@ async def collect(
     came = timeline.Collected(seal=seal.digest, files=len(landed), bytes=size, took_s=took_s)
     ledger.note(lease.id, came, at=ledger.now())
     given_up = {*ledger.declarations(lease.id)[1], *unbegun_jobs(seal, lease.id, ledger).patterns}
-    told = _answer(lease, seal, directory, landed, given_up)
+    told = answer_of(lease, seal, directory, landed, given_up)
     return told.model_copy(update={"only_here": vanished_names(seal, before)[:20]})
 
 
@@ -275,13 +275,14 @@ class _Tally:
         self._progress(self._here, self._total)
 
 
-def _answer(
+def answer_of(
     lease: Lease,
     seal: Manifest,
-    directory: Path,
+    directory: Path | str,
     fetched: Sequence[SealedFile],
     given_up: Collection[str],
 ) -> Collected:
+    """Return what a collect of that seal answers, when `fetched` has come and `given_up` is not awaited."""
     cannot = tuple(f"{lease.from_work(p.at)}: {p.why} ({p.detail})" for p in seal.problems)
     never_appeared = tuple(p for p in seal.unmatched if p not in given_up)
     clean = not (cannot or never_appeared or seal.unclaimed.count)

@@ -1,6 +1,7 @@
 """The terms of a lease that are now in force, as sentences. The program keeps to these sentences."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from decimal import Decimal
 from typing import Literal
 
@@ -17,6 +18,7 @@ from gpu_tenant.domain.terms import (
     Terms,
     duration_words,
 )
+from gpu_tenant.domain.wording import usd_words
 
 LookedAfter = Literal["watched", "unwatched"]
 """Whether a watchdog, or a server that acts as one, looks after leases now."""
@@ -31,14 +33,18 @@ class Policy(Record):
 
 
 def rules_of(
-    lease: Lease, profile: Profile, *, looked_after: LookedAfter = "watched"
+    lease: Lease,
+    profile: Profile,
+    *,
+    looked_after: LookedAfter = "watched",
+    now: datetime | None = None,
 ) -> tuple[str, ...]:
-    """Return all rules for the lease from now on, one in each sentence.
+    """Return all rules for the lease from now on, one in each sentence. `now` tells what is spent by then.
 
     If no watchdog runs, each rule that only a watchdog can enforce says so, and the first rule says once that nobody
     enforces these now.
     """
-    rules = tuple(_rules(lease, profile, looked_after))
+    rules = tuple(_rules(lease, profile, looked_after, now))
     if looked_after == "unwatched" and any(_UNWATCHED in rule for rule in rules):
         return (
             f"no watchdog looks now, so nothing is done that is to be done {_UNWATCHED}",
@@ -50,7 +56,9 @@ def rules_of(
 _UNWATCHED = "by a watchdog"
 
 
-def _rules(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterator[str]:
+def _rules(
+    lease: Lease, profile: Profile, looked_after: LookedAfter, now: datetime | None
+) -> Iterator[str]:
     terms, by = lease.terms, "by the watchdog" if looked_after == "watched" else _UNWATCHED
     only = "" if looked_after == "watched" else f" ({_UNWATCHED})"
     ends = f"ends at {terms.deadline_at:%Y-%m-%d %H:%M} UTC: jobs are stopped"
@@ -73,7 +81,7 @@ def _rules(lease: Lease, profile: Profile, looked_after: LookedAfter) -> Iterato
         yield f"when its work is done: {_when_done(lease, profile)}{held}"
     if profile.destroy == "deletes":
         yield f"unverified at its end: {_rescue(lease, profile)}{only}"
-    most = most_words(lease, profile, looked_after)
+    most = most_words(lease, profile, looked_after, now=now)
     if most is not None:
         yield most
     if profile.kind == "kubernetes" and lease.quote is not None:
@@ -128,7 +136,9 @@ def _rescue_words(lease: Lease) -> str:
     return f"{RESCUE_H} hours' cost" if most is None else f"{most:.2f} USD"
 
 
-def most_words(lease: Lease, profile: Profile, looked_after: LookedAfter) -> str | None:
+def most_words(
+    lease: Lease, profile: Profile, looked_after: LookedAfter, *, now: datetime | None = None
+) -> str | None:
     """Say what the lease can cost at most, under which condition, and what enforces that. None if it costs nothing."""
     terms = lease.terms
     if profile.destroy != "deletes":
@@ -139,6 +149,16 @@ def most_words(lease: Lease, profile: Profile, looked_after: LookedAfter) -> str
         return None
     if looked_after == "unwatched":
         return "the most that it costs: no sum is held while no watchdog looks"
+    spent = lease.cost_usd(now) if now is not None else None
+    if lease.parked_at is not None and lease.price_usd_h != 0 and terms.on_deadline != "waive":
+        if spent is None:
+            return "the most that it costs: no sum ends the bill of a parked box but you do"
+        return f"the most that it costs: {usd_words(spent)} so far, and no sum ends the bill of a parked box but you do"
+    if spent is not None and terms.budget_usd is not None and spent >= terms.budget_usd:
+        return (
+            f"the most that it costs: more than the {usd_words(spent)} that are spent: its budget of {terms.budget_usd} USD "
+            "is passed, and it is ended"
+        )
     until = f"what it bills until {terms.deadline_at:%Y-%m-%d %H:%M} UTC and its end"
     sum_words = until if terms.budget_usd is None else f"{terms.budget_usd} USD"
     if terms.on_deadline == "waive":

@@ -505,6 +505,21 @@ class Findable(Protocol):
 
 
 @runtime_checkable
+class Chronicling(Protocol):
+    """A connector whose provider keeps a record of each start and stop of a box, by whomever."""
+
+    async def last_change(self, lease: Lease) -> str | None:
+        """Return what its provider says of the newest start or stop of the lease's box.
+
+        After any further start or stop it says something else. None if the provider does not say.
+
+        Raises:
+            ProviderTrouble: the provider did not answer.
+        """
+        ...
+
+
+@runtime_checkable
 class Lending(Protocol):
     """A connector with our own list of machines. Somebody else rents these machines, and may move them."""
 

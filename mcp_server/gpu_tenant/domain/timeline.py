@@ -475,6 +475,23 @@ class Refused(Told):
 
     kind = "refused"
     words: str
+    lost: str = ""
+    """What would have been lost, as the start of a sentence."""
+    missing: tuple[str, ...] = ()
+    """The declared artifacts that never appeared, if nothing else was in the way."""
+
+
+class ReadAtStop(Told):
+    """The whole box was read right before its stop, and it holds nothing that is not kept.
+
+    `missing` are the declared artifacts that never appeared. `last_change` is what its provider said, once it was
+    stopped, of the newest start or stop.
+    """
+
+    kind = "read at stop"
+    seal: str
+    missing: tuple[str, ...]
+    last_change: str
 
 
 class Waived(Told):
@@ -621,6 +638,7 @@ Event: TypeAlias = (
     | Stored
     | Reread
     | Refused
+    | ReadAtStop
     | Waived
     | WaivedAhead
     | Ending

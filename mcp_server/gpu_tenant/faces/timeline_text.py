@@ -179,6 +179,8 @@ def describe(event: timeline.Event) -> str:
             return f"Stored: {_files(event)} were re-read from {_text(store)}{lacks}."
         case timeline.Reread(digest=digest):
             return f"What is kept was re-read from its storage, against seal {_short(digest)}."
+        case timeline.ReadAtStop():
+            return "The whole box was read right before its stop: it held nothing that is not kept here."
         case timeline.Refused(words=words):
             return f"A teardown was refused: {_clause(words)}."
         case timeline.Waived(by=who, losses=losses):

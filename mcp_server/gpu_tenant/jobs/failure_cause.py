@@ -10,6 +10,7 @@ from typing import Final, Literal
 from gpu_tenant.box.caretaker import ENDED, JobStatus
 from gpu_tenant.domain.model import BoxState
 from gpu_tenant.domain.untrusted_text import plain, quote_text
+from gpu_tenant.domain.wording import with_dates
 from gpu_tenant.jobs.failure_patterns import Kind, LastWords, read_last_words
 
 Fate = Literal["preempted", "outbid", "host_lost", "balance_zero", "walltime"]
@@ -248,7 +249,7 @@ def _fate_of(box: BoxSeen | None) -> Diagnosis | None:
 
 def _diagnosis(verdict: Verdict, evidence: str) -> Diagnosis:
     advice, read = ADVICE[verdict]
-    return Diagnosis(verdict, " ".join(plain(evidence).split()), advice, read)
+    return Diagnosis(verdict, with_dates(" ".join(plain(evidence).split())), advice, read)
 
 
 def _end_of(status: JobStatus) -> _End:

@@ -48,6 +48,7 @@ from gpu_tenant.leases.condition import (
     recorded_end,
     recorded_jobs,
 )
+from gpu_tenant.leases.kept_parked import kept_words, parked_step
 from gpu_tenant.leases.names import labels_of
 
 MONTH_H = 720
@@ -287,6 +288,7 @@ def card(
         and condition.to_do is not None
         and condition.to_do.matter == "ends soon",
         parked_until=deleted_at(profile, lease),
+        now=now,
         events=events,
     )
     if too_little is not None:
@@ -316,7 +318,7 @@ def card(
         if phase not in STANDS_STILL or lease.price_usd_h is None
         else (lease.price_usd_h * MONTH_H).quantize(CENT),
         counts=counted_words(lease, profile, billed),
-        terms=rules_of(lease, profile, looked_after=looked_after) if live else (),
+        terms=rules_of(lease, profile, looked_after=looked_after, now=now) if live else (),
         stops_the_meter=protection.words,
         phase=phase,
         condition=_with_since(condition, lease, events, now),
@@ -509,6 +511,7 @@ def _next(
     is_over: bool,
     is_near: bool,
     parked_until: datetime | None,
+    now: datetime,
     events: Lines = (),
 ) -> str:
     match lease.state:
@@ -524,11 +527,12 @@ def _next(
                 else over
             )
         case LeaseState.ACTIVE if phase == "parked" and is_over:
-            home, end = Command("collect", lease.id), Command("teardown", lease.id)
+            kept = kept_words(lease, events) or "its work has ended"
             return (
-                f"{Command('resume', lease.id)}, then {home} and {end}: its work has ended, and only a box "
-                f"that runs can be proved and ended; {_parked_words(lease, parked_until)}"
+                f"{parked_step(lease, events, now)}: {kept}; {_parked_words(lease, parked_until)}"
             )
+        case LeaseState.ACTIVE if phase == "parked" and (why := kept_words(lease, events)):
+            return f"{parked_step(lease, events, now)}; {why}; {_parked_words(lease, parked_until)}"
         case LeaseState.ACTIVE if phase in STANDS_STILL:
             way = way_on(lease, fate) if phase == TAKEN else "resume"
             on = Command("recover", lease.id) if way == "recover" else Command("resume", lease.id)
@@ -551,9 +555,11 @@ def _next(
         case LeaseState.TERMINATING:
             return f"{Command('teardown', lease.id)} again: the last teardown was cut short"
         case LeaseState.GONE | LeaseState.VOID | LeaseState.LOST:
-            why = ended_by(events)
+            cause = ended_by(events)
             over = (
-                f"nothing: this lease was ended: {why}" if why else "nothing: this lease has ended"
+                f"nothing: this lease was ended: {cause}"
+                if cause
+                else "nothing: this lease has ended"
             )
             further = _goes_on_words(lease, jobs, events)
             return f"{over}; {further}" if further else over
@@ -573,8 +579,21 @@ def _killed_by(events: Lines) -> Fate | None:
 
 def ended_by(events: Lines) -> str | None:
     """Return which of its terms ended the lease, in words. None if a person or an agent ended it."""
-    told = [event for _, event in events if isinstance(event, timeline.Ending) and event.words]
-    return told[-1].words if told else None
+    why: str | None = None
+    for _, event in events:
+        match event:
+            case timeline.Ending(words=words) if words:
+                why = words
+            case timeline.Done(outcome="begun", words=words):
+                why = words.removesuffix("; it is being ended")
+            case timeline.Done() | timeline.Parked() | timeline.Resumed() | timeline.NewTerms():
+                # An attempt that came to nothing is not what ended it later.
+                why = None
+            case timeline.Launched():
+                why = None
+            case _:
+                pass
+    return why
 
 
 def _goes_on_words(lease: Lease, jobs: Sequence[Job], events: Lines) -> str | None:

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from datetime import timedelta
 
+from gpu_tenant.artifacts.stores.protocol import DurableStore
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
@@ -14,6 +15,7 @@ from gpu_tenant.domain.errors import (
     TenantError,
 )
 from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.parked import read_at_stop
 from gpu_tenant.domain.permit import TeardownPermit
 from gpu_tenant.domain.ports import Tended
 from gpu_tenant.domain.receipt import Receipt
@@ -33,7 +35,16 @@ from gpu_tenant.leases.readiness import (
 )
 from gpu_tenant.leases.teardown import may_go_until, see_gone, tear_down
 from gpu_tenant.leases.terms_in_force import policy_of
-from gpu_tenant.leases.verify import Assessment, assess, cannot_be_seen, honour, prove, sign
+from gpu_tenant.leases.verify import (
+    Assessment,
+    assess,
+    assess_unstarted,
+    cannot_be_seen,
+    honour,
+    lost_words,
+    prove,
+    sign,
+)
 from gpu_tenant.ledger.signatures import signature_wanted
 
 _LOOKS = 300
@@ -48,9 +59,12 @@ async def _assess(context: Context, lease: Lease) -> Assessment:
     if isinstance(found, Assessment):
         return found
     if lease.parked_at is not None:
-        return cannot_be_seen(
-            "it is parked", f"{Command('resume', lease.id)}, then run the same command again"
-        )
+        read = read_at_stop(context.ledger.events(lease.id))
+        if read is None:
+            return cannot_be_seen(
+                "it is parked", f"{Command('resume', lease.id)}, then run the same command again"
+            )
+        return await assess_unstarted(context, lease, read, store=_store(context, lease))
     if lease.state is LeaseState.ACTIVE and lease.ready_at is None:
         try:
             lease = await let_in(context, lease)
@@ -58,11 +72,14 @@ async def _assess(context: Context, lease: Lease) -> Assessment:
             # There is no ground to destroy the box, but a person may still sign for a box that
             # nobody can look at.
             return cannot_be_seen(f"the box has not let us in: {error.message}", error.remedy)
+    return await assess(context, lease, store=_store(context, lease), others=found)
+
+
+def _store(context: Context, lease: Lease) -> DurableStore | None:
     try:
-        store = context.store(lease)
+        return context.store(lease)
     except TenantError:
-        store = None  # Without the store, only the copies on this computer can prove anything.
-    return await assess(context, lease, store=store, others=found)
+        return None  # Without the store, only the copies on this computer can prove anything.
 
 
 async def _leave(context: Context, lease: Lease) -> None:
@@ -141,13 +158,16 @@ async def end_verified(
         try:
             permit = _permit(context, found, assessment)
         except Refused as refusal:
-            context.ledger.note(
-                found.id, timeline.Refused(words=refusal.message), at=context.clock.now()
+            told = timeline.Refused(
+                words=refusal.message,
+                lost=lost_words(assessment.losses),
+                missing=assessment.missing,
             )
+            context.ledger.note(found.id, told, at=context.clock.now())
             raise
         if unless_wanted_since is not None:
             context.ledger.must_be_unwanted(found.id, unless_wanted_since)
-        was_sealed = assessment.seal is not None
+        was_sealed = assessment.seal is not None and found.parked_at is None
         del assessment  # It is on record now. If it has many files, it takes much memory.
         if was_sealed:
             # Rereading what was kept may take hours, and meanwhile the provider may have given the address to

@@ -4,9 +4,12 @@ A budget keeps this sum back, so that the whole bill stays within the budget.
 """
 
 from datetime import datetime
-from decimal import Decimal
+from decimal import ROUND_FLOOR, Decimal
 
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.billing import charged_bytes_usd, newest_bill
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.offers import CENT
 from gpu_tenant.domain.policy import running_usd_h
@@ -21,6 +24,17 @@ _STEPS_S = 60
 
 _ROUNDED_S = 60
 """Providers bill by the second or by the minute, and some bill at least a minute."""
+
+_LOOK_S = 60
+"""How far apart two looks of a watchdog are. A budget is acted on one look early."""
+
+_WAY_OUT_H = "1"
+"""So long a parked box is started for, when it is only to be collected and ended."""
+
+_SOME_H = 0.25
+"""A budget that is just enough may not be any more when somebody has signed for it."""
+
+_USD_CENT = Decimal("0.01")
 
 _WORTH_MEASURING_BYTES = 1_000_000
 """The time of a smaller transfer shows how long a request takes, and not how fast the link is."""
@@ -57,6 +71,60 @@ def kept_back_usd(lease: Lease, events: Lines) -> Decimal | None:
     if usd_h is None:
         return None
     return (usd_h * Decimal(str(end_reserve_s(lease, events))) / 3600).quantize(CENT)
+
+
+def least_budget_usd(
+    lease: Lease, events: Lines, now: datetime, *, hours: float = 0
+) -> Decimal | None:
+    """Return the smallest budget, in whole cents, under which the box runs for so long from now on, its end included.
+
+    None if what is spent, or what the box costs while it runs, is unknown.
+    """
+    spent, usd_h = lease.cost_usd(now), running_usd_h(lease)
+    if spent is None or usd_h is None:
+        return None
+    takes_s = Decimal(str(hours * 3600 + end_reserve_s(lease, events) + _LOOK_S))
+    least = spent + charged_bytes_usd(newest_bill(events)) + usd_h * takes_s / 3600
+    # A budget that is only just reached counts as passed.
+    return least.quantize(_USD_CENT, ROUND_FLOOR) + _USD_CENT
+
+
+def must_pay_for_its_end(lease: Lease, budget_usd: Decimal, events: Lines, now: datetime) -> None:
+    """Require that a budget is larger than what is spent and what the lease's end takes.
+
+    Raises:
+        Refused: it is not; the remedy names the smallest that is, and what ends the lease now.
+    """
+    least = least_budget_usd(lease, events, now)
+    if least is None or budget_usd >= least:
+        return
+    spent = lease.cost_usd(now)
+    over = usd_words(least - spent) if spent is not None else "an unknown sum"
+    home, end = Command("collect", lease.id), Command("teardown", lease.id)
+    if lease.parked_at is not None:
+        remedy = f"{resume_step(lease, events, now)}, then {home} and {end}"
+    else:
+        longer = least_budget_usd(lease, events, now, hours=_SOME_H)
+        more = Command("terms", lease.id, budget_usd=str(longer))
+        remedy = f"{more} leaves it a quarter of an hour; to end it now: {home}, then {end}"
+    raise Refused(
+        f"{usd_words(spent)} are spent on {lease.id}, and one more look and its end take about {over}: a budget of "
+        f"{budget_usd} USD would end it at once, and the least that would not is {least} USD",
+        remedy=remedy,
+    )
+
+
+def resume_step(lease: Lease, events: Lines, now: datetime) -> Command:
+    """Return the command that starts a parked box for long enough to collect and end it, whatever ran out."""
+    late = now >= lease.terms.deadline_at
+    budget, least = lease.terms.budget_usd, least_budget_usd(lease, events, now, hours=1)
+    suffices = budget is None or least is None or budget >= least
+    return Command(
+        "resume",
+        lease.id,
+        hours=_WAY_OUT_H if late else None,
+        budget_usd=None if suffices else str(least),
+    )
 
 
 def leaves_nothing(lease: Lease, events: Lines, now: datetime) -> str | None:

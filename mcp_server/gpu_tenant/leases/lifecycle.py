@@ -21,7 +21,7 @@ from gpu_tenant.domain.terms import OnFailure, Terms
 from gpu_tenant.leases.adopt import back_at, only_there
 from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.end_reserve import leaves_nothing
+from gpu_tenant.leases.end_reserve import leaves_nothing, must_pay_for_its_end, resume_step
 from gpu_tenant.leases.inspection import check_before_stop, must_be_the_box
 from gpu_tenant.leases.overview import card_of, overview
 from gpu_tenant.leases.park import park, resume
@@ -55,7 +55,15 @@ async def change(
         if action == "terms":
             changed = await _agree(context, found, terms)
         else:
-            changed = await _change(context, found, action, hours=hours, address=address)
+            budget = terms.get("budget_usd") if action in ("resume", "extend") else None
+            changed = await _change(
+                context,
+                found,
+                action,
+                hours=hours,
+                address=address,
+                budget_usd=budget if isinstance(budget, Decimal) else None,
+            )
         words, box = None, None
         if action == "extend":
             words = await _stopped_before(context, changed)
@@ -181,6 +189,9 @@ async def _with_terms(
             remedy=f"{Command('terms', lease.id)} shows what is in force",
         ) from None
     must_be_doable(terms, context.profile(lease.provider))
+    if terms.budget_usd is not None and terms.budget_usd != lease.terms.budget_usd:
+        events = context.ledger.events(lease.id)
+        must_pay_for_its_end(lease, terms.budget_usd, events, context.clock.now())
     signed = context.owner.signs_change(lease, terms, lease.price_usd_h, hours=hours)
     if lease.parked_at is None and (lease.touched_at or armed_now(lease, context.ledger)):
         moved = terms.deadline_at != lease.terms.deadline_at
@@ -222,13 +233,14 @@ async def _change(
     *,
     hours: float | None,
     address: str | None,
+    budget_usd: Decimal | None,
 ) -> Lease:
     profile, connector = context.profile(lease.provider), context.connector(lease)
     match action:
         case "extend":
             if hours is None:
                 raise BadRequest("until when?", remedy=str(Command("extend", lease.id, hours="8")))
-            return await _extend(context, lease, hours)
+            return await _extend(context, lease, hours, budget_usd)
         case "park":
             if lease.parked_at is not None:
                 raise Refused(
@@ -240,14 +252,16 @@ async def _change(
             await close_connections(context, lease)
             return lease
         case "resume":
-            lease, allowed = _in_time(context, lease, hours)
             by_hand = isinstance(connector, Tended) and connector.tends(lease.box_id)
+            # A box that a person has started bills already. Refusing it here would not help.
+            if lease.parked_at is not None and not by_hand:
+                _must_last(context, lease, hours, budget_usd)
+            lease, allowed = _in_time(context, lease, hours, budget_usd)
             if lease.parked_at is not None and isinstance(connector, Tended) and by_hand:
                 lease = await back_at(context, lease, profile, connector, address)
             lease = await resume(
                 context,
                 lease,
-                # A box that a person has started bills already. Refusing it here would not help.
                 allowed=anything if by_hand else allowed,
             )
             if lease.quote is not None:
@@ -256,7 +270,29 @@ async def _change(
             return await made_ready(context, lease)
 
 
-def _in_time(context: Context, lease: Lease, hours: float | None) -> tuple[Lease, Allowed]:
+def _must_last(
+    context: Context, lease: Lease, hours: float | None, budget_usd: Decimal | None
+) -> None:
+    """Check that neither the deadline nor the budget would end the lease at once, if its box were started.
+
+    Raises:
+        Refused: one of them would; the remedy is the one command that moves what has to be moved.
+    """
+    events, now = context.ledger.events(lease.id), context.clock.now()
+    step = resume_step(lease, events, now)
+    if hours is None and now >= lease.terms.deadline_at:
+        raise Refused(
+            f"the deadline of {lease.id} has passed, and its box would be stopped again at once",
+            remedy=f"{step}, then collect and teardown",
+        )
+    budget = lease.terms.budget_usd if budget_usd is None else budget_usd
+    if budget is not None:
+        must_pay_for_its_end(lease, budget, events, now)
+
+
+def _in_time(
+    context: Context, lease: Lease, hours: float | None, budget_usd: Decimal | None
+) -> tuple[Lease, Allowed]:
     """Check that the lease has time left, or give it some. After its deadline, its guard would stop the box at once.
 
     Also returns the check that must allow the start, in the same transaction that records the intent to
@@ -269,18 +305,21 @@ def _in_time(context: Context, lease: Lease, hours: float | None) -> tuple[Lease
     now, terms = context.clock.now(), lease.terms
     # Use the price of the running box: a stopped box is billed for its disk alone.
     usd_h = lease.price_usd_h if lease.parked_at is None else running_usd_h(lease)
-    if hours is None and now < terms.deadline_at:
+    if hours is None and budget_usd is None and now < terms.deadline_at:
         signed = context.owner.signs_change(lease, terms, usd_h, hours=None)
         if signed is not None:
             context.ledger.use_signature(signed, at=now)
         return lease, _within(context, lease, signed)
-    if hours is None:
+    if hours is None and now >= terms.deadline_at:
         raise Refused(
             f"the deadline of {lease.id} has passed, and its box would be stopped again at once",
             remedy=f"{Command('resume', lease.id, hours='1')}, then collect and teardown",
         )
-    must_be_hours(hours)
-    terms = terms.model_copy(update={"deadline_at": now + timedelta(hours=hours)})
+    if hours is not None:
+        must_be_hours(hours)
+        terms = terms.model_copy(update={"deadline_at": now + timedelta(hours=hours)})
+    if budget_usd is not None:
+        terms = terms.model_copy(update={"budget_usd": budget_usd})
     signed = context.owner.signs_change(lease, terms, usd_h, hours=hours)
     return _agreed_to(context, lease, terms, signed), _within(context, lease, signed)
 
@@ -289,10 +328,14 @@ def _within(context: Context, lease: Lease, signed: str | None) -> Allowed:
     return anything if signed is not None else partial(context.owner.allows, besides=lease.id)
 
 
-async def _extend(context: Context, lease: Lease, hours: float) -> Lease:
+async def _extend(
+    context: Context, lease: Lease, hours: float, budget_usd: Decimal | None
+) -> Lease:
     must_be_hours(hours)
-    deadline_at = context.clock.now() + timedelta(hours=hours)
-    return await _with_terms(context, lease, {"deadline_at": deadline_at}, hours=hours)
+    update: dict[str, object] = {"deadline_at": context.clock.now() + timedelta(hours=hours)}
+    if budget_usd is not None:
+        update["budget_usd"] = budget_usd
+    return await _with_terms(context, lease, update, hours=hours)
 
 
 async def _stopped_before(context: Context, lease: Lease) -> str | None:

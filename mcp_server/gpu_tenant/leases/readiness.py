@@ -21,6 +21,8 @@ from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState
 from gpu_tenant.domain.protection import Armed, way_out
 from gpu_tenant.domain.reconcile import overdue, rate_words, ways_on
 from gpu_tenant.leases.context import WAIT_S, Context
+from gpu_tenant.leases.end_reserve import resume_step
+from gpu_tenant.leases.kept_parked import kept_words, parked_step
 from gpu_tenant.leases.provider_listing import Listing
 from gpu_tenant.leases.provision import fulfil, make_ready
 from gpu_tenant.leases.settle import is_as_recorded, settle
@@ -52,10 +54,7 @@ async def must_run(context: Context, lease: str) -> Lease:
     """
     found = await with_box(context, lease)
     if found.parked_at is not None:
-        raise Refused(
-            f"{found.id} is parked: its box does not run",
-            remedy=f"{Command('resume', found.id)}, then run the same command again",
-        )
+        raise parked_refusal(context, found)
     if found.state is LeaseState.ACTIVE and found.ready_at is None:
         async with context.held_in_turn(found.id, "wait"):
             return await let_in(context, found)
@@ -65,6 +64,25 @@ async def must_run(context: Context, lease: str) -> Lease:
         async with context.held_in_turn(found.id, "wait"):
             await arm_guard(context, found)
     return found
+
+
+def parked_refusal(context: Context, lease: Lease) -> Refused:
+    """Say that the box does not run, why it is parked, how its last job was, and what to do."""
+    events, now = context.ledger.events(lease.id), context.clock.now()
+    kept = kept_words(lease, events)
+    ends = [x for _, x in events if isinstance(x, timeline.Progressed | timeline.JobEnded)]
+    job = ""
+    if ends and ends[-1].state:
+        job = f"its job {ends[-1].job} was last seen as {ends[-1].state}"
+        why = ends[-1].why if isinstance(ends[-1], timeline.JobEnded) else None
+        job += f" ({why})" if why else ""
+    step = (
+        parked_step(lease, events, now)
+        if kept
+        else f"{resume_step(lease, events, now)}, then run the same command again"
+    )
+    stands = f"{lease.id} is parked: its box does not run"
+    return Refused("; ".join(filter(None, (stands, kept, job))), remedy=step)
 
 
 async def why_silent(context: Context, lease: Lease, silent: BoxUnreachable) -> BoxTrouble:
@@ -125,9 +143,11 @@ async def with_box(context: Context, lease: str) -> Lease:
     if found.state is LeaseState.INTENDED:
         found, _ = await settled_if_free(context, found)
     if found.state not in (LeaseState.ACTIVE, LeaseState.TERMINATING):
+        from gpu_tenant.leases.ended_words import ended_words
+
         raise Refused(
-            f"{found.id} is {found.state}: it has no box",
-            remedy=f"{Command('provision')} rents a new box; {Command('leases', all=True)} lists all leases",
+            f"{found.id} is {found.state}: it has no box; {ended_words(context.ledger, found)}",
+            remedy=f"{Command('report', found.id)} shows its receipt; {Command('provision')} rents a new box; {Command('leases', all=True)} lists all leases",
         )
     return found
 

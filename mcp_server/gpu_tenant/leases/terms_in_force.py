@@ -14,7 +14,7 @@ def policy_of(context: Context, lease: str) -> Policy:
     return Policy(
         lease=found.id,
         terms=(
-            *rules_of(found, profile, looked_after=context.looked_after),
+            *rules_of(found, profile, looked_after=context.looked_after, now=context.clock.now()),
             f"watched: {context.watch_words()}",
         ),
         if_this_computer_dies=context.protection(found).words,

@@ -22,10 +22,17 @@ from gpu_tenant.box.manifest import reseal, unread_bytes
 from gpu_tenant.box.ownership import Seen, unmounted_volumes, use
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import BoxTrouble, JobRunning, Refused, Unverified
+from gpu_tenant.domain.errors import (
+    BoxTrouble,
+    JobRunning,
+    ProviderTrouble,
+    Refused,
+    Unverified,
+)
 from gpu_tenant.domain.evidence import Evidence
 from gpu_tenant.domain.interruption import recorded_fate
-from gpu_tenant.domain.model import BoxId, Lease
+from gpu_tenant.domain.model import BoxId, BoxState, Lease
+from gpu_tenant.domain.parked import read_at_stop
 from gpu_tenant.domain.permit import (
     _SEAL,
     NeverUsed,
@@ -34,6 +41,8 @@ from gpu_tenant.domain.permit import (
     VolumePermit,
     Waived,
 )
+from gpu_tenant.domain.ports import Chronicling
+from gpu_tenant.domain.reconcile import Listed
 from gpu_tenant.domain.seal import Manifest, SealedFile
 from gpu_tenant.domain.signature import Signature, digest_of
 from gpu_tenant.domain.untrusted_text import quote_text
@@ -43,6 +52,7 @@ from gpu_tenant.domain.wording import size, some
 from gpu_tenant.files.artifact_directory import is_on_the_box
 from gpu_tenant.files.patterns import means
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.term_checks import began_at, beyond
 from gpu_tenant.ledger import Ledger
 
@@ -74,6 +84,14 @@ class Assessment:
         # What a running job has written so far is not part of the name: whoever signs for the job
         # signs for everything that it writes.
         return digest_of([words for loss in self.losses for words in (loss.what, *loss.names)])
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The declared artifacts that never appeared, if nothing else is in the way. Otherwise nothing."""
+        found = [loss.missing for loss in self.losses]
+        if self.seal is None or not self.seal.digest or None in found:
+            return ()
+        return tuple(filter(None, found))
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -179,12 +197,83 @@ async def assess(
         )
     del collected  # It equals the seal, and of many files it takes much memory.
     began_at_s = real_s()
+    evidence, unproved = await _reread(now, lease, store)
+    losses += unproved
+    if real_s() - began_at_s > _SOON_S:
+        again = partial(reseal, session, ledger=ledger)
+        losses += await changed_since(now, again, lease)
+    if evidence:
+        ledger.file_evidence(lease.id, now.digest, evidence, at=ledger.now())
+    return Assessment(untouched=False, seal=now, evidence=tuple(evidence), losses=tuple(losses))
+
+
+async def assess_unstarted(
+    context: Context, lease: Lease, read: timeline.ReadAtStop, *, store: DurableStore | None = None
+) -> Assessment:
+    """Assess a parked box by the seal from right before its stop, which is all that it holds. It is not started.
+
+    The kept files are re-read as for any teardown. That nobody has started the box since then is its provider's word,
+    asked for last, now. If the provider does not say so, the box cannot be seen.
+    """
+    ledger = context.ledger
+    seal = ledger.seal(lease.id)
+    if seal is None or seal.digest != read.seal:
+        return _parked(lease, "it is parked")
+    losses = [
+        *unkept_losses(seal, lease, not_awaited(seal, lease, ledger)),
+        *untold_losses(seal, lease, ledger, seal),
+    ]
+    evidence, unproved = await _reread(seal, lease, store)
+    why = await started_since(context, lease, read)
+    if why is not None or read_at_stop(ledger.events(lease.id)) != read:
+        return _parked(lease, why or "it is parked")
+    if evidence:
+        ledger.file_evidence(lease.id, seal.digest, evidence, at=ledger.now())
+    return Assessment(
+        untouched=False,
+        seal=seal,
+        evidence=tuple(evidence),
+        losses=(*losses, *unproved),
+    )
+
+
+async def started_since(context: Context, lease: Lease, read: timeline.ReadAtStop) -> str | None:
+    """Say why a parked box may hold more than was read at its stop. None if its provider says that nobody started it."""
+    doubt = "it is parked, and whether somebody has started it since it was read is unknown"
+    connector = context.connector(lease)
+    if not isinstance(connector, Chronicling):
+        return doubt
+    seen = await look(context, lease)
+    if not isinstance(seen, Listed) or seen.box.state is not BoxState.PARKED:
+        return doubt
+    try:
+        said = await connector.last_change(lease)
+    except ProviderTrouble as trouble:
+        return f"{doubt}: {trouble.message}"
+    if said is None:
+        return doubt
+    if said != read.last_change:
+        return (
+            f"it is parked, and was started since it was read: its provider says {quote_text(said)}"
+        )
+    return None
+
+
+def _parked(lease: Lease, why: str) -> Assessment:
+    return cannot_be_seen(why, f"{Command('resume', lease.id)}, then run the same command again")
+
+
+async def _reread(
+    now: Manifest, lease: Lease, store: DurableStore | None
+) -> tuple[list[Evidence], list[Loss]]:
+    """Re-read every kept file of the seal. Returns what that proves, and what it does not."""
     in_all = sum(entry.size_bytes for entry in now.entries)
     wait_for(
         f"this computer's disk is read again: {some(len(now.entries), 'file')} ({size(in_all)})",
         usd_h=lease.price_usd_h,
     )
     evidence: list[Evidence] = []
+    losses: list[Loss] = []
     witness = None if store is None else Witness(store, lease, now)
     for entry, here in zip(now.entries, await reread_all(now.entries, lease), strict=True):
         proved = here
@@ -203,12 +292,7 @@ async def assess(
                         f"{Command('waive', lease.id)}",
                     )
                 )
-    if real_s() - began_at_s > _SOON_S:
-        again = partial(reseal, session, ledger=ledger)
-        losses += await changed_since(now, again, lease)
-    if evidence:
-        ledger.file_evidence(lease.id, now.digest, evidence, at=ledger.now())
-    return Assessment(untouched=False, seal=now, evidence=tuple(evidence), losses=tuple(losses))
+    return evidence, losses
 
 
 async def _unmounted_losses(context: Context, lease: Lease) -> list[Loss]:
@@ -405,13 +489,18 @@ def _mint(lease: Lease, ground: Verified | NeverUsed | Waived) -> TeardownPermit
     )
 
 
-def _refusal(lease: Lease, losses: Sequence[Loss]) -> Unverified:
-    named = "; ".join(loss.what for loss in losses[:_SHOWN])
+def lost_words(losses: Sequence[Loss]) -> str:
+    """Name the first few losses."""
     more = f"; and {len(losses) - _SHOWN} more" if len(losses) > _SHOWN else ""
+    return "; ".join(loss.what for loss in losses[:_SHOWN]) + more
+
+
+def _refusal(lease: Lease, losses: Sequence[Loss]) -> Unverified:
+    more = len(losses) > _SHOWN
     unnamed = more or any(len(loss.names) > IN_WORDS for loss in losses)
     everything = f"; {Command('waive', lease.id)} lists all of it by name" if unnamed else ""
     return Unverified(
-        f"{lease.id} keeps its box, because this would be lost: {named}{more}",
+        f"{lease.id} keeps its box, because this would be lost: {lost_words(losses)}",
         remedy=f"{losses[0].remedy}{everything}",
     )
 
@@ -440,6 +529,7 @@ def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> It
                 what=f"the declared artifact {quote_text(pattern)} never appeared",
                 remedy=f"look at the log with {Command('monitor', lease.id)}; if that artifact is not to be "
                 f"expected any more, {Command('collect', lease.id, discard=pattern)}",
+                missing=pattern,
             )
     if not seal.unclaimed.count:
         return

@@ -10,12 +10,18 @@ from typing import Any, Literal
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.files.replace_file import replace_file
+from gpu_tenant.ledger.hold_owner import Holder, this_process
 
 Watcher = Literal["watchdog", "server"]
 """Who looks at the leases: a watchdog process, or the MCP server while its host runs it."""
 
 
 _UNWATCHED_S = 900
+"""A heartbeat that is older proves nothing. A look at many leases, or at a slow box, may take minutes."""
+
+_OVERDUE = 2.5
+"""After so many of its intervals without a look, it is said that a watchdog may have ended."""
+
 BY_THIS_SERVER = "by this server, while it runs"
 HOW = f"{Command('install', 'watchdog')} has one look after every lease"
 
@@ -32,6 +38,8 @@ def put_heartbeat(
     told = {
         "at": at.isoformat(),
         "pid": os.getpid(),
+        "host": this_process().host,
+        "started": this_process().started,
         "by": by,
         "every_s": every_s,
         "unasked": {provider: since.isoformat() for provider, since in unasked.items()},
@@ -55,6 +63,8 @@ def others_look(path: Path, now: datetime, *, every_s: float) -> bool:
     if found is None or found[0].get("pid") == os.getpid():
         return False
     said, past_s = found
+    if _has_ended(said):
+        return False
     theirs_s = said.get("every_s")
     return abs(past_s) <= 1.5 * max(every_s, theirs_s if isinstance(theirs_s, int | float) else 0)
 
@@ -62,7 +72,21 @@ def others_look(path: Path, now: datetime, *, every_s: float) -> bool:
 def is_watched(path: Path, now: datetime) -> bool:
     """Whether a watchdog looks after the leases now, judged by the time of its last look."""
     found = _last_beat(path, now)
-    return found is not None and abs(found[1]) <= _UNWATCHED_S
+    return found is not None and abs(found[1]) <= _UNWATCHED_S and not _has_ended(found[0])
+
+
+def _has_ended(said: Mapping[str, Any]) -> bool:
+    """Whether the process that wrote the heartbeat is known to run no more. A look may take long, and a process may not."""
+    host, pid, started = said.get("host"), said.get("pid"), said.get("started")
+    if not isinstance(host, str) or not isinstance(pid, int) or not isinstance(started, str):
+        return False
+    return Holder(host=host, pid=pid, started=started).alive() is False
+
+
+def _missed(said: Mapping[str, Any], past_s: float) -> bool:
+    """Whether the next look is overdue. It may be under way, or not come any more."""
+    every_s = said.get("every_s")
+    return past_s > _OVERDUE * max(every_s if isinstance(every_s, int | float) else 0, 60)
 
 
 def last_watch_words(path: Path, now: datetime) -> str:
@@ -73,6 +97,8 @@ def last_watch_words(path: Path, now: datetime) -> str:
     said, past_s = found
     if abs(past_s) > _UNWATCHED_S:
         return f"nobody since {said['at'][:16]} UTC: {HOW}"
+    if _has_ended(said):
+        return f"nobody: the watchdog that looked {max(0, past_s):.0f} s ago has ended; {HOW}"
     unasked = said.get("unasked")
     silent = [
         f"{provider} since {str(since)[:16]} UTC"
@@ -84,4 +110,6 @@ def last_watch_words(path: Path, now: datetime) -> str:
             BY_THIS_SERVER if said.get("pid") == os.getpid() else "by an MCP server, while it runs"
         )
         words = f"{one}; it looked {max(0, past_s):.0f} s ago"
+    if _missed(said, past_s):
+        words = f"{words}, and its next look is overdue: it may have ended"
     return f"{words}; it has had no answer from {', '.join(silent)}" if silent else words

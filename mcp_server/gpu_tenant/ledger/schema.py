@@ -581,4 +581,16 @@ MIGRATIONS: tuple[str, ...] = (
         OR (OLD.volume_id IS NOT NULL AND NEW.volume_id IS NOT OLD.volume_id)
       BEGIN SELECT raise(ABORT, 'law: a volume stays what it is'); END;
     """,
+    # A parked box holds what was read right before its stop, as long as nobody has started it since.
+    """
+    CREATE TRIGGER a_parked_box_was_read_at_its_stop BEFORE INSERT ON permits
+      WHEN NEW.ground = 'verified'
+      AND EXISTS (SELECT 1 FROM leases WHERE id = NEW.lease_id AND parked_at IS NOT NULL)
+      AND NOT EXISTS (SELECT 1 FROM events r WHERE r.lease_id = NEW.lease_id AND r.kind = 'read at stop'
+        AND json_extract(r.detail, '$.seal') = json_extract(NEW.detail, '$.seal')
+        AND NOT EXISTS (SELECT 1 FROM events WHERE lease_id = NEW.lease_id AND seq > r.seq AND kind IN
+          ('resuming','resumed','runs on','parking','taken','ready','marking','marked','launched','pushed',
+           'setting up','preparing','executed','logged in')))
+      BEGIN SELECT raise(ABORT, 'law: nobody has read this box since it last ran'); END;
+    """,
 )

@@ -18,15 +18,18 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import Lease, LeaseId
+from gpu_tenant.domain.parked import read_at_stop, why_kept
 from gpu_tenant.domain.policy import rescue
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.survival import deleted_at
 from gpu_tenant.domain.terms import cost_usd
+from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.end import awaits_owner, honour_waiver
 from gpu_tenant.leases.end_reserve import STOP_GRACE_S
+from gpu_tenant.leases.kept_parked import kept_words, not_ended_words, parked_step
 from gpu_tenant.leases.term_checks import Outrun, attempts, began_at, beyond, is_due, outrun
 from gpu_tenant.leases.watch_actions import park_overdue
 from gpu_tenant.ledger import Ledger
@@ -98,8 +101,10 @@ class DeadMan:
         except (Refused, BoxTrouble, ProviderTrouble) as unparked:
             why = f"{why} (and it cannot be parked: {unparked.message})"
         else:
-            self._told.done(f"parked: {cause.words}")
-            await self.report_parked(tenancy.ledger.lease(lease.id))
+            parked = tenancy.ledger.lease(lease.id)
+            kept = kept_words(parked, tenancy.ledger.events(lease.id))
+            self._told.done(f"parked: {kept or cause.words}")
+            await self.report_parked(parked)
             return
         lease = tenancy.ledger.lease(lease.id)
         began = began_at(lease, tenancy.ledger.events(lease.id))
@@ -203,14 +208,22 @@ class DeadMan:
         now = self._tenancy.clock.now()
         late = outrun(lease, now, look_s=self._look_s)
         words = f"it is parked, and bills {rate_words(lease)}"
-        rescued = f"{Command('resume', lease.id, hours='1')}, then collect and teardown"
+        events = self._tenancy.ledger.events(lease.id)
+        rescued = parked_step(lease, events, now)
         deleted, level = self._deletion_words(lease)
+        kept = kept_words(lease, events)
+        if await self._ended_unstarted(lease, events):
+            return
+        if late is None and kept:
+            # While it is parked it may be within its budget again, for a while.
+            told = f"{words}; {kept}; {deleted or 'its disk is kept'}; {rescued}"
+            self._told.alarm("parked", told, max(level, Level.WARNING))
+            return
         if late is None:
             words += f"; {deleted}: before then, {rescued}" if deleted else ""
             self._told.alarm("parked", words, level)
             return
         ending = timeline.Ending(term=late.term, words=late.words)
-        events = self._tenancy.ledger.events(lease.id)
         if lease.touched_at is None and is_due(attempts(events), now):
             self._tenancy.ledger.note(lease.id, ending, at=now)
             # This is refused if others may have used the box, because a parked box cannot be looked at.
@@ -228,11 +241,31 @@ class DeadMan:
                 torn = await honour_waiver(self._tenancy.context, lease.id)
                 self._report_destroyed(torn, f"{late.words}, and it was parked")
                 return
+        why = not_ended_words(lease, events)
         self._told.alarm(
             "parked",
-            f"{late.words}; {words}; {deleted or 'its disk is kept'}: {rescued}",
+            "; ".join(
+                filter(
+                    None, (late.words, words, why, f"{deleted or 'its disk is kept'}; {rescued}")
+                )
+            ),
             max(level, Level.WARNING),
         )
+
+    async def _ended_unstarted(self, lease: Lease, events: Lines) -> bool:
+        """Try to end a parked box of which nothing is in the way any more. Whether it is ended.
+
+        It was parked because one of its terms was passed, and was read in full right before. What kept it then has been
+        given up since.
+        """
+        ledger, now = self._tenancy.ledger, self._tenancy.clock.now()
+        if read_at_stop(events) is None or not why_kept(events).given_up:
+            return False
+        told = [x for _, x in events if isinstance(x, timeline.Ending) and x.words]
+        if not told or not is_due(attempts(events), now):
+            return False
+        ledger.note(lease.id, timeline.Ending(term=told[-1].term, words=told[-1].words), at=now)
+        return await self.tear_down(lease) is None
 
     def _deletion_words(self, lease: Lease) -> tuple[str | None, Level]:
         """Say when its platform deletes the parked box with what is on it, and how urgent that is by now."""

@@ -29,8 +29,14 @@ class RunpodAccount:
         return self._world.state.balance_usd - sum(spent, Decimal(0))
 
     async def graphql(self, request: Request) -> Response:
-        """The older API. Only its queries for the balance and for the account are known here."""
+        """The older API. Only its queries for the balance, the account and a pod's last change are known here."""
         asked = json.loads(await request.body() or b"{}")
+        if "lastStatusChange" in str(asked.get("query")):
+            pod = self._world.state.things.get(str(asked.get("variables", {}).get("id")))
+            told: JsonValue = None
+            if pod is not None and pod.status != "TERMINATED":
+                told = {"id": pod.id, "lastStatusChange": str(pod.facts["last_change"])}
+            return JSONResponse({"data": {"pod": told}})
         if "{ id }" in str(asked.get("query")):
             return JSONResponse(
                 {"data": {"myself": {"id": f"user_{self._world.state.account[:20]}"}}}

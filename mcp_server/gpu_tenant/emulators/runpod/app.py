@@ -1,6 +1,7 @@
 """RunPod's REST API, version 2: pods that boot late, change ports, and bill double for their volume when stopped."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import cast
 
@@ -228,6 +229,7 @@ class RunpodEmulator:
             host=f"203.0.113.{number % 200 + 1}",
             started_at=None,
         )
+        self._changed(pod, "Rented by User")
         pod.phase = "booting"
         for mount in body.get("mounts", {}).get("network", []):
             self._world.state.things[mount["volumeId"]].facts["attached_to"] = pod.id
@@ -279,12 +281,19 @@ class RunpodEmulator:
         else:
             self._unreachable(pod)
             self._sites.wipe(pod.id)
+            self._changed(pod, "Resumed by user")
             pod.status, pod.phase = "STARTING", "booting"
             self._bill(pod)
             self._world.later(_RUNNING_S, "running", pod.id)
         return JSONResponse(shown_pod(pod, self._world.now))
 
+    def _changed(self, pod: Thing, what: str) -> None:
+        """Record that it was rented, started or stopped, as the older API tells it."""
+        at = datetime.fromtimestamp(self._world.now, UTC)
+        pod.facts["last_change"] = f"{what}: {at:%a %b %d %Y %H:%M:%S} GMT+0000"
+
     def _stop(self, pod: Thing) -> None:
+        self._changed(pod, "Exited by user")
         self._unreachable(pod)
         # The container's disk is wiped. The volume is separate, and stays.
         self._sites.wipe(pod.id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
@@ -14,10 +15,14 @@ from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.faces.cli import SUMMARIES
 
 if TYPE_CHECKING:
+    from gpu_tenant.domain.model import Lease
     from gpu_tenant.service import Tenancy
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_RECENT = 20
+"""Among so many of the newest leases, one that has just ended is looked for."""
 
 COMMANDS: dict[str, click.Command] = {}
 
@@ -181,12 +186,30 @@ def the_lease(named: str | None, tenancy: Tenancy) -> str:
     live = [lease.id for lease in tenancy.ledger.leases() if lease.state.live]
     if len(live) == 1:
         return live[0]
+    if not live and (ended := _just_ended(tenancy)) is not None:
+        from gpu_tenant.leases.ended_words import ended_words
+
+        raise BadRequest(
+            f"no lease is live any more: {ended_words(tenancy.ledger, ended)}",
+            remedy=f"{Command('report', ended.id)} shows its receipt; `leases --all` lists ended ones",
+        )
     raise BadRequest(
         f"which lease? {', '.join(live)} are live" if live else "no lease is live",
         remedy=f"name one; {Command('leases')} lists them"
         if live
         else f"{Command('provision')} or {Command('adopt')} makes one; `leases --all` lists ended ones",
     )
+
+
+def _just_ended(tenancy: Tenancy) -> Lease | None:
+    """Return the lease that was meant, if one has ended within the last day. None if none has."""
+    since = tenancy.clock.now() - timedelta(days=1)
+    ended = [
+        lease
+        for lease in tenancy.ledger.newest_ended(limit=_RECENT)
+        if lease.ended_at is not None and lease.ended_at >= since
+    ]
+    return max(ended, key=lambda lease: lease.ended_at or since, default=None)
 
 
 name_option = click.option(

@@ -483,10 +483,13 @@ async def adopt(
     required=True,
     help="the deadline is so long from now",
 )
+@click.option("--budget-usd", type=USD, help="total cap from now on; else as it was")
 @as_json
-async def extend(lease: str | None, hours: float, as_json: bool) -> None:
+async def extend(
+    lease: str | None, hours: float, budget_usd: Decimal | None, as_json: bool
+) -> None:
     """The guard on the box is told first."""
-    await _change(lease, "extend", hours=hours, as_json=as_json)
+    await _change(lease, "extend", hours=hours, budget_usd=budget_usd, as_json=as_json)
 
 
 @verb("terms")
@@ -544,12 +547,19 @@ async def park(lease: str | None, as_json: bool) -> None:
     type=HOURS,
     help="the deadline is so long from now; needed where it has passed",
 )
+@click.option("--budget-usd", type=USD, help="total cap from now on; needed where it is spent")
 @as_json
 async def resume(
-    lease: str | None, address: str | None, hours: float | None, as_json: bool
+    lease: str | None,
+    address: str | None,
+    hours: float | None,
+    budget_usd: Decimal | None,
+    as_json: bool,
 ) -> None:
     """The GPU may be somebody else's by now; the disk is kept either way."""
-    await _change(lease, "resume", hours=hours, address=address, as_json=as_json)
+    await _change(
+        lease, "resume", hours=hours, address=address, budget_usd=budget_usd, as_json=as_json
+    )
 
 
 async def _change(
@@ -558,6 +568,7 @@ async def _change(
     *,
     hours: float | None = None,
     address: str | None = None,
+    budget_usd: Decimal | None = None,
     as_json: bool,
 ) -> None:
     from gpu_tenant.faces.cli.limits import as_owner
@@ -565,7 +576,10 @@ async def _change(
     async with output.tenancy() as tenancy:
         name = the_lease(lease, tenancy)
         card = await as_owner(
-            tenancy, lambda: tenancy.change_lease(name, action, hours=hours, address=address)
+            tenancy,
+            lambda: tenancy.change_lease(
+                name, action, hours=hours, address=address, budget_usd=budget_usd
+            ),
         )
         output.answer(card, as_json, output.card)
 

@@ -42,6 +42,8 @@ def leases(shown: Leases) -> None:
     for words in to_do(shown.leases):
         click.echo(f"do this: {words}")
     for row in shown.leases:
+        if row.phase == "parked" and row.condition.to_do is None:
+            click.echo(f"{row.lease}: {row.next}")  # its disk bills until somebody does that
         if row.unclaimed:
             click.echo(f"{row.lease}: {row.unclaimed}")
         for port in row.published:

@@ -45,6 +45,7 @@ from gpu_tenant.jobs.trackers import known_trackers
 from gpu_tenant.leases.billing import apart_words, counted_words, disagreement
 from gpu_tenant.leases.cards import ended_by
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.kept_parked import kept_words
 from gpu_tenant.leases.overview import on_card
 from gpu_tenant.leases.recovery_plan import gone_on
 from gpu_tenant.ledger import Ledger
@@ -100,13 +101,13 @@ async def report_of(context: Context, lease: str) -> Report:
         environment=_environment(events),
         created_at=found.created_at,
         active_at=found.active_at,
-        ready_at=found.ready_at,
+        ready_at=_first_ready_at(found, events),
         ended_at=found.ended_at,
         deadline_at=found.terms.deadline_at,
         fleet=found.fleet,
         recovers=found.recovers,
         goes_on_under=goes_on.id if goes_on else None,
-        terms=rules_of(found, profile),
+        terms=rules_of(found, profile, now=now if found.state.live else None),
         if_this_computer_dies=context.protection(found).words,
         receipt=ledger.receipt(found.id),
         cost=_cost(found, profile, events, now, ledger.receipt(found.id)),
@@ -119,6 +120,11 @@ async def report_of(context: Context, lease: str) -> Report:
             EventTold(at=line.at, kind=line.kind, words=describe(line.event)) for line in events
         ),
     )
+
+
+def _first_ready_at(lease: Lease, events: Lines) -> datetime | None:
+    """When the box first let us in. The lease itself knows only since when it lets us in, after its newest start."""
+    return next((at for at, event in events if isinstance(event, timeline.Ready)), lease.ready_at)
 
 
 def _standing_words(lease: Lease, events: Lines, now: datetime) -> str:
@@ -134,8 +140,10 @@ def _standing_words(lease: Lease, events: Lines, now: datetime) -> str:
         case LeaseState.TERMINATING:
             return "It is not over: its end has begun, the meter may be running, and there is no receipt yet."
         case _:
+            kept = kept_words(lease, events)
+            why = f" {kept[0].upper()}{plain(kept[1:])}." if kept else ""
             return (
-                f"It is not over: this is how it stood at {now:%Y-%m-%d %H:%M} UTC. The meter may be "
+                f"It is not over: this is how it stood at {now:%Y-%m-%d %H:%M} UTC.{why} The meter may be "
                 "running, and there is no receipt yet."
             )
 

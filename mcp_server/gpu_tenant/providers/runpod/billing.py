@@ -14,6 +14,7 @@ PODS, GRAPHQL = "/v2/billing/pods", "/graphql"
 MYSELF: Json = {"query": "query myself { myself { clientBalance currentSpendPerHr } }"}
 """REST v2 has no call for the balance. The older API has one, until that API is retired."""
 WHO: Json = {"query": "query myself { myself { id } }"}
+_LAST_CHANGE = "query pod($id: String!) { pod(input: {podId: $id}) { id lastStatusChange } }"
 _BY_THE_HOUR = timedelta(days=3)
 _PARTS = {"gpuAmount": "gpu", "cpuAmount": "cpu", "diskAmount": "disk"}
 _EMPTY = (
@@ -81,6 +82,21 @@ def owner(answer: Mapping[str, Json]) -> str | None:
     myself = data.get("myself") if isinstance(data, dict) else None
     name = myself.get("id") if isinstance(myself, dict) else None
     return name if isinstance(name, str) and name else None
+
+
+def asks_last_change(pod_id: str) -> Json:
+    """Return the query for what last happened to the pod. Only the older API tells that."""
+    return {"query": _LAST_CHANGE, "variables": {"id": pod_id}}
+
+
+def last_change(answer: Mapping[str, Json], pod_id: str) -> str | None:
+    """Return what last happened to the pod, with its time. None if the older API does not tell."""
+    data = answer.get("data")
+    pod = data.get("pod") if isinstance(data, dict) else None
+    if not isinstance(pod, dict) or pod.get("id") != pod_id:
+        return None
+    said = pod.get("lastStatusChange")
+    return said if isinstance(said, str) and said.strip() else None
 
 
 def leftover(volume: Mapping[str, Json]) -> Leftover:

@@ -37,9 +37,11 @@ from gpu_tenant.providers.runpod.billing import (
     MYSELF,
     PODS,
     WHO,
+    asks_last_change,
     balance,
     cost,
     in_time,
+    last_change,
     leftover,
     owner,
     standard_usd_month,
@@ -347,6 +349,12 @@ class RunpodConnector:
     async def balance(self) -> Balance | None:
         """Implement `Funded.balance`, through the older API, because this one has no call for it."""
         return balance((await self._wire.call("POST", GRAPHQL, body=MYSELF)).fields)
+
+    async def last_change(self, lease: Lease) -> str | None:
+        """Implement `Chronicling.last_change`, through the older API, because this one tells no stop."""
+        pod = str(lease.box_id)
+        asked = await self._wire.call("POST", GRAPHQL, body=asks_last_change(pod))
+        return last_change(asked.fields, pod)
 
     async def _pods(self, urgent: Urgency = "") -> list[Object]:
         return await self._every("/v2/pods", "pods", {"includeClusterPods": "true"}, urgent)

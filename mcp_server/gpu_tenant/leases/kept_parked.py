@@ -1,0 +1,46 @@
+"""Why a parked box is kept, and the one next step, in words. Every face shows the same ones."""
+
+from datetime import datetime
+
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.parked import read_at_stop, why_kept
+from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.leases.end_reserve import resume_step
+
+
+def kept_words(lease: Lease, events: Lines) -> str:
+    """Say why the box was parked, and why it was not torn down. Empty if nobody tried to end its lease."""
+    ending = why_kept(events).ending if lease.parked_at is not None else ""
+    parked = f"it was parked by one of its terms; {ending}" if ending else ""
+    return "; ".join(filter(None, (parked, not_ended_words(lease, events))))
+
+
+def not_ended_words(lease: Lease, events: Lines) -> str:
+    """Say why the parked box was not torn down. Empty if no teardown was refused."""
+    if lease.parked_at is None:
+        return ""
+    kept = why_kept(events)
+    if kept.given_up:
+        return f"it was kept, because {kept.lost}, which has been given up since"
+    if kept.missing:
+        return f"it is kept, because {kept.lost}"
+    return f"it is kept, because this would be lost: {kept.lost}" if kept.lost else ""
+
+
+def parked_step(lease: Lease, events: Lines, now: datetime) -> str:
+    """Return what collects a parked box and ends it, with figures that suffice."""
+    kept, read = why_kept(events), read_at_stop(events)
+    home, end = Command("collect", lease.id), Command("teardown", lease.id)
+    gives_up = Command("collect", lease.id, discard=list(kept.missing)) if kept.missing else None
+    if read is not None and kept.given_up:
+        return f"{end}: it is ended without being started"
+    if read is not None and gives_up is not None:
+        return (
+            f"{gives_up} gives that up, then {end} ends it without starting it, as its whole box was read before its stop; "
+            f"or {resume_step(lease, events, now)} goes on with it"
+        )
+    on = resume_step(lease, events, now)
+    if gives_up is not None:
+        return f"{on}, then {gives_up}, which gives that up, and {end}"
+    return f"{on}, then {home} and {end}"
