@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-calls bench-errand bench-page bench-fleet bench-transfers bench-many-files torture deaths errands errand-deaths over preemption market week storm kube wheel clean
+.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-calls bench-errand bench-page bench-fleet bench-transfers bench-many-files torture deaths errands errand-deaths over preemption market week storm real-gpu kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -132,6 +132,11 @@ week: $(VENV)/.ready-dev        ## a week of twenty leases in virtual time; SEED
 LEASES ?= 200
 storm: $(VENV)/.ready-dev       ## whole leases under faults, deaths and strangers; LEASES=2000, ARGS='--mode two'
 	cd tests && ../$(BIN)/python -m storm --leases $(LEASES) --out ../storm.jsonl $(ARGS)
+
+OUT ?= tests/real_gpu/recorded
+TORCH_PYTHON ?= python3
+real-gpu: $(VENV)/.ready        ## on a machine with an NVIDIA GPU and torch: what is seen, recorded and judged, in 6 minutes; OUT=DIR TORCH_PYTHON=python3 ARGS='--only driver,load'
+	@out="$(abspath $(OUT))" && cd tests && ../$(BIN)/python -m real_gpu --out "$$out" --python $(TORCH_PYTHON) $(ARGS)
 
 kube:                           ## the Kubernetes that some tests need, built from Debian's sources, in 6 minutes
 	@tests/kube/build

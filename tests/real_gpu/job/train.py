@@ -1,8 +1,8 @@
 """Train a small language model on the GPU for so many seconds, with checkpoints: a job as a tenant would launch it.
 
-    python3 train.py --seconds 30          on the GPU
-    python3 train.py --smoke               two steps on whatever is there
-    python3 train.py --pretend             without torch: the same files and lines, and nothing learnt
+python3 train.py --seconds 30          on the GPU
+python3 train.py --smoke               two steps on whatever is there
+python3 train.py --pretend             without torch: the same files and lines, and nothing learnt
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main() -> None:
             print(f"saved step {step} in {time.monotonic() - before:.2f} s", flush=True)
     report = {"steps": steps, "first_loss": first, "loss": loss, "step_s": each_s}
     write_whole(out / "report.json", lambda part: part.write_text(json.dumps(report)))
-    print(f"done: loss {first:.4f} to {loss:.4f}", flush=True)
+    print("done", flush=True)
 
 
 def write_whole(path, write):

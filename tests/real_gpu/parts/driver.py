@@ -30,7 +30,9 @@ def spellings() -> list[list[str]]:
     ]
 
 
-def queried(program: str, state: str, environ: dict[str, str] | None = None) -> list[dict[str, Any]]:
+def queried(
+    program: str, state: str, environ: dict[str, str] | None = None
+) -> list[dict[str, Any]]:
     """Each spelling, and what the program answered to it."""
     asked = [*spellings(), *ALSO]
     return [
@@ -48,13 +50,13 @@ def part(record: Record) -> None:
     with record.busy(60) as pid:
         loaded = queried(program, "load") if pid else []
         record.keep("queries.json", [*idle, *loaded])
+        for state, rows in (("idle", idle), ("load", loaded)):
+            if rows:
+                record.keep(f"smi-{state}.xml", found(rows, "-q", "-x").out)
         for ran in (*idle, *loaded):
             _judge(record, ran)
         if loaded:
             _judge_load(record, loaded, pid)
-    for state, rows in (("idle", idle), ("load", loaded)):
-        if xml := found(rows, "-q", "-x"):
-            record.keep(f"smi-{state}.xml", xml.out)
 
 
 def _judge(record: Record, ran: dict[str, Any]) -> None:

@@ -13,7 +13,9 @@ from typing import Any
 from real_gpu.parts.load import judge_finding
 from real_gpu.record import BESIDE, ROOT, Ran, Record, bare
 
-SECONDS, AGAIN_S = 30, 12
+SECONDS, AGAIN_S = 24, 8
+LOAD_S = 30
+"""Of `audit --burn`. With 20, the least, nothing is left for the load after the look."""
 LOOKS_APART_S = 5.5
 
 
@@ -75,12 +77,11 @@ def _verbs(record: Record, tenant: Tenant, words: Sequence[str], how: Sequence[s
     made = tenant.verb("provision", "--on", "local", "--smoke", smoke, "--hours", "0.25")
     if not (lease := made.get("lease")):
         return
-    audited = tenant.verb("audit", lease, "--gpus", "1", "--burn", "20")
+    audited = tenant.verb("audit", lease, "--gpus", "1", "--burn", str(LOAD_S))
     record.keep("audit.json", audited)
     for finding in audited.get("findings", ()):
         judge_finding(record, "gpu-tenant audit", finding)
     tenant.verb("push", ".", lease)
-    tenant.verb("prepare", lease)
     launched = tenant.verb(
         "launch", "--lease", lease, "--artifact", "out/", "--", "python3", "train.py", *words
     )
@@ -111,8 +112,8 @@ def _watched(record: Record, tenant: Tenant, lease: str) -> None:
         if standing is None and seen.get("progress"):
             standing = asyncio.run(_standing(tenant, lease))
             record.keep("standing.json", standing)
-            seen = {**standing}
-            record.right("while it trains the box is judged busy", seen["words"], seen["busy"])
+            words, busy = standing["words"], standing["busy"]
+            record.right("while it trains the box is judged busy", words, busy)
         time.sleep(2)
     record.keep("looks.json", looks)
     last = looks[-1]

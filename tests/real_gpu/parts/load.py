@@ -30,9 +30,9 @@ def part(record: Record) -> None:
     if record.right("burn.py gives figures", burnt.words()[-300:], answer.get("gpus")):
         record.right("burn.py missed nothing", answer["missed"], not answer["missed"])
         record.right("burn.py ends in its time", burnt.took_s, burnt.took_s <= SECONDS)
-        for gpu in answer["gpus"][:1]:
-            _judge_figures(record, gpu, torch)
     _judge_by_audit(record, observed, answer)
+    for gpu in answer.get("gpus", ())[:1]:
+        _judge_figures(record, gpu, torch)
 
 
 def piped(record: Record, name: str, *words: str, timeout_s: float) -> Ran:
@@ -60,14 +60,17 @@ def _judge_probe(
 
 def _judge_figures(record: Record, gpu: dict[str, Any], torch: dict[str, Any]) -> None:
     runs, watch = gpu["runs"], gpu["watch"]
-    record.right("the GPU's name", [gpu["name"], torch.get("name")], gpu["name"] == torch["name"])
-    total = gpu["total_mib"] / torch["total_mib"]
+    record.right(
+        "the GPU's name", [gpu["name"], torch.get("name")], gpu["name"] == torch.get("name")
+    )
+    total = gpu["total_mib"] / torch.get("total_mib", float("inf"))
     record.right("memory by the driver / by torch", f"{total:.3f}", 0.98 <= total <= 1.03)
     clock = watch["sm_mhz"] / gpu["sm_max_mhz"]
     words = f"{watch['sm_mhz']:.0f} of {gpu['sm_max_mhz']:.0f} MHz; held: {watch['held']}"
     record.right("clock under load", words, clock >= 0.8 or "sw_power_cap" in watch["held"])
-    power = f"{watch['power_w']} of {gpu['power_limit_w']} W, {watch['temp_c']} °C"
-    record.right("power under load", power, watch["power_w"] > 0.4 * gpu["power_limit_w"])
+    power, limit = watch.get("power_w") or 0, gpu.get("power_limit_w") or 1
+    seen = f"{power} of {limit} W, {watch['temp_c']} °C"
+    record.right("power under load", seen, power > 0.4 * limit)
     record.right("samples of the driver", watch["samples"], watch["samples"] >= 20)
     filled = runs.get("filled_bytes", 0) / 2**20
     free = gpu["total_mib"] - gpu["used_mib"]

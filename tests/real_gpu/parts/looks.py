@@ -97,7 +97,11 @@ class _Looks:
         self._record.keep(f"occupancy-{state}.json", told)
         at_work = told.get("look", {}).get("at_work")
         right = at_work is not None and bool(at_work) == working
-        self._record.right(f"{state}: who is at work on the box", at_work or ran.words(), right)
+        self._record.right(
+            f"{state}: who is at work on the box",
+            at_work if at_work is not None else ran.words(),
+            right,
+        )
 
     def _run(self, name: str, *words: str) -> dict[str, Any]:
         ran = self._record.script(name, *words, timeout_s=60, environ=self._environ)

@@ -30,7 +30,9 @@ def part(record: Record) -> None:
 
 def _judge(record: Record, row: dict[str, Any]) -> None:
     name = row["model"]
-    if not record.right(f"{name}: it learns", row.get("error", row.get("loss")), "error" not in row):
+    if not record.right(
+        f"{name}: it learns", row.get("error", row.get("loss")), "error" not in row
+    ):
         return
     rule = BYTES_A_PARAMETER[row["precision"]] * row["parameters"]
     ratio = row["least_peak_bytes"] / rule

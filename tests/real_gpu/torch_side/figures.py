@@ -15,8 +15,19 @@ def main() -> None:
         "free_mib": torch.cuda.mem_get_info()[0] / 2**20,
     }
 
+    side = 8192
+    one = torch.full((2**28,), 7.0, device="cuda")
+    other = torch.empty_like(one)
+    half = torch.randn(side, side, device="cuda", dtype=torch.bfloat16)
+    half_out = torch.empty_like(half)
+    whole = half.float()
+    whole_out = torch.empty_like(whole)
+    host = torch.empty(2**28, dtype=torch.uint8, pin_memory=True)
+    there = torch.empty(2**28, dtype=torch.uint8, device="cuda")
+    torch.backends.cuda.matmul.allow_tf32 = False
+
     def rate(work, turns, seconds=2.0):
-        """Turns a second, the best of several batches, after one that is not counted."""
+        """Turns a second, the best of several batches, after one turn that is not counted."""
         best, until = 0.0, time.monotonic() + seconds
         work()
         torch.cuda.synchronize()
@@ -28,22 +39,12 @@ def main() -> None:
             best = max(best, turns / (time.monotonic() - began))
         return best
 
-    one = torch.full((2**28,), 7.0, device="cuda")
-    other = torch.empty_like(one)
-    told["copy_gb_s"] = rate(lambda: other.copy_(one), 20) * 2 * 2**30 / 1e9
-    del one, other
-    side = 8192
-    a = torch.randn(side, side, device="cuda", dtype=torch.bfloat16)
-    c = torch.empty_like(a)
-    told["bf16_tflops"] = rate(lambda: torch.mm(a, a, out=c), 20) * 2 * side**3 / 1e12
-    torch.backends.cuda.matmul.allow_tf32 = False
-    a, c = a.float(), c.float()
-    told["fp32_tflops"] = rate(lambda: torch.mm(a, a, out=c), 3) * 2 * side**3 / 1e12
-    del a, c
-    host = torch.empty(2**28, dtype=torch.uint8, pin_memory=True)
-    there = torch.empty(2**28, dtype=torch.uint8, device="cuda")
-    told["to_gpu_gb_s"] = rate(lambda: there.copy_(host, non_blocking=True), 4) * 2**28 / 1e9
-    told["to_host_gb_s"] = rate(lambda: host.copy_(there, non_blocking=True), 4) * 2**28 / 1e9
+    flops, size = 2 * side**3, 2**28
+    told["copy_gb_s"] = rate(lambda: other.copy_(one), 20) * 2 * 4 * size / 1e9
+    told["bf16_tflops"] = rate(lambda: torch.mm(half, half, out=half_out), 20) * flops / 1e12
+    told["fp32_tflops"] = rate(lambda: torch.mm(whole, whole, out=whole_out), 3) * flops / 1e12
+    told["to_gpu_gb_s"] = rate(lambda: there.copy_(host, non_blocking=True), 4) * size / 1e9
+    told["to_host_gb_s"] = rate(lambda: host.copy_(there, non_blocking=True), 4) * size / 1e9
     print(json.dumps(told))
 
 
