@@ -4,7 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from real_gpu.parts.lease import Tenant
+from real_gpu.parts.lease import Tenant, on_a_disk
 from real_gpu.record import Record
 
 SEES = """
@@ -21,8 +21,7 @@ print(seen)
 
 def part(record: Record) -> None:
     pretended = os.environ.get("REAL_GPU_PRETEND") == "1"
-    home = Path("~").expanduser()
-    with tempfile.TemporaryDirectory(prefix="real-gpu-", dir=home) as directory:
+    with tempfile.TemporaryDirectory(prefix="real-gpu-", dir=on_a_disk()) as directory:
         top = Path(directory)
         for name in ("home", "tree"):
             (top / name).mkdir()
