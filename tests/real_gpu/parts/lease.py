@@ -36,7 +36,8 @@ def part(record: Record) -> None:
 
 def on_a_disk() -> str | None:
     """A directory that is not in memory: from a tmpfs nothing is collected, because it is gone with the power."""
-    mounts = {line.split()[1]: line.split()[2] for line in Path("/proc/mounts").open()}
+    lines = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
+    mounts = {line.split()[1]: line.split()[2] for line in lines}
     for place in (Path("~").expanduser(), Path("/var/tmp"), ROOT):
         at = next(p for p in (place.resolve(), *place.resolve().parents) if str(p) in mounts)
         if mounts[str(at)] not in ("tmpfs", "ramfs") and os.access(place, os.W_OK):
