@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Whether everything a caretaker sealed on the box is here, byte for byte, and loads as what it claims to be.
 
-    ssh BOX 'python3 caretaker.py --home t/home manifest --work t/work' > manifest.json
+    ssh BOX 'python3 caretaker.py --home t/caretaker manifest --work t/work' > manifest.json
     checked.py manifest.json DIR
 
 Run it on your own computer, never on the box. An entry `work/out/model.pt` is looked for in DIR/work/out/model.pt

@@ -1,7 +1,13 @@
-"""The end by hand, as the page of phase 5 prints it: its own lines, pasted in their order, against a real sshd."""
+"""The end by hand, as the page of phase 5 prints it: its own lines, pasted in their order, against a real sshd.
+
+What the lines of phase 3 have launched by hand, these lines end.
+"""
 
 import getpass
+import json
+import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +22,12 @@ BY_HAND = PAGE.partition("## By hand\n")[2].partition("\n## ")[0]
 FIRST, LOOK, SEAL, FETCH, PROVE, ELSEWHERE, NO_PYTHON = re.findall(
     r"```sh\n(.*?)```", BY_HAND, re.DOTALL
 )
+LAUNCH_PAGE = (ROOT / "references/phase-3-launch.md").read_text("utf-8")
+LAUNCH, _, RUNS = (
+    LAUNCH_PAGE.partition("## By hand\n\n```sh\n")[2].partition("```")[0].partition("sleep 30; ")
+)
+AT_BY_HAND = re.findall(r"launched by hand: (AT=\w+)\n", FIRST)
+KEEP_WITHOUT_LEASE = re.findall(r"for a box without a\nlease `(KEEP=.*?)`\.", BY_HAND)
 LOADS, SETTLED = "every file is here, equal, and loads", "nothing was written since"
 HOME = "gpu-tenant/LEASE/caretaker"
 
@@ -55,6 +67,36 @@ class Night:
         )
         return told.stdout + told.stderr
 
+    def knows(self, name: str) -> None:
+        """Whoever types `ssh NAME`, `scp x NAME:` or `rsync x NAME:` reaches the box."""
+        config = self._directory / "ssh_config"
+        named = config.with_name("ssh_config_too")
+        named.write_text(
+            config.read_text("utf-8").replace("Host LEASE", f"Host {name}"), encoding="utf-8"
+        )
+        programs = self._directory / "programs"
+        programs.mkdir()
+        for program, how in (("ssh", ""), ("scp", "-O ")):  # this sshd serves no sftp
+            there = programs / program
+            there.write_text(
+                f'#!/bin/sh\nexec {shutil.which(program)} {how}-F {named} "$@"\n', encoding="utf-8"
+            )
+            there.chmod(0o755)
+        self._path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+
+    def types(self, block: str, directory: Path) -> str:
+        """What the shell says to a block of a page, in that directory."""
+        told = subprocess.run(
+            ["bash", "-c", block],
+            cwd=directory,
+            env={**os.environ, "PATH": self._path},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return told.stdout + told.stderr
+
     def on_box(self, command: str) -> None:
         subprocess.run(["sh", "-c", command], cwd=self._box.home, check=True)
 
@@ -75,6 +117,43 @@ def night(tmp_path: Path) -> Iterator[Night]:
     key = make_key(tmp_path / "key")
     with Sshd(tmp_path / "box", authorized=key.with_name("key.pub")) as box:
         yield Night(box, tmp_path)
+
+
+def test_what_phase_3_launches_by_hand_is_sealed_with_its_job_and_its_artifacts(
+    night: Night, tmp_path: Path
+) -> None:
+    """Each line is as its page prints it. The programs on PATH know the host that it calls HOST."""
+    required("git")
+    night.knows("HOST")
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "scripts").symlink_to(ROOT / "scripts")
+    (tree / ".gitignore").write_text("scripts\n", encoding="utf-8")
+    (tree / "train.py").write_text(
+        "import pathlib\n"
+        "pathlib.Path('out').mkdir()\n"
+        "pathlib.Path('out/metrics.json').write_text('{}')\n"
+        "print('trained', flush=True)\n",
+        encoding="utf-8",
+    )
+    subprocess.run(["git", "init", "-q"], cwd=tree, check=True)
+
+    launched = night.types(LAUNCH, tree)
+    for _ in range(100):
+        told = night.types(RUNS, tree)
+        if "true" in told and '"state":"finished"' in (tree / "look.json").read_text("utf-8"):
+            break
+    else:
+        pytest.fail(f"{launched}\n{told}")
+    at, keep = AT_BY_HAND[0] + "; W=$AT/work", KEEP_WITHOUT_LEASE[0]
+    told = night.pastes(at, keep, LOOK, SEAL, FETCH, PROVE)
+
+    assert LOADS in told, told
+    assert SETTLED in told, told
+    seal = json.loads((tmp_path / "manifest.json").read_text("utf-8"))
+    sealed = {entry["name"] for entry in seal["entries"]}
+    assert {"work/out/metrics.json", "work/train.py", "log/run-1.log"} <= sealed
+    assert (tmp_path / "kept/log/run-1.log").read_text("utf-8") == "trained\n"
 
 
 def ended(night: Night) -> None:
