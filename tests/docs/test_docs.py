@@ -78,7 +78,8 @@ def error_page() -> str:
         for c in classes
     ]
     return (
-        "# Errors\n\nRead this when an error's code is not clear by itself. Every error also names the next call.\n\n"
+        "# Errors\n\nRead this when an error's code is not clear by itself. Every error also names the next call. "
+        "`run` exits with 10 while it waits for a person. By hand the caretaker also says `AT_WORK`: a process of no job is at work.\n\n"
         + table(("code", "exit status", "what is true"), rows)
     )
 

@@ -296,7 +296,7 @@ class Profile(Record):
     list_lag_s: float = Field(description="how long a box may exist before the provider lists it")
     confirm_s: float = Field(description="how far apart two looks must be to prove a box gone")
     park: Literal["keeps", "wipes", "none"] = Field(
-        description="keeps: everything on disk; wipes: not everything, so only an unused box is parked"
+        description="keeps: everything on disk; wipes: not everything, so a used box only if all that counts is kept"
     )
     parked_for_h: float | None = Field(
         default=None,
