@@ -254,10 +254,11 @@ class Pattern:
         for part, _ in segments[:-1]:
             source += "(?:.*/)?" if part == "**" else part + "/"
         last = segments[-1][0] if segments else "**"
+        is_directory = bool(names) and text.endswith("/")
         if last == "**":
-            source += ".+"
+            source += ".+/.+" if is_directory else ".+"
         else:
-            source += last + ("/.+" if text.endswith("/") else "(?:/.+)?")
+            source += last + ("/.+" if is_directory else "(?:/.+)?")
         self.source = source if self.relative else "/" + source
         self.matches = re.compile(self.source).fullmatch
 

@@ -171,7 +171,7 @@ def test_only_what_cannot_be_printed_is_escaped(raw: bytes, text: str) -> None:
 # --- patterns -----------------------------------------------------------------------------------
 
 # no [!a]: git never lets it match a slash, pathspec does
-GLOBS = st.from_regex(r"([ab.*?]|\[ab\]){1,3}(/([ab.*?]|\*\*){1,3}){0,3}/?", fullmatch=True)
+GLOBS = st.from_regex(r"(\*\*|([ab.*?]|\[ab\]){1,3})(/([ab.*?]|\*\*){1,3}){0,3}/?", fullmatch=True)
 PATHS = st.from_regex(r"[ab.]{1,3}(/[ab.]{1,3}){0,4}", fullmatch=True)
 
 
@@ -210,6 +210,11 @@ def test_a_name_taken_literally_matches_itself(raw: bytes) -> None:
         ("a/*.pt", "a/b/c.pt", False),
         ("a/**/c.pt", "a/c.pt", True),
         ("**", "a/b", True),
+        ("**", "a", True),
+        ("**/", "a", False),
+        ("**/", "a/b", True),
+        ("a/**/", "a/b", False),
+        ("a/**/", "a/b/c", True),
         ("a?b", "a%0Ab", True),
         ("a*b", "a%FF%25b", True),
         ("*5", "%25", False),

@@ -185,6 +185,10 @@ def means(pattern: str, name: str) -> bool:
     top, _, inner = name.partition("/")
     parts = [part for part in pattern.split("/") if part not in ("", ".")]
     path = [part for part in inner.split("/") if part]
+    if parts and pattern.endswith("/"):
+        # It matches a directory, and the file lies in it or below it.
+        path = path[:-1]
+        parts = [*parts, "*"] if parts[-1] == "**" else parts
     if pattern.startswith("~"):
         # Only the box knows where its home is, so the pattern matches at any depth.
         return top == "root" and _covers(["**", *parts[1:]], path)
