@@ -16,6 +16,7 @@ from gpu_tenant.domain.choices import MOST_BOXES, SaidWhenDone, Trust, WhenIdle
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, BoxUnreachable, TenantError
 from gpu_tenant.domain.interruption import TURNS, fate_met, recorded_fate
+from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import BoxState, JobId, Lease
 from gpu_tenant.domain.offers import DISK_GB, Wish
 from gpu_tenant.domain.ports import Market
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from gpu_tenant.domain.model import Profile
     from gpu_tenant.domain.order import Order
     from gpu_tenant.domain.ports import Clock
+    from gpu_tenant.domain.stop_cause import StopCause
     from gpu_tenant.domain.sweep_grid import Grid
     from gpu_tenant.errands.answers import RentalPlan
     from gpu_tenant.files.state_dir import Home
@@ -104,7 +106,7 @@ class Tenancy:
 
     async def run(
         self,
-        id: Annotated[str, Field(description="of a run: go on with it")] = "",
+        id: Annotated[str, Field(description="of a run, to go on")] = "",
         directory: Annotated[str, Field(description="work tree here")] = "",
         command: str = "",
         artifacts: Annotated[list[str], Field(description="must be kept: ['out/']")] = [],  # noqa: B006 - never changed; a schema default
@@ -112,8 +114,9 @@ class Tenancy:
         gpu: str = "",
         hours: Annotated[float, Field(ge=0, description="of work")] = 0,
         max_usd: Annotated[float, Field(ge=0, description="in all")] = 0,
-        smoke: Annotated[str, Field(description="a shorter command for it; none")] = "",
+        smoke: Annotated[str, Field(description="a shorter command; none")] = "",
         on: Annotated[str, Field(description="local, own or one provider")] = "",
+        include: list[str] = [],  # noqa: B006 - never changed; a schema default
         agree: Annotated[Literal["", "yes"], Field(description="the person agrees to rent")] = "",
     ) -> RunTold:
         """All of it in one: smoke test, offers, a plan to show, rent, push, launch, collect, prove, teardown.
@@ -131,6 +134,7 @@ class Tenancy:
             "max_usd": max_usd or None,
             "smoke": smoke,
             "on": on,
+            "include": tuple(include),
         }
         call = AgentCall(self, by="agent" if agree else None)
         return await call.go_on(call.name(id, directory, said))
@@ -475,14 +479,12 @@ class Tenancy:
         lease: LeaseName,
         directory: Annotated[str, Field(description="work tree here")],
         include_secrets: Annotated[
-            list[str], Field(description="files to send although they look like secrets")
+            list[str], Field(description="files that look like secrets")
         ] = [],  # noqa: B006 - never changed; a schema default
         overwrite: Annotated[
             list[str], Field(description="uncollected files to replace; ask the owner")
         ] = [],  # noqa: B006 - never changed; a schema default
-        include: Annotated[
-            list[str], Field(description="ignored files, folders or links to send all the same")
-        ] = [],  # noqa: B006 - never changed; a schema default
+        include: Annotated[list[str], Field(description="ignored files, folders or links")] = [],  # noqa: B006 - never changed; a schema default
     ) -> Pushed:
         """Bring the work tree to the box: only what changed, .gitignore honoured, secrets refused.
 
@@ -575,9 +577,7 @@ class Tenancy:
         ] = [],  # noqa: B006 - never changed; a schema default
         env: Annotated[
             list[str],
-            Field(
-                description="NAME=env:VAR, NAME=file:PATH, NAME=keyring:S/U, NAME=ref:R or NAME=text:T"
-            ),
+            Field(description="NAME=env:VAR, file:PATH, keyring:S/U, ref:R or text:T"),
         ] = [],  # noqa: B006 - never changed; a schema default
         max_runtime_h: Annotated[float | None, Field(gt=0)] = None,
         name: Annotated[
@@ -644,7 +644,7 @@ class Tenancy:
             values = resolve_all(env, context.environ, account=context.account)
             own = activation(context.ledger, found.id) if python == "prepared" else {}
             profile = context.profile(found.provider)
-            return await launch(
+            launched = await launch(
                 context.session(found),
                 command,
                 artifacts=kept,
@@ -656,6 +656,7 @@ class Tenancy:
                 ledger=context.ledger,
                 store=context.box_store(found),
             )
+        return launched.model_copy(update={"budget_end": self._budget_end(found)})
 
     def _launched_cells(self, lease: str, grid: Grid, begun: SweepReport) -> Launched:
         from gpu_tenant.box.guard_record import armed_now
@@ -731,7 +732,18 @@ class Tenancy:
         keep_reading(context.home, seen, at=context.clock.now())
         advice = advice_for(found, ledger=context.ledger, now=context.clock.now())
         gang = await gang_words(context, found, seen)
-        return seen.model_copy(update={"cadence": advice, "gang": gang})
+        told = {"cadence": advice, "gang": gang}
+        if seen.state not in ENDED:
+            told["budget_end"] = self._budget_end(found)
+        return seen.model_copy(update=told)
+
+    def _budget_end(self, lease: Lease) -> str | None:
+        """Say when the lease's budget ends it. None if its deadline comes first, or that is unknown."""
+        from gpu_tenant.leases.budget_end import budget_end_words
+
+        context = self.context
+        now, events = context.clock.now(), context.ledger.events(lease.id)
+        return budget_end_words(context.ledger.lease(lease.id), events, now, context.looked_after)
 
     async def _tend_on(self, lease: Lease) -> None:
         """Move on every sweep that has cells on that lease. Most leases are in no sweep."""
@@ -787,8 +799,12 @@ class Tenancy:
         await self.stop_run(lease, run, grace_s=grace_s)
         return await self.monitor(lease, run, wait_s=0)
 
-    async def stop_run(self, lease: str, run: str, *, grace_s: float) -> None:
+    async def stop_run(
+        self, lease: str, run: str, *, grace_s: float, cause: StopCause | None = None
+    ) -> None:
         """End the run that the box knows by that name. Ask it first, and kill it after the grace.
+
+        `cause` is the term of the lease that ends it. None if somebody asks for it.
 
         Raises:
             BoxTrouble: it could not be asked, or knows no such run.
@@ -797,7 +813,10 @@ class Tenancy:
         found = await must_run(context, lease)
         async with context.held_in_turn(found.id, "stop"):
             await context.caretaker(found).stop(JobId(run), grace_s=grace_s)
-            context.ledger.note(found.id, timeline.Stopped(job=run), at=context.clock.now())
+            told = timeline.Stopped(job=run)
+            if cause is not None:
+                told = timeline.Stopped(job=run, term=cause.term, words=cause.words)
+            context.ledger.note(found.id, told, at=context.clock.now())
 
     async def collect(
         self,

@@ -21,7 +21,13 @@ from gpu_tenant.files.paths import escape
 from gpu_tenant.files.protected_files import Guarded, is_key_by_content
 from gpu_tenant.files.secret_scan import find_secrets
 from gpu_tenant.files.state_dir import Home
-from gpu_tenant.files.worktree import files_of, left_out_lines, read_tree
+from gpu_tenant.files.worktree import (
+    LeftOut,
+    files_of,
+    left_out_lines,
+    left_out_reasons,
+    read_tree,
+)
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.transfer.bandwidth_share import Share
 
@@ -130,7 +136,12 @@ async def push(
         commit=commit and commit.id,
         is_clean=commit and commit.is_clean,
     )
-    event = timeline.Pushed(files=len(changed), bytes=total, tree=tree.model_dump(mode="json"))
+    event = timeline.Pushed(
+        files=len(changed),
+        bytes=total,
+        tree=tree.model_dump(mode="json"),
+        left_out=left_out_reasons(left_out),
+    )
     ledger.note(lease.id, event, at=ledger.now())
     launch = str(Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND"))
     return Pushed(
@@ -141,7 +152,7 @@ async def push(
         sent_bytes=total,
         unchanged_files=len(here) - len(changed),
         overwritten=tuple(lost),
-        left_out=left_out,
+        left_out=left_out_lines(left_out),
         next=f"{Command('prepare', lease.id)}, then {launch}" if ASKS & set(here) else launch,
     )
 
@@ -153,8 +164,8 @@ async def sendable(
     include_secrets: Sequence[str],
     guarded: Guarded,
     ledger: Ledger,
-) -> tuple[dict[str, Path], tuple[str, ...]]:
-    """Return the files that a push of `directory` would send, and what it would leave out, in words.
+) -> tuple[dict[str, Path], list[LeftOut]]:
+    """Return the files that a push of `directory` would send, and what it would leave out.
 
     Raises:
         BadRequest, SecretRefused, LocalTrouble: as `push` does.
@@ -166,9 +177,9 @@ async def sendable(
             remedy=f"put the work tree first: {Command('push', 'DIR', directory if named else 'LEASE')}",
         )
     work = await asyncio.to_thread(read_tree, directory, include)
-    files, left_out = work.files, left_out_lines(work.left_out)
+    files, left_out = work.files, work.left_out
     if not files:
-        stays = f"; left out: {'; '.join(left_out)}" if left_out else ""
+        stays = f"; left out: {'; '.join(left_out_lines(left_out))}" if left_out else ""
         raise BadRequest(
             f"{directory} holds no file that would be sent{stays}",
             remedy=f"name the work tree to push, or a file in it that is to be sent nevertheless: {Option('include', 'NAME')}",

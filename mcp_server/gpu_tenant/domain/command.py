@@ -114,8 +114,8 @@ class _Tool(NamedTuple):
 
 _TERMS = "hours price-usd-h max-price-usd-h budget-usd idle-h rescue-usd recover on"
 _TOOLS: Mapping[str, _Tool] = {
-    "run": _Tool("run", options="resume yes artifact discard smoke hours max-usd on"),
-    "smoke": _Tool("smoke_test", "directory", required="directory command"),
+    "run": _Tool("run", options="resume yes artifact discard smoke hours max-usd on include"),
+    "smoke": _Tool("smoke_test", "directory", "include", required="directory command"),
     "offers": _Tool("find_offers", options="provider hours max-price-usd-h"),
     "provision": _Tool("provision", options=f"{_TERMS} quote smoke unguarded count wait"),
     "adopt": _Tool("provision", "target", _TERMS),

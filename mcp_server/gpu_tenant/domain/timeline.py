@@ -245,6 +245,8 @@ class Pushed(Told):
     files: int | None = None
     bytes: int | None = None
     tree: dict[str, JsonValue] | None = None
+    left_out: dict[str, str] | None = None
+    """The largest files and folders that stayed here, each with the reason."""
 
 
 class Overwritten(Told):
@@ -361,6 +363,9 @@ class Stopped(Told):
 
     kind = "stopped"
     job: str
+    term: str | None = None
+    """The term of the lease that it was stopped for. None if somebody asked for it."""
+    words: str | None = None
 
 
 class JobEnded(Told):

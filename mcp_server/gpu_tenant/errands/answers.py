@@ -63,6 +63,7 @@ class ErrandStatus(Record):
     job_state: str | None = None
     ended: TornDown | None = Field(default=None, description="the receipt")
     log: str = Field(default="", description="the end of the log of what failed")
+    mend: str = Field(default="", description="what makes another run go further, if that is known")
     log_of: str = Field(default="the job's log, from the box", description="which log that is")
     next: str
 
@@ -81,6 +82,8 @@ class RunTold(Record):
 def _next_words(standing: ErrandStatus) -> str:
     if standing.step != "show":
         return standing.next
+    if standing.mend:
+        return f"nothing of it bills; {standing.mend}"
     if standing.job_state in ILL_ENDED:
         return (
             "nothing of it bills; correct what the log shows, then run again with a plan of its own"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from gpu_tenant.artifacts.collect import unclaimed_patterns
+from gpu_tenant.artifacts.left_behind import left_out_words, missing_on_box, reasons_of
 from gpu_tenant.artifacts.push import ASKS, sendable
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errand import (
@@ -41,6 +42,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.ports import Market
+from gpu_tenant.domain.stop_cause import Term
 from gpu_tenant.domain.terms import OnFailure, RentRequest
 from gpu_tenant.domain.trackers import kept_by_default
 from gpu_tenant.domain.wording import some, span, usd_words
@@ -48,6 +50,7 @@ from gpu_tenant.errands.answers import ILL_ENDED, ErrandStatus, RentalPlan, Unan
 from gpu_tenant.errands.plan import Planned, earlier_runs, undeclared
 from gpu_tenant.errands.steps import MOST_BOXES_TRIED, WORDS, Known, Step, next_step
 from gpu_tenant.files.patterns import literal_pattern, means, require_narrow, require_patterns
+from gpu_tenant.files.worktree import left_out_reasons
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
 from gpu_tenant.leases.recovery_plan import gone_on
@@ -265,7 +268,7 @@ class Drive:
     async def _smoke(self) -> ErrandStatus | None:
         errand, tenancy = self._errand, self._tenancy
         # Refuse now what a push would refuse later, before anything bills.
-        await sendable(
+        _, left_out = await sendable(
             Path(errand.directory),
             include=errand.include,
             include_secrets=(),
@@ -286,14 +289,25 @@ class Drive:
             if receipt.exit_status is None
             else f"ended with status {receipt.exit_status}"
         )
+        stays = ""
+        then = f"correct it here, then {Command('run', resume=self._run)} or the same line again"
+        if receipt.missing:
+            reasons = reasons_of(receipt.missing, left_out_reasons(left_out))
+            stays = f"; {left_out_words(receipt.missing, reasons, 'its copy, as of a push')}"
+            then = _with_included(receipt.missing)
+        elif receipt.left_out:
+            stays = f"; left out of its copy, as of a push: {'; '.join(receipt.left_out)}"
+            then += (
+                f"; if it needs what was left out: the same line with {Option('include', 'NAME')}"
+            )
         return ErrandStatus(
             run=self._run,
             outcome="failed",
             step="smoke",
-            words=f"the smoke test {ended}; nothing was rented, and it cost nothing",
+            words=f"the smoke test {ended}; nothing was rented, and it cost nothing{stays}",
             log=receipt.log_tail,
             log_of="the smoke test's log, from here",
-            next=f"correct it here, then {Command('run', resume=self._run)} or the same line again",
+            next=then,
         )
 
     async def _choose(self, facts: Known) -> ErrandStatus | None:
@@ -586,6 +600,7 @@ class Drive:
                 else f", {seen.progress.fraction:.0%}"
             )
             words = f"the job is {seen.state}{progress}; {usd_words(seen.cost_usd)} so far"
+            words += f"; {seen.budget_end}" if seen.budget_end else ""
             # The links are the box's words, as the log is: whoever fences the log fences them as well.
             named = (f"its log names {link}" for link in seen.trackers)
             return self._standing("under way", "follow", words, log="\n".join((seen.log, *named)))
@@ -641,7 +656,16 @@ class Drive:
             )
         except TenantError:
             return standing  # nobody has the log, and the state of the job is told all the same
-        return standing.model_copy(update={"log": end.text})
+        standing = standing.model_copy(update={"log": end.text})
+        ledger = self._tenancy.ledger
+        missing = missing_on_box(ledger.lease(lease), end.text, ledger=ledger)
+        if missing is None or standing.job_state != "failed":
+            return standing
+        told = {"words": f"{standing.words}; {missing.words}"}
+        if standing.step in ("show", "over"):
+            told["mend"] = _with_included(missing.names)
+            told["next"] = f"{told['mend']}; {Command('report', lease)} has the rest"
+        return standing.model_copy(update=told)
 
     async def _waits_for_its_provider(self, facts: Known) -> bool:
         """Whether the job may have been killed because its box is taken, and its provider has yet to say so.
@@ -775,7 +799,9 @@ class Drive:
 
     def _asking(self, asks: Unanswered, words: str, *, then: str = "") -> ErrandStatus:
         state = self._facts().job_state
-        words = f"the job is {state}; {words}" if state in ILL_ENDED else words
+        facts = self._facts()
+        if facts.job_state in ILL_ENDED or facts.stopped_for is not None:
+            words = f"{_job_words(facts)}; {words}"
         return ErrandStatus(
             run=self._run,
             outcome="asks",
@@ -821,9 +847,10 @@ class Drive:
             where = f"; what was collected is in {lease.kept_in}" if lease and lease.kept_in else ""
             words = words or f"its box was lost, and nothing says where the work may go on{where}"
         elif not words:
-            job = f"the job is {state or 'unknown'}"
+            job = _job_words(facts)
             words = f"{job if facts.is_launched else 'no job was started'}; {_home_words(receipt, facts.artifacts)}"
         words += f"; {twin}" if twin else ""
+        mend = _mend(facts, receipt)
         return ErrandStatus(
             run=self._run,
             outcome="done" if state == "finished" and ended is not None else "failed",
@@ -832,7 +859,8 @@ class Drive:
             lease=lease.id if lease else None,
             job_state=state,
             ended=ended,
-            next=_after_words(lease, state),
+            mend=mend,
+            next=_after_words(lease, state, mend),
         )
 
     # --- small things
@@ -875,11 +903,53 @@ def _agree_words(plan: RentalPlan) -> str:
     return f"{keeps} or {gives_up}, as the person says; {agrees} leaves that for the end"
 
 
-def _after_words(lease: Lease | None, state: str | None) -> str:
+def _with_included(names: Sequence[str]) -> str:
+    """Say how another run sends what was left out."""
+    options = " ".join(str(Option("include", name)) for name in names)
+    return f"the same line with {options}, which is a run of its own"
+
+
+def _job_words(facts: Known) -> str:
+    """Say how the job stands, and which term of its lease ended it, if one did."""
+    state, cause = facts.job_state, facts.stopped_for
+    if cause is None:
+        return f"the job is {state or 'unknown'}"
+    return f"the job was {state}: {cause.sentence}"
+
+
+_MORE: dict[Term, Option] = {
+    "budget": Option("max-usd"),
+    "deadline": Option("hours"),
+    "price": Option("max-price-usd-h"),
+    "idle": Option("idle-h"),
+}
+
+
+def _mend(facts: Known, receipt: Receipt | None) -> str:
+    """Say how another run goes on with work that a term of its lease has cut off. Empty if none has."""
+    cause = facts.stopped_for
+    if cause is None:
+        return ""
+    more = f"the same line with a larger {_MORE[cause.term]} is a run of its own"
+    places = _places(receipt, facts.artifacts) if receipt else {}
+    if not places:
+        return f"{more}, and begins anew: nothing was kept"
+    named = dict(list(places.items())[:_PLACES])
+    tree = Path(facts.errand.directory)
+    copied = ", ".join(f"{at} to {tree / name}" for name, at in named.items())
+    include = " ".join(str(Option("include", name)) for name in named)
+    return (
+        f"{more}, and begins anew unless it finds what was kept: copy {copied}, and add {include}"
+    )
+
+
+def _after_words(lease: Lease | None, state: str | None, mend: str) -> str:
     """Say what is next when the errand has ended."""
     if lease is None:
         return str(Command("run"))
     report = str(Command("report", lease.id))
+    if mend:
+        return f"{mend}; {report} has the rest"
     if state not in ILL_ENDED:
         return report
     return f"correct what the log shows, then the same line again, which is a run of its own; {report} has the rest"
@@ -891,16 +961,23 @@ def _home_words(receipt: Receipt, artifacts: Sequence[str]) -> str:
         return "nothing was kept"
     is_one = receipt.kept_files == 1
     files = f"{some(receipt.kept_files, 'file')} {'is' if is_one else 'are'}"
-    work = Path(receipt.kept_in) / "work"
-    places = [
-        f"{name} is {work / name}"
-        for name in artifacts
-        if not name.startswith(("/", "~", "!")) and (work / name).exists()
-    ]
+    places = [f"{name} is {at}" for name, at in _places(receipt, artifacts).items()]
     if not places:
         return f"{files} kept in {receipt.kept_in}"
     more = len(places) - _PLACES
     return f"{files} kept: {', '.join(places[:_PLACES])}{f', and {more} more beside' if more > 0 else ''}"
+
+
+def _places(receipt: Receipt, artifacts: Sequence[str]) -> dict[str, Path]:
+    """Return where on this computer the artifacts are that lie below the work directory, by their names."""
+    if receipt.kept_in is None:
+        return {}
+    work = Path(receipt.kept_in) / "work"
+    return {
+        name: work / name
+        for name in artifacts
+        if not name.startswith(("/", "~", "!")) and (work / name).exists()
+    }
 
 
 def _unsaid(collected: Collected) -> bool:

@@ -18,6 +18,7 @@ from gpu_tenant.domain.trackers import kept_by_default
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import some, span, usd_words
 from gpu_tenant.files.patterns import means, told_apart
+from gpu_tenant.leases.budget_end import budget_end
 from gpu_tenant.leases.offers import trust_words
 from gpu_tenant.leases.provision import terms_by_quote
 
@@ -150,14 +151,23 @@ class Planned:
         }[rule.does]
         before = [f"when the job has ended and all is proved here ({failed})"]
         if self._context.looked_after == "watched":
-            before += (
-                [f"before {usd_words(terms.budget_usd)} are spent"] if terms.budget_usd else []
-            )
+            before += [self._budget()] if terms.budget_usd else []
             before += [f"if idle for {terms.idle_h:g} h"] if terms.idle_h else []
         return (
             f"deadline {terms.deadline_at:%Y-%m-%d %H:%M} UTC, in {left}: the guard on the box stops the job; "
             f"ended earlier {', '.join(before)}; this run sees to that while it is called; "
             f"watched besides: {self._context.watch_words()}"
+        )
+
+    def _budget(self) -> str:
+        """Say how long the budget lasts from the first minute on, if that is shorter than the deadline."""
+        budget = usd_words(self._lease.terms.budget_usd)
+        end = budget_end(self._lease, (), self._now)
+        if end is None:
+            return f"before {budget} are spent"
+        left_s = max(0.0, (end.acts_at - self._now).total_seconds())
+        return (
+            f"before {budget} are spent: {span(left_s)} after it bills, if it costs what is quoted"
         )
 
     def _unseen(self) -> str:

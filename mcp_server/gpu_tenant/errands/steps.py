@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal
 
 from gpu_tenant.domain import timeline
@@ -16,7 +17,9 @@ from gpu_tenant.domain.errand import (
 )
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Job, Lease, LeaseState
+from gpu_tenant.domain.stop_cause import StopCause, stop_cause
 from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.leases.condition import recorded_end
 
 Step = Literal[
     "smoke",
@@ -48,6 +51,9 @@ WORDS: dict[Step, str] = {
     "show": "it has ended",
     "over": "it has ended",
 }
+
+_ABOUT = timedelta(seconds=5)
+"""How far apart the clocks may be of the guard on a box, which ends jobs at the deadline, and of this computer."""
 
 MOST_BOXES_TRIED = 3
 """After this many boxes were given back unused, the errand stops looking for another."""
@@ -101,14 +107,34 @@ class Known:
     @property
     def job_state(self) -> str | None:
         """The last state of the job that is on record. None if it was not launched, or nobody has looked."""
-        states = [
-            event.state
-            for _, event in self.lines
-            if isinstance(event, timeline.Progressed | timeline.JobEnded)
-            and self.job is not None
-            and event.job == self.job.id
-        ]
-        return states[-1] if states else None
+        state: str | None = None
+        for _, event in self.lines:
+            if self.job is None:
+                break
+            match event:
+                case timeline.Progressed(job=self.job.id) | timeline.JobEnded(job=self.job.id):
+                    state = event.state
+                case timeline.Launched(job=self.job.id):
+                    state = None
+                case timeline.Stopped(job=self.job.id):
+                    state = state if state in ENDED else "stopped"
+                case _:
+                    pass
+        return state
+
+    @property
+    def stopped_for(self) -> StopCause | None:
+        """The term of its lease that ended the job. None if it ended by itself, or somebody asked for it."""
+        if self.job is None:
+            return None
+        if self.job_state == "stopped":
+            return stop_cause(self.lines, self.job.id)
+        ended_at, lease = recorded_end(self.lines), self.lease
+        if self.job_state == "killed" and lease is not None and ended_at is not None:
+            deadline_at = lease.terms.deadline_at
+            if ended_at >= deadline_at - _ABOUT:
+                return StopCause("deadline", f"its deadline was {deadline_at:%Y-%m-%d %H:%M} UTC")
+        return None
 
     @property
     def is_launched(self) -> bool:

@@ -145,6 +145,9 @@ def describe(event: timeline.Event) -> str:
             return f"The job {_text(job)} is one over {boxes}, begun by {_text(launcher)}."
         case timeline.Progressed():
             return _progress_words(event)
+        case timeline.Stopped(job=job, term=str(), words=why):
+            asked = f"The job {_text(job)} was stopped with its lease: asked first, and killed after the grace"
+            return f"{asked}: {_clause(why)}." if why else f"{asked}."
         case timeline.Stopped(job=job):
             return f"The job {_text(job)} was stopped: asked first, and killed after the grace."
         case timeline.JobEnded(job=job, state=state, why=why):

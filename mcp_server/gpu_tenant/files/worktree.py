@@ -54,7 +54,12 @@ class LeftOut:
         """The entry in words, such as `data/ (201 files, 200 MB), by .gitignore`."""
         least = "" if self.is_all else "at least "
         count = f"{some(self.files, 'file')}, " if self.name.endswith("/") else ""
-        return f"{escape(self.name)} ({least}{count}{size(self.size_bytes)}), {_REASONS[self.why]}"
+        return f"{escape(self.name)} ({least}{count}{size(self.size_bytes)}), {self.reason}"
+
+    @property
+    def reason(self) -> str:
+        """Why it is left out, in words."""
+        return _REASONS[self.why]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,11 @@ def left_out_lines(left_out: Sequence[LeftOut], *, most: int = 10) -> tuple[str,
         return lines
     rest = sum(one.size_bytes for one in others)
     return (*lines, f"and {len(others)} more ({size(rest)})")
+
+
+def left_out_reasons(left_out: Sequence[LeftOut], *, most: int = 100) -> dict[str, str]:
+    """Return why each of the largest was left out, by its name. A folder's name ends with a slash."""
+    return {escape(one.name): one.reason for one in left_out[:most]}
 
 
 def _read(

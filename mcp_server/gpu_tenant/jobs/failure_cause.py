@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
+from gpu_tenant.artifacts.left_behind import Missing
 from gpu_tenant.box.caretaker import ENDED, JobStatus
 from gpu_tenant.domain.model import BoxState
+from gpu_tenant.domain.stop_cause import StopCause
 from gpu_tenant.domain.untrusted_text import plain, quote_text
 from gpu_tenant.domain.wording import with_dates
 from gpu_tenant.jobs.failure_patterns import Kind, LastWords, read_last_words
@@ -37,6 +39,10 @@ Verdict = Literal[
     "balance_zero",
     "reboot",
     "stopped",
+    "budget",
+    "price",
+    "idle",
+    "left_out",
     "unknown",
 ]
 
@@ -150,6 +156,13 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
         f"{_GOTCHAS}#vanished-process",
     ),
     "stopped": ("it was stopped on request", "references/phase-4-monitor.md"),
+    "budget": ("collect what it wrote", "references/phase-5-teardown.md"),
+    "price": ("collect what it wrote", "references/phase-5-teardown.md"),
+    "idle": ("collect what it wrote", "references/phase-5-teardown.md"),
+    "left_out": (
+        "send what it misses to the box, and launch it again",
+        f"{_GOTCHAS}#ignored-data-not-pushed",
+    ),
     "unknown": ("find the cause before you change the experiment", f"{_GOTCHAS}#vanished-process"),
 }
 """What to do, and which page describes it, for each verdict."""
@@ -207,8 +220,18 @@ class _End:
         return self.exit_code is not None or self.signal is not None
 
 
-def diagnose(status: JobStatus, log_tail: str, *, box: BoxSeen | None = None) -> Diagnosis | None:
+def diagnose(
+    status: JobStatus,
+    log_tail: str,
+    *,
+    box: BoxSeen | None = None,
+    stopped_for: StopCause | None = None,
+    missing: Missing | None = None,
+) -> Diagnosis | None:
     """Return why the job ended, by the strongest evidence there is. None while it runs, and None if it finished.
+
+    `stopped_for` is the term of its lease for which we stopped it, if we did. `missing` is what its log misses, of
+    what the push left out.
 
     What the box counted outranks what the log says. Of the log, only the last words count. If the evidence
     contradicts itself, or nothing is conclusive, the verdict is `unknown`, with what is known.
@@ -219,6 +242,11 @@ def diagnose(status: JobStatus, log_tail: str, *, box: BoxSeen | None = None) ->
         return None
     reason = status.reason
     if reason is not None and (ours := _BY_US.get(reason.code)):
+        if ours == "stopped" and stopped_for is not None:
+            # What its deadline did is in the advice.
+            is_deadline = stopped_for.term == "deadline"
+            evidence = stopped_for.words if is_deadline else stopped_for.sentence
+            return _diagnosis(stopped_for.term, evidence)
         return _diagnosis(ours, quote_text(reason.evidence))
     end = _end_of(status)
     signs = {sign: quote_text(said) for sign, said in reason.signs.items()} if reason else {}
@@ -232,6 +260,8 @@ def diagnose(status: JobStatus, log_tail: str, *, box: BoxSeen | None = None) ->
         return _diagnosis("reboot", signs["reboot"])
     words = read_last_words(log_tail, exit_code=end.exit_code if end.signal is None else None)
     verdict, evidence = _weigh(end, signs, reason.shares if reason else {}, words)
+    if verdict == "exit" and missing is not None:
+        return _diagnosis("left_out", f"{missing.words} ({end.words})")
     return _diagnosis(verdict, evidence)
 
 

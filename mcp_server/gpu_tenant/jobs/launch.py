@@ -3,10 +3,12 @@
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from pydantic import Field, JsonValue
 
 from gpu_tenant.artifacts.destination import require_its_own
+from gpu_tenant.artifacts.left_behind import Missing, missing_on_box
 from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.box.guard import arm
 from gpu_tenant.box.script_replies import SETUP_NAME
@@ -21,6 +23,7 @@ from gpu_tenant.files.patterns import require_narrow, require_patterns
 from gpu_tenant.ledger import Ledger
 
 _LOOK_AFTER_S = 1.0
+_LOG_BYTES = 8192
 _SHELLS_WORD = {126: "it cannot be executed", 127: "there is no such command on the box"}
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -41,6 +44,9 @@ class Launched(Record):
         default=None, description="how it ended, if a look a second later found it ended badly"
     )
     guard: str
+    budget_end: str | None = Field(
+        default=None, description="when the budget ends the lease, if before its deadline"
+    )
     sweep: str | None = Field(
         default=None,
         description="the sweep's id and the state of its cells; `job` is the first cell on this box",
@@ -99,7 +105,7 @@ async def launch(
     ledger.counts_since(lease.id, started.since_ns)
     if job.launched_at is None:
         ledger.note_launched(job, at=ledger.now(), box_time_s=started.started_at)
-    died = None if started.already else await _died_at_once(session, job.id)
+    died = None if started.already else await _died_at_once(session, job.id, ledger=ledger)
     look = Command("monitor", lease.id)
     return Launched(
         lease=lease.id,
@@ -109,15 +115,27 @@ async def launch(
         discard=job.discard,
         already=started.already,
         environment=env.get("VIRTUAL_ENV") or None,
-        died=died,
+        died=f"{died.words}; {died.missing.words}"
+        if died and died.missing
+        else died and died.words,
         guard=armed.words,
-        next=f"{look}: the log says why; correct the command, and launch again"
-        if died
-        else str(look),
+        next=died.next(look) if died else str(look),
     )
 
 
-async def _died_at_once(session: Session, job: JobId) -> str | None:
+class _Death(NamedTuple):
+    """How a job ended that failed within a second, and what its log misses, of what the push left out."""
+
+    words: str
+    missing: Missing | None
+
+    def next(self, look: Command) -> str:
+        if self.missing is not None:
+            return f"{self.missing.push}, then launch again"
+        return f"{look}: the log says why; correct the command, and launch again"
+
+
+async def _died_at_once(session: Session, job: JobId, *, ledger: Ledger) -> _Death | None:
     """Say how the job ended, if it failed within a second, as a mistyped command does.
 
     None if it runs, or if that is unknown. This waits in real time, because a job runs in real time even in a
@@ -125,15 +143,21 @@ async def _died_at_once(session: Session, job: JobId) -> str | None:
     """
     await asyncio.sleep(_LOOK_AFTER_S)
     try:
-        seen = await session.caretaker.status(job, offset=0, limit=0, sample="plain")
+        seen = await session.caretaker.status(
+            job, offset=-_LOG_BYTES, limit=_LOG_BYTES, sample="plain"
+        )
     except TenantError:
         return None  # The job was started, whatever this second request says.
     if seen.state not in ENDED or seen.state == "finished":
         return None
     if seen.exit_code is None:
-        return f"{seen.state} by {seen.signal}" if seen.signal else seen.state
+        return _Death(f"{seen.state} by {seen.signal}" if seen.signal else seen.state, None)
     found = _SHELLS_WORD.get(seen.exit_code)
-    return f"{seen.state}, exit status {seen.exit_code}" + (f": {found}" if found else "")
+    log = seen.log.raw.decode("utf-8", "replace") if seen.log else ""
+    return _Death(
+        f"{seen.state}, exit status {seen.exit_code}" + (f": {found}" if found else ""),
+        missing_on_box(session.lease, log, ledger=ledger),
+    )
 
 
 async def must_be_taken(session: Session, artifacts: Sequence[str], discard: Sequence[str]) -> None:

@@ -6,11 +6,12 @@ import codecs
 import secrets
 from datetime import timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pydantic import Field
 
-from gpu_tenant.box.caretaker import ENDED, Caretaker, JobState, JobStatus
+from gpu_tenant.artifacts.left_behind import Missing, missing_on_box
+from gpu_tenant.box.caretaker import ENDED, JobState, JobStatus
 from gpu_tenant.box.script_replies import make_room
 from gpu_tenant.box.session import Session
 from gpu_tenant.box.setup_record import commands_of, setup_job, setup_jobs
@@ -21,6 +22,7 @@ from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.reconcile import overdue
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.stop_cause import StopCause, stop_cause
 from gpu_tenant.domain.terms import GRACE_S
 from gpu_tenant.domain.trackers import link_words
 from gpu_tenant.domain.untrusted_text import fence, plain
@@ -76,6 +78,9 @@ class Watched(Record):
     trackers: tuple[str, ...] = Field(
         default=(), description="pages that its log names; the log may lie"
     )
+    budget_end: str | None = Field(
+        default=None, description="when the budget ends the lease, if before its deadline"
+    )
     gang: str | None = Field(
         default=None, description="if the job runs over several leases, its state on the others"
     )
@@ -129,7 +134,7 @@ async def watch(
     # If only some bytes of a character have arrived, the next look returns the whole character.
     offset -= len(decoder.getstate()[0])
     is_cut = cursor is None and offset > len(log)
-    why = await _why(status, bytes(log), session.caretaker, box)
+    why = await _why(status, bytes(log), session, box, ledger)
     progress = read_progress(whole_lines(text) if is_cut else text)
     seen = _answer(
         session.lease,
@@ -191,7 +196,7 @@ def job_of(lease: Lease, name: str | None, *, ledger: Ledger) -> Job:
 def _answer(
     lease: Lease,
     status: JobStatus,
-    why: str | None,
+    why: _Why,
     text: str,
     progress: Progress | None,
     cursor: int,
@@ -212,7 +217,7 @@ def _answer(
         job=status.job,
         state=status.state,
         exit_code=status.exit_code,
-        why=why,
+        why=why.words,
         progress=progress,
         log=text,
         log_skipped_bytes=skipped,
@@ -237,26 +242,55 @@ def _answer(
         deadline_in_s=round((lease.terms.deadline_at - clock.now()).total_seconds()),
         alarm="; ".join(filter(None, (overdue(lease, clock.now()), _short_of_disk(status, lease))))
         or None,
-        next=_next(status, lease, looked_after),
+        next=why.next(lease) or _next(status, lease, looked_after),
     )
 
 
+class _Why(NamedTuple):
+    """Why a job ended, and what is to be done if that is known."""
+
+    words: str | None = None
+    stopped_for: StopCause | None = None
+    missing: Missing | None = None
+
+    def next(self, lease: Lease) -> str | None:
+        """Return the step that mends what ended the job. None if it is not known to be one."""
+        home = Command("collect", lease.id)
+        if self.stopped_for is not None:
+            more = self.stopped_for.more(lease.id)
+            return (
+                f"{home} brings what it wrote; {more}, and launch it again, if it shall go on here"
+            )
+        if self.missing is not None:
+            return f"{self.missing.push}, then launch it again"
+        return None
+
+
 async def _why(
-    status: JobStatus, held: bytes, caretaker: Caretaker, box: BoxSeen | None
-) -> str | None:
+    status: JobStatus, held: bytes, session: Session, box: BoxSeen | None, ledger: Ledger
+) -> _Why:
     """Judge why a job ended, by the end of its log. `held` is the part of the log that has been read."""
     if status.state not in ENDED or status.state == "finished":
-        return None
+        return _Why()
     if len(held) < min(status.log_bytes, _DIAGNOSED_BYTES):
-        end = await caretaker.status(
+        end = await session.caretaker.status(
             JobId(status.job), offset=-_DIAGNOSED_BYTES, limit=_DIAGNOSED_BYTES, sample="plain"
         )
         held = end.log.raw if end.log else b""
     # Most looks are at a job that runs, and the patterns of failures take long to read.
     from gpu_tenant.jobs.failure_cause import diagnose
 
-    found = diagnose(status, held[-_DIAGNOSED_BYTES:].decode("utf-8", "replace"), box=box)
-    return str(found) if found else None
+    log, events = (
+        held[-_DIAGNOSED_BYTES:].decode("utf-8", "replace"),
+        ledger.events(session.lease.id),
+    )
+    stopped_for = stop_cause(events, status.job) if status.state == "stopped" else None
+    missing = missing_on_box(session.lease, log, ledger=ledger)
+    found = diagnose(status, log, box=box, stopped_for=stopped_for, missing=missing)
+    if found is None:
+        return _Why()
+    is_left_out = found.verdict == "left_out"
+    return _Why(str(found), stopped_for, missing if is_left_out else None)
 
 
 def _short_of_disk(status: JobStatus, lease: Lease) -> str | None:

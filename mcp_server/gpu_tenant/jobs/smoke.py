@@ -20,13 +20,15 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
-from gpu_tenant.domain.command import Command
+from gpu_tenant.artifacts.left_behind import left_out_words, reasons_of
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import fence, plain
+from gpu_tenant.files.missing_file import missing_files
 from gpu_tenant.files.protected_files import Guarded
 from gpu_tenant.files.remove_tree import remove_tree
-from gpu_tenant.files.worktree import left_out_lines, read_tree
+from gpu_tenant.files.worktree import left_out_lines, left_out_reasons, read_tree
 from gpu_tenant.jobs import sandbox
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import read_table
@@ -61,6 +63,9 @@ class SmokeReceipt(Record):
     )
     left_out: tuple[str, ...] = Field(
         default=(), description="what was left out of its copy, as for a push"
+    )
+    missing: tuple[str, ...] = Field(
+        default=(), description="what its log misses, of what was left out"
     )
 
 
@@ -110,6 +115,9 @@ async def smoke(
     finally:
         await asyncio.to_thread(remove_tree, own)
     passed = exit_status == 0
+    log_tail = plain(output.decode(errors="replace"))[-_TAIL_CHARS:]
+    left_out = left_out_reasons(work.left_out)
+    missing = () if passed else missing_files(log_tail, left_out, root=str(copy), here=directory)
     receipt_id = f"smoke-{started:%Y%m%d-%H%M%S}-{os.urandom(2).hex()}"
     receipt = SmokeReceipt(
         id=receipt_id,
@@ -118,17 +126,38 @@ async def smoke(
         exit_status=exit_status,
         seconds=round(seconds, 2),
         wrote=_some_of_each_place([str(path.relative_to(copy)) for path in wrote]),
-        log_tail=plain(output.decode(errors="replace"))[-_TAIL_CHARS:],
+        log_tail=log_tail,
         at=started,
         next=f"{Command('offers')}, then {Command('provision', quote='QUOTE', smoke=receipt_id)}; declare what it wrote "
         "as artifacts"
         if passed
-        else f"correct the command on this computer, where it costs nothing, then {Command('smoke', 'DIR', then='COMMAND')} again",
+        else _after_failure(directory, command, include, left_out, missing),
         confined=confined,
         left_out=left_out_lines(work.left_out),
+        missing=missing,
     )
     ledger.file_smoke(receipt.id, receipt.model_dump_json(), at=ledger.now())
     return receipt
+
+
+def _after_failure(
+    directory: Path,
+    command: str,
+    include: Sequence[str],
+    left_out: Mapping[str, str],
+    missing: Sequence[str],
+) -> str:
+    """Say what to do about a smoke test that failed. What was left out of its copy is named, because a job would miss it, too."""
+    if missing:
+        names = list(dict.fromkeys((*include, *missing)))
+        again = Command("smoke", directory, include=names, then=command)
+        words = left_out_words(missing, reasons_of(missing, left_out), "its copy, as of a push")
+        return f"{again}: {words}"
+    again = Command("smoke", "DIR", then="COMMAND")
+    words = f"correct the command on this computer, where it costs nothing, then {again} again"
+    if not left_out:
+        return words
+    return f"{words}; if it needs what was left out: {Option('include', 'NAME')}"
 
 
 def network_of(configuration: Path) -> Network:

@@ -38,6 +38,7 @@ from gpu_tenant.domain.volumes import Volume, VolumeKey
 from gpu_tenant.domain.wording import some
 from gpu_tenant.jobs.cost_forecast import course_of, forecast
 from gpu_tenant.leases.billing import billed_more, counted_words
+from gpu_tenant.leases.budget_end import budget_end_words
 from gpu_tenant.leases.condition import (
     HOST_LOST,
     STANDS_STILL,
@@ -81,6 +82,9 @@ class Card(Record):
     )
     max_price_usd_h: Usd
     budget_usd: Usd
+    budget_end: str | None = Field(
+        default=None, description="when the budget ends it, if before its deadline"
+    )
     cost_usd: Usd
     forecast_deadline_usd: Usd = None
     forecast_job_usd: Usd = Field(default=None, description="about, at its job's end")
@@ -310,6 +314,7 @@ def card(
         else None,
         max_price_usd_h=lease.terms.max_price_usd_h,
         budget_usd=lease.terms.budget_usd,
+        budget_end=budget_end_words(lease, events, now, looked_after),
         cost_usd=told.spent_usd,
         forecast_deadline_usd=told.to_deadline_usd,
         forecast_job_usd=None if stands else told.to_job_end_usd,

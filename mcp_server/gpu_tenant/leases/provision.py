@@ -38,7 +38,7 @@ from gpu_tenant.domain.record import MOST_H
 from gpu_tenant.domain.terms import RentRequest, Terms
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.waiting import wait_for
-from gpu_tenant.domain.wording import span
+from gpu_tenant.domain.wording import span, usd_words
 from gpu_tenant.files.disk_reserve import keep_reserve
 from gpu_tenant.leases.account_check import remember
 from gpu_tenant.leases.context import Context
@@ -151,12 +151,13 @@ def intend_quote(
             remedy=f"{Command('offers')} makes new quotes",
         )
     price, budget_usd = quote.offer.price.running_usd_h, asked.budget_usd
-    worked_h = quote.wish.hours
+    # A lease that ends before its work is done costs what it lasts.
+    worked_h = quote.wish.hours if asked.hours is None else min(quote.wish.hours, asked.hours)
     if budget_usd is not None and (price is None or price * Decimal(str(worked_h)) > budget_usd):
-        cost = "an unknown sum" if price is None else f"{price * Decimal(str(worked_h)):.2f} USD"
+        cost = "an unknown sum" if price is None else usd_words(price * Decimal(str(worked_h)))
         raise Refused(
             f"{worked_h:g} hours would cost {cost}, and the budget is {budget_usd} USD",
-            remedy=f"raise {Option('budget-usd')}, or look with {Command('offers')} for a cheaper box or fewer hours",
+            remedy=f"raise {Option('budget-usd')}, end it sooner with fewer {Option('hours')}, or look with {Command('offers')} for a cheaper box or fewer hours",
         )
     must_be_hours(_deadline_h(quote, asked))
     if quote.offer.max_hours is not None and quote.offer.max_hours < worked_h:

@@ -9,11 +9,10 @@ from typing import Literal
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.policy import owners_cap, rescue
+from gpu_tenant.domain.stop_cause import Term
 from gpu_tenant.domain.terms import cost_usd
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import usd_words
-
-Term = Literal["deadline", "budget", "price", "idle"]
 
 NO_USD = Decimal(0)
 

@@ -21,6 +21,7 @@ from gpu_tenant.domain.model import Lease, LeaseId
 from gpu_tenant.domain.parked import read_at_stop, why_kept
 from gpu_tenant.domain.policy import rescue
 from gpu_tenant.domain.reconcile import rate_words
+from gpu_tenant.domain.stop_cause import StopCause
 from gpu_tenant.domain.survival import deleted_at
 from gpu_tenant.domain.terms import cost_usd
 from gpu_tenant.domain.timeline import Lines
@@ -88,7 +89,7 @@ class DeadMan:
         ending = timeline.Ending(term=cause.term, words=cause.words)
         tenancy.ledger.note(lease.id, ending, at=now)
         self._told.done(f"{cause.words}: it is being ended")
-        unsaved = await self._save_work(lease)
+        unsaved = await self._save_work(lease, cause)
         # If the box did not answer just now, do not wait for it again while it bills: park it first.
         refused = unsaved if self._was_silent else await self.tear_down(lease)
         if refused is None:
@@ -118,7 +119,7 @@ class DeadMan:
                 return
         self._told.alarm("end", f"{cause.words}; {why}; {self._stands(lease)}", Level.URGENT)
 
-    async def _save_work(self, lease: Lease) -> str | None:
+    async def _save_work(self, lease: Lease, cause: Outrun) -> str | None:
         """Stop the lease's jobs, and bring what they wrote here and into the store.
 
         Returns the first failure in words. None if there was no failure.
@@ -131,7 +132,9 @@ class DeadMan:
         await _try_step(vacate(tenancy.context, lease.id), met)
         standing = await _try_step(watch_actions.standing_of(tenancy.context, lease.id), met)
         for run in standing.live if standing else ():
-            await _try_step(tenancy.stop_run(lease.id, run, grace_s=STOP_GRACE_S), met)
+            why = StopCause(cause.term, cause.words)
+            stop = tenancy.stop_run(lease.id, run, grace_s=STOP_GRACE_S, cause=why)
+            await _try_step(stop, met)
         silent: list[str] = []
         await _try_step(_hear(tenancy.collect(lease.id), silent), met)
         self._was_silent = bool(silent)

@@ -168,6 +168,7 @@ async def follow(
         disable=not errors.is_terminal,
     ) as bar:
         task = bar.add_task(lease, total=1.0, words="")
+        is_first = True
         while True:
             try:
                 seen = await tenancy.follow(lease, job, cursor=cursor, wait_s=1, limit_bytes=65_536)
@@ -176,6 +177,9 @@ async def follow(
                 await asyncio.sleep(_ASK_AGAIN_S)
                 continue
             cursor, job = seen.cursor, seen.job
+            if is_first and seen.budget_end:
+                click.echo(f"  budget {seen.budget_end}", err=aside)
+            is_first = False
             if seen.log and errors.is_terminal and sys.stdout.isatty():
                 # Print above the bar, which would otherwise be drawn into the line.
                 bar.console.print(seen.log.rstrip("\n"), markup=False, soft_wrap=True)

@@ -147,7 +147,7 @@ def card(shown: Card) -> None:
         ("next", shown.next),
     ]
     if shown.budget_usd is not None:
-        rows.insert(2, ("budget", usd_words(shown.budget_usd)))
+        rows.insert(2, ("budget", shown.budget_end or usd_words(shown.budget_usd)))
     if shown.forecast_deadline_usd is not None:
         rows.insert(2, ("forecast", _foretold(shown)))
     if shown.counts and shown.counts != NOBODY_BILLS:
@@ -220,6 +220,7 @@ def print_launched(shown: Launched) -> None:
             ("may lose", ", ".join(shown.discard) or "only well-known caches"),
             *([("runs in", shown.environment)] if shown.environment else []),
             ("guard", shown.guard),
+            *([("budget", shown.budget_end)] if shown.budget_end else []),
             ("next", shown.next if shown.died else Command("monitor", shown.lease, follow=True)),
         ],
     )
@@ -248,6 +249,7 @@ def print_watched(shown: Watched) -> None:
         ("disk", f"{size(shown.disk_free_bytes)} free"),
         ("cost so far", usd_words(shown.cost_usd)),
         ("deadline", until(shown.deadline_in_s)),
+        *([("budget", shown.budget_end)] if shown.budget_end else []),
         *([("alarm", shown.alarm)] if shown.alarm else []),
         *[("its log names", link) for link in shown.trackers],
         *([("together", shown.gang)] if shown.gang else []),

@@ -1,0 +1,71 @@
+"""When a lease's budget ends it, if that is before its deadline, and who does that."""
+
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from gpu_tenant.domain.billing import charged_bytes_usd, newest_bill
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.policy import LookedAfter, running_usd_h
+from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.domain.wording import span, usd_words
+from gpu_tenant.leases.end_reserve import end_reserve_s
+
+_LOOK_S = 60.0
+"""How far apart the looks of a watchdog are. It acts one look early."""
+
+
+class BudgetEnd(NamedTuple):
+    """When the watchdog ends a lease for its budget, and when nothing of the budget would be left."""
+
+    acts_at: datetime
+    spent_at: datetime
+
+
+def budget_end(lease: Lease, events: Lines, now: datetime) -> BudgetEnd | None:
+    """Return when the lease's budget ends it, at its present price. None if its deadline comes first, or that is unknown.
+
+    The end of a box that was worked on takes longer than that of an unused one, and work is what it is for.
+    """
+    if lease.state not in (LeaseState.INTENDED, LeaseState.ACTIVE) or lease.parked_at is not None:
+        return None
+    # A box that boots may bill less than when it runs.
+    prices = (lease.price_usd_h, running_usd_h(lease) if lease.ready_at is None else None)
+    price = max((usd for usd in prices if usd), default=None)
+    budget, cost = lease.terms.budget_usd, lease.cost_usd(now)
+    if budget is None or cost is None or price is None:
+        return None
+    worked_on = lease.model_copy(update={"touched_at": lease.touched_at or now})
+    left_usd = budget - cost - charged_bytes_usd(newest_bill(events))
+    left_s = float(left_usd / price) * 3600
+    early_s = end_reserve_s(worked_on, events) + _LOOK_S
+    deadline_s = (lease.terms.deadline_at - now).total_seconds()
+    if left_s - early_s >= deadline_s:
+        return None
+    return BudgetEnd(
+        acts_at=now + timedelta(seconds=left_s - early_s), spent_at=now + timedelta(seconds=left_s)
+    )
+
+
+def budget_end_words(
+    lease: Lease, events: Lines, now: datetime, looked_after: LookedAfter
+) -> str | None:
+    """Say when the lease's budget ends it, and who does that. None if its deadline comes first, or that is unknown."""
+    end = budget_end(lease, events, now)
+    if end is None:
+        return None
+    budget = f"the budget of {usd_words(lease.terms.budget_usd)}"
+    if looked_after == "unwatched":
+        if end.spent_at <= now:
+            return f"{budget} is spent, and nobody looks who would end it: {Command('watchdog')}"
+        return (
+            f"{budget} is spent {_clock(end.spent_at, now)}, and nobody looks who would end it before that: "
+            f"{Command('watchdog')}"
+        )
+    if end.acts_at <= now:
+        return f"{budget} ends it at the watchdog's next look: the rest pays for its end"
+    return f"{budget} ends it {_clock(end.acts_at, now)}: the watchdog acts then, and the rest pays for its end"
+
+
+def _clock(at: datetime, now: datetime) -> str:
+    return f"at {at:%H:%M} UTC, in {span((at - now).total_seconds())}"

@@ -1,0 +1,173 @@
+"""A job that a term of its lease has cut off: every face says which, when, and how its work goes on."""
+
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from e2e.renting import Tenant, tenant_at
+from e2e.watching import SAVES, Scene
+from errands import Asker, a_tree, an_errand, goes_on
+
+from gpu_tenant.faces.report import report_of
+from gpu_tenant.jobs.monitor import Watched
+from gpu_tenant.leases.cards import Card
+from gpu_tenant.watchdog.loop import Watchdog
+
+MINUTE = 60
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with tenant_at("runpod", tmp_path, time="runs") as tenant:
+        scene = Scene(tenant)
+        await scene.look()  # somebody looks after the leases from here on
+        yield scene
+
+
+def price(tenant: Tenant, quote: str) -> Decimal:
+    found = tenant.tenancy.ledger.quote(quote)
+    assert found is not None
+    assert found.offer.price.running_usd_h is not None
+    return found.offer.price.running_usd_h
+
+
+async def with_minutes(tenant: Tenant, minutes: int) -> Decimal:
+    """A budget that pays for the cheapest box for that long."""
+    quotes = await tenant.quotes(hours=0.1)
+    return (price(tenant, quotes[0]) * minutes / 60).quantize(Decimal("0.0001"))
+
+
+async def rent(scene: Scene, minutes: int) -> Card:
+    """A lease whose budget pays for so long. Its deadline is no earlier than that."""
+    tenant = scene.tenant
+    card = await tenant.tenancy.provision(
+        smoke="none",
+        quotes=(await tenant.quotes(hours=0.1))[:1],
+        wait_s=3600,
+        budget_usd=await with_minutes(tenant, minutes),
+        when_done="keep",
+    )
+    scene.lease = card.lease
+    return card
+
+
+async def test_every_face_says_when_the_budget_ends_it_and_who_does_that(scene: Scene) -> None:
+    tenancy, budget = scene.tenant.tenancy, await with_minutes(scene.tenant, 30)
+    card = await rent(scene, 30)
+
+    launched = await tenancy.launch_detached(scene.lease, SAVES, ["out/"], name="train")
+    seen = await tenancy.monitor(scene.lease, "train", wait_s=0)
+
+    for told in (card.budget_end, launched.budget_end, seen.budget_end):
+        assert told is not None
+        assert f"the budget of {budget:.4f} USD ends it at" in told
+        assert " UTC, in 2" in told, "less than half an hour: its end is paid from it, too"
+        assert "the watchdog acts then" in told
+
+
+async def test_a_budget_that_outlasts_the_deadline_is_not_said_to_end_it(scene: Scene) -> None:
+    card = await scene.rent(hours=0.2, budget_usd=Decimal(5))
+
+    assert card.budget_end is None
+
+
+async def test_nobody_is_promised_to_end_it_where_nobody_looks(tmp_path: Path) -> None:
+    async with tenant_at("runpod", tmp_path, time="runs") as tenant:
+        scene = Scene(tenant)
+        card = await rent(scene, 30)
+
+    assert card.budget_end is not None
+    assert "nobody looks who would end it before that: `gpu-tenant watchdog`" in card.budget_end
+
+
+async def test_a_job_cut_by_the_budget_is_not_told_as_stopped_on_request(scene: Scene) -> None:
+    tenancy = scene.tenant.tenancy
+    await rent(scene, 10)
+    await scene.work()
+    said: list[Watched] = []
+    stop_run = tenancy.stop_run
+
+    async def looked_at(lease: str, run: str, **more: object) -> None:
+        await stop_run(lease, run, **more)  # type: ignore[arg-type]
+        said.append(await tenancy.monitor(lease, run, wait_s=0))
+
+    tenancy.stop_run = looked_at  # type: ignore[method-assign, assignment]
+    await scene.later(minutes=5)
+
+    (seen,) = said
+    assert seen.state == "stopped"
+    assert seen.why is not None
+    assert seen.why.startswith("budget: the lease's budget ended it: ")
+    assert "on request" not in seen.why
+    assert f"`gpu-tenant terms {scene.lease} --budget-usd N`" in seen.next
+    told = await report_of(tenancy.context, scene.lease)
+    assert "its budget" in (told.jobs[0].last_seen or "")
+    assert any("with its lease" in line.words for line in told.timeline)
+
+
+async def test_a_job_that_a_person_stopped_is_told_so(scene: Scene) -> None:
+    await scene.rent(hours=0.9)
+    await scene.work()
+
+    seen = await scene.tenant.tenancy.stop_job(scene.lease, "train", grace_s=10)
+
+    assert (seen.why or "").startswith("stopped: ")
+    assert "it was stopped on request" in (seen.why or "")
+
+
+class Impatient(Asker):
+    """Somebody whose time passes while they watch, and whose watchdog looks."""
+
+    def __init__(self, tenant: Tenant, minutes: float) -> None:
+        super().__init__()
+        self.tenant, self.minutes = tenant, minutes
+
+    async def follow(self, lease: str, job: str) -> Watched:
+        seen = await super().follow(lease, job)
+        if seen.state == "running" and self.minutes:
+            await self.tenant.clock.sleep(self.minutes * MINUTE)
+            self.minutes = 0
+            await Watchdog(self.tenant.anew_tenancy(), tell=lambda _: None).once()
+        return seen
+
+
+async def test_a_run_cut_by_its_budget_says_so_and_how_its_work_goes_on(
+    scene: Scene, tmp_path: Path
+) -> None:
+    tree = a_tree(tmp_path / "tree", SAVES)
+    errand = an_errand(
+        scene.tenant.tenancy,
+        tree,
+        max_usd=await with_minutes(scene.tenant, 10),
+        hours=0.1,
+    )
+
+    told = await goes_on(scene.tenant.tenancy, errand, Impatient(scene.tenant, 8))
+
+    assert told.outcome == "failed"
+    assert "the job was stopped: the lease's budget ended it: " in told.words
+    assert "a larger `--max-usd`" in told.next
+    assert told.lease is not None
+    kept = scene.tenant.home.artifacts_of(told.lease) / "work" / "out"
+    assert f"copy {kept} to {tree / 'out'}, and add `--include out/`" in told.next
+    assert kept.is_dir()
+    scene.tenant.assert_nothing_bills()
+
+
+async def test_the_line_that_it_names_goes_on_from_what_was_kept(
+    scene: Scene, tmp_path: Path
+) -> None:
+    tree = a_tree(tmp_path / "tree", "")
+    (tree / ".gitignore").write_text("out/\n", encoding="utf-8")
+    (tree / "out").mkdir()
+    (tree / "out" / "step.txt").write_text("41\n", encoding="utf-8")
+    (tree / "train.sh").write_text("cat out/step.txt > out/goes-on-from.txt\n", encoding="utf-8")
+    errand = an_errand(
+        scene.tenant.tenancy, tree, to=str(tmp_path / "home"), include=("out/",), smoke="none"
+    )
+
+    told = await goes_on(scene.tenant.tenancy, errand)
+
+    assert told.outcome == "done", told
+    assert (tmp_path / "home/work/out/goes-on-from.txt").read_text() == "41\n"
