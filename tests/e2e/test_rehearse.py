@@ -1,8 +1,11 @@
 """`gpu-tenant rehearse` in a process of its own, and whoever rents there in others."""
 
 import json
+import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -177,3 +180,28 @@ async def test_in_a_rehearsal_no_other_provider_is_asked_whatever_keys_there_are
 
     assert {offer.provider for offer in found.offers} == {"vastai"}
     assert found.troubles == {}
+
+
+@pytest.mark.parametrize("provider", ["runpod", "vastai", "autodl"])
+def test_the_fault_that_is_printed_as_an_example_is_one_that_this_rehearsal_has(
+    provider: str, rehearse: Callable[..., Rehearsal], tmp_path: Path
+) -> None:
+    stage = rehearse(provider=provider)
+    printed = subprocess.Popen(
+        [sys.executable, "-m", "gpu_tenant", "rehearse", provider, "--keep", str(tmp_path / "it")],
+        env={**os.environ, "HOME": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    try:
+        assert printed.stdout is not None
+        line = next(line for line in printed.stdout if line.startswith("# Faults"))
+    finally:
+        printed.send_signal(signal.SIGTERM)
+        printed.communicate(timeout=60)
+
+    (example,) = json.loads(line.partition("-d '")[2].rpartition("'")[0])
+
+    assert set(example) == {"do", "box"}
+    assert example["do"] in set(stage.ask("faults")) - set(ON_THE_WIRE)

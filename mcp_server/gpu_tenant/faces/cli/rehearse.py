@@ -12,8 +12,17 @@ from pathlib import Path
 import click
 
 from gpu_tenant.domain.command import Command
-from gpu_tenant.emulators.server import Stage
+from gpu_tenant.emulators.server import Stage, faults_of
 from gpu_tenant.files.mounts import lasting_scratch
+
+_OF_A_BOX = ("outbid", "preempted", "host_lost", "unknown_status")
+"""Faults of one box. The example of a rehearsal is the first of these that it has."""
+
+
+def _example(provider: str) -> str:
+    """Return a fault that this provider's rehearsal has."""
+    known = faults_of(provider)
+    return next((name for name in _OF_A_BOX if name in known), next(iter(known)))
 
 
 async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool) -> None:
@@ -40,7 +49,7 @@ async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool)
             click.echo(
                 f"# Faults: {Command('rehearse', stage.provider).line} --help lists them; one is sent by "
                 f"curl -s {stage.url}/_rehearsal/faults "
-                """-d '[{"do": "outbid", "box": "ID"}]'"""
+                f"""-d '[{{"do": "{_example(stage.provider)}", "box": "ID"}}]'"""
             )
             words = f"# Ctrl-C, or `kill {os.getpid()}`, ends it, and every box with it."
             click.echo(f"{words} What stays: {directory}", err=True)
