@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -119,10 +120,12 @@ def test_the_command_writes_both_files_again_and_leaves_another_s_alone(
     for _ in range(2):
         status, said, wrong = command("report", lived.id)
         assert (status, wrong) == (0, "")
-    names = {f"gpu-tenant-{lived.id}.html", f"gpu-tenant-{lived.id}.md"}
-    assert {entry.name for entry in tmp_path.iterdir()} == names
-    assert all(name in said for name in names)
-    require_harmless((tmp_path / f"gpu-tenant-{lived.id}.html").read_text(encoding="utf-8"))
+    kept = Path(os.environ["GPU_TENANT_HOME"]) / "kept" / lived.id
+    assert list(tmp_path.iterdir()) == [], "nothing is written where the command was typed"
+    for name in (f"gpu-tenant-{lived.id}.html", f"gpu-tenant-{lived.id}.md"):
+        assert str(kept / name) in said
+        assert (kept / name).is_file()
+    require_harmless((kept / f"gpu-tenant-{lived.id}.html").read_text(encoding="utf-8"))
 
     (tmp_path / "mine.md").write_text("mine", encoding="utf-8")
     status, said, wrong = command("report", lived.id, "--to", "mine.md")

@@ -51,7 +51,7 @@ def test_a_failed_job_names_no_page_that_no_command_shows(owner: Owner) -> None:
 def test_a_report_in_the_work_tree_is_not_sent_with_the_next_push(owner: Owner) -> None:
     lease = rented(owner)
     owner.does("push", ".")
-    wrote = owner.does("report", lease)
+    wrote = owner.does("report", lease, "--to", ".")
 
     pushed = owner.does("push", ".")
 
@@ -59,6 +59,17 @@ def test_a_report_in_the_work_tree_is_not_sent_with_the_next_push(owner: Owner) 
     assert "1 unchanged" in pushed
     assert "0 files sent" in pushed
     assert re.search(rf"gpu-tenant-{lease}\.html \(.+\), a report of a lease", pushed)
+
+
+def test_a_report_of_a_lease_that_kept_nothing_goes_to_the_state_directory(owner: Owner) -> None:
+    lease = rented(owner)
+    before = sorted(owner.tree.iterdir())
+
+    wrote = owner.does("report", lease)
+
+    (place,) = re.findall(rf"(\S+/reports)/gpu-tenant-{lease}\.md", wrote)
+    assert (Path(place) / f"gpu-tenant-{lease}.html").is_file()
+    assert sorted(owner.tree.iterdir()) == before
 
 
 def test_a_form_that_a_report_has_not_is_written_under_names_that_are_told(owner: Owner) -> None:

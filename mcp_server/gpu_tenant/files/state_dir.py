@@ -124,6 +124,11 @@ class Home:
         """Return where a lease's artifacts are kept unless the owner says otherwise."""
         return self.root / "kept" / lease_id
 
+    @property
+    def reports(self) -> Path:
+        """Where a report goes that belongs to no kept artifacts, unless the owner says otherwise."""
+        return self.root / "reports"
+
 
 class Reread(NamedTuple):
     """The size and hash of a file when it was read back."""

@@ -1,9 +1,11 @@
 """The command that writes a report of a lease into a file to keep."""
 
+from __future__ import annotations
+
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -25,6 +27,9 @@ from gpu_tenant.faces.report import (
     report_of,
 )
 from gpu_tenant.files.replace_file import replace_file
+
+if TYPE_CHECKING:
+    from gpu_tenant.service import Tenancy
 
 Form = Literal["html", "md"]
 
@@ -57,7 +62,9 @@ class Summed(Record):
     "--until", metavar="DAY", help="the last day, by UTC; the month's, or today, when left out"
 )
 @click.option(
-    "--to", type=click.Path(), help="where it goes; gpu-tenant-LEASE.html and .md when left out"
+    "--to",
+    type=click.Path(),
+    help="where it goes; gpu-tenant-LEASE.html and .md beside what was kept when left out",
 )
 @click.option("--form", type=click.Choice(["html", "md", "both"]), help="by --to's ending, or both")
 @as_json
@@ -80,8 +87,10 @@ async def report(
         await _report_all(lease, every, since, until, to=to, form=form, as_json=as_json)
         return
     async with output.tenancy(purpose="look") as tenancy:
-        told = await report_of(tenancy.context, the_lease(lease, tenancy))
-    places = _places(told.lease, to, form)
+        name = the_lease(lease, tenancy)
+        told = await report_of(tenancy.context, name)
+        usual = _beside_what_was_kept(tenancy, name)
+    places = _places(told.lease, to, form, usual=usual)
     for wanted, place in places:
         _require_ours(place, told.lease, wanted)
     for wanted, place in places:
@@ -110,8 +119,9 @@ async def _report_all(
     first, end = _period(since, until)
     async with output.tenancy(purpose="look") as tenancy:
         told = expenses_of(tenancy.context, first, end)
+        usual = _own_place(tenancy)
     name = f"all-{first:%Y-%m-%d}"
-    places = _places(name, to, form)
+    places = _places(name, to, form, usual=usual)
     for wanted, place in places:
         _require_ours(place, name, wanted)
     for wanted, place in places:
@@ -169,13 +179,38 @@ def _print_written(written: Reported) -> None:
     )
 
 
-def _places(lease: str, to: str | None, form: str | None) -> list[tuple[Form, Path]]:
-    """Choose the form and the path of each file to write.
+def _beside_what_was_kept(tenancy: Tenancy, lease: str) -> Path:
+    """Return where the lease's artifacts are on this computer. If there are none, a place of the state directory.
+
+    The directory where the command is typed is often a work tree, in which nobody wants our files.
+    """
+    context = tenancy.context
+    kept = context.kept_in(context.ledger.lease(lease))
+    return kept if kept.is_dir() else _own_place(tenancy)
+
+
+def _own_place(tenancy: Tenancy) -> Path:
+    """Return the directory of the state directory for reports, which exists then."""
+    place = tenancy.context.home.reports
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise LocalTrouble(
+            f"{place} could not be made: {error.strerror}",
+            remedy=str(Command("report", "LEASE", to="OTHER")),
+        ) from error
+    return place
+
+
+def _places(
+    lease: str, to: str | None, form: str | None, *, usual: Path
+) -> list[tuple[Form, Path]]:
+    """Choose the form and the path of each file to write. Without `to`, they go to the directory `usual`.
 
     Raises:
         BadRequest: the file's name has the ending of another form.
     """
-    given = Path(to).expanduser() if to is not None else Path()
+    given = Path(to).expanduser() if to is not None else usual
     named: dict[str, Form] = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md"}
     by_name = named.get(given.suffix.lower())
     forms: list[Form] = ["html", "md"]
