@@ -317,3 +317,25 @@ async def test_a_refused_offer_may_be_tried_again_by_the_same_quote(
     second = await fulfilled(intent(ledger), tiny, ledger, clock)
 
     assert second.state is LeaseState.ACTIVE
+
+
+def test_a_lease_that_is_shorter_than_its_quote_has_to_pay_for_no_more_than_it_lasts(
+    ledger: Ledger,
+) -> None:
+    asked = RentRequest(hours=0.17, budget_usd=Decimal("0.09"))
+
+    lease = intend_quote(
+        context_of(ledger, TINY), quote(wish={"hours": 1}), asked=asked, allowed=anything
+    )
+
+    assert lease.terms.deadline_at == NOON + timedelta(hours=0.17)
+
+
+def test_a_lease_that_outlasts_its_quote_pays_for_the_work_alone_as_before(ledger: Ledger) -> None:
+    asked = RentRequest(hours=9, budget_usd=Decimal("1.00"))
+
+    lease = intend_quote(
+        context_of(ledger, TINY), quote(wish={"hours": 2}), asked=asked, allowed=anything
+    )
+
+    assert lease.terms.budget_usd == Decimal("1.00")
