@@ -22,6 +22,7 @@ from gpu_tenant.domain.offers import DISK_GB, Wish
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.record import Amount, Hours
 from gpu_tenant.domain.terms import RentRequest
+from gpu_tenant.domain.wording import some
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.context import PAGE, WAIT_S, Context, LeaseName, call_bytes_s, progress_to
 from gpu_tenant.leases.readiness import (
@@ -875,7 +876,7 @@ class Tenancy:
             return {"not_stored": f"{trouble.message}; {trouble.remedy}"}
         if kept is None:
             return {}
-        return {"stored": f"{kept.files} files are in {kept.store}, re-read from there"}
+        return {"stored": f"in {kept.store}, re-read from there: {some(kept.files, 'file')}"}
 
     async def change_lease(
         self,

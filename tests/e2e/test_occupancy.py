@@ -178,7 +178,7 @@ async def test_a_box_whose_disk_a_stop_empties_is_not_parked_when_it_was_used_by
     assert card.box is not None
     made = written(tenant.home_of(card.box) / "model.bin")
 
-    with pytest.raises(Refused, match=r"would lose 1 files: .*/model\.bin"):
+    with pytest.raises(Refused, match=r"would lose 1 file: .*/model\.bin"):
         await tenant.tenancy.change_lease(card.lease, "park")
 
     assert made.exists()

@@ -148,7 +148,7 @@ async def test_a_pod_with_work_outside_of_its_volume_does_not_stop_itself_and_sa
         record = model_on(tenant, card.box, card.lease).parents[2] / "caretaker/guard.json"
 
         def refused() -> bool:
-            return "would lose 1 files" in str(json.loads(record.read_bytes()).get("meter"))
+            return "would lose 1 file," in str(json.loads(record.read_bytes()).get("meter"))
 
         assert eventually(refused)
         assert tenant.thing(card.box).phase == "running"
@@ -166,7 +166,7 @@ async def test_a_pod_that_was_taken_over_does_not_stop_itself_on_older_files(
         record = model_on(tenant, card.box, card.lease).parents[2] / "caretaker/guard.json"
 
         def refused() -> bool:
-            return "would lose 1 files" in str(json.loads(record.read_bytes()).get("meter"))
+            return "would lose 1 file," in str(json.loads(record.read_bytes()).get("meter"))
 
         assert eventually(refused)
         assert tenant.thing(card.box).phase == "running"

@@ -33,7 +33,10 @@ def missed(log: str, here: Path) -> tuple[str, ...]:
     ("line", "expected"),
     [
         ("FileNotFoundError: [Errno 2] No such file or directory: 'data/train.bin'", "data/"),
-        (f"FileNotFoundError: [Errno 2] No such file or directory: '{ROOT}/data/train.bin'", "data/"),
+        (
+            f"FileNotFoundError: [Errno 2] No such file or directory: '{ROOT}/data/train.bin'",
+            "data/",
+        ),
         ("cat: data/train.bin: No such file or directory", "data/"),
         ("ls: cannot access 'data': No such file or directory", "data/"),
         ("cat: corpus: No such file or directory", "corpus"),
@@ -63,7 +66,9 @@ def test_nothing_that_only_the_log_names_is_ever_returned(here: Path) -> None:
 
 def test_each_name_is_returned_once_in_the_order_of_the_log(here: Path) -> None:
     line = "No such file or directory: '{}'\n"
-    log = "".join(map(line.format, ("weights/big.bin", "data/a", "data/train.bin", "data/train.bin")))
+    log = "".join(
+        map(line.format, ("weights/big.bin", "data/a", "data/train.bin", "data/train.bin"))
+    )
 
     assert missed(log, here) == ("weights/big.bin", "data/")
 

@@ -521,7 +521,11 @@ class Guarding:
         if not lost["count"]:
             return ""
         named = ", ".join(one["at"] for one in lost["largest"][:3])
-        return "a stop would lose %d files, such as %s" % (lost["count"], named)
+        return "a stop would lose %d file%s, such as %s" % (
+            lost["count"],
+            "" if lost["count"] == 1 else "s",
+            named,
+        )
 
     def _ask(self, script: str, verb: str, request: dict, limit_s: float) -> dict:
         """Run one of our scripts on this box. Return its reply, or why there is none."""

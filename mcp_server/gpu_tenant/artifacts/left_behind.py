@@ -62,4 +62,4 @@ def reasons_of(names: Sequence[str], left_out: Mapping[str, str]) -> tuple[str, 
 
 def left_out_words(names: Sequence[str], reasons: Sequence[str], of: str) -> str:
     """Say that a log misses something that was left out, and why it was."""
-    return f"its log misses {', '.join(names)}, left out of {of}: {', '.join(reasons)}"
+    return f"its log misses {', '.join(names)}, left out of {of} ({', '.join(reasons)})"

@@ -18,6 +18,7 @@ from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.domain.untrusted_text import quote_text
+from gpu_tenant.domain.wording import some
 from gpu_tenant.files.artifact_directory import is_on_the_box
 from gpu_tenant.files.hash_cache import distrust
 from gpu_tenant.files.paths import below, to_bytes
@@ -69,16 +70,16 @@ async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Ev
     waiting = iter(list(_together(order, entries)))
 
     async def reread_some() -> None:
-        for some in waiting:
+        for group in waiting:
             try:
                 proved = await asyncio.to_thread(
-                    reread_several, directory, [entries[i] for i in some], lease, stop
+                    reread_several, directory, [entries[i] for i in group], lease, stop
                 )
             except BaseException:
                 # One failure stops the other reads, because what they would prove is no longer needed.
                 stop.set()
                 raise
-            found.update(zip(some, proved, strict=True))
+            found.update(zip(group, proved, strict=True))
             if stop.is_set():
                 return
 
@@ -193,7 +194,7 @@ def _compare(
         return Loss(what=f"{quote_text(entry.name)} {what}", remedy=_again(lease))
     if held.size_bytes != entry.size_bytes:
         return Loss(
-            what=f"{quote_text(entry.name)} has {held.size_bytes:,} bytes here and {entry.size_bytes:,} on the box",
+            what=f"{quote_text(entry.name)} has {some(held.size_bytes, 'byte')} here and {entry.size_bytes:,} on the box",
             remedy=_again(lease),
         )
     if held.sha256 != entry.sha256:

@@ -58,7 +58,7 @@ def uncollected_loss(now: Manifest, collected: Manifest | None, lease: Lease) ->
         bytes_new, differ = sum(e.size_bytes for e in new), "differs" if len(new) == 1 else "differ"
         names = in_words([quote_text(e.name) for e in new])
         said.append(
-            f"{some(len(new), 'file')} ({bytes_new:,} bytes) on the box {differ} from what was collected: {names}"
+            f"{some(len(new), 'file')} ({some(bytes_new, 'byte')}) on the box {differ} from what was collected: {names}"
         )
     named = {e.name for e in new}
     unread = [e for e in now.entries if e.sha256 is None and e.name not in named]
@@ -73,8 +73,11 @@ def uncollected_loss(now: Manifest, collected: Manifest | None, lease: Lease) ->
     return Loss(
         what="; ".join(said) or "some files were removed or renamed on the box",
         names=(
-            *(f"{quote_text(e.name)} ({e.size_bytes:,} bytes)" for e in new),
-            *(f"{quote_text(e.name)} ({e.size_bytes:,} bytes, not read again)" for e in unread),
+            *(f"{quote_text(e.name)} ({some(e.size_bytes, 'byte')})" for e in new),
+            *(
+                f"{quote_text(e.name)} ({some(e.size_bytes, 'byte')}, not read again)"
+                for e in unread
+            ),
             *(f"{quote_text(name)} (gone from the box)" for name in left),
         ),
         remedy=f"{Command('collect', lease.id)}, then teardown again",
@@ -85,7 +88,7 @@ def so_far(draft: Manifest, collected: Manifest | None, lease: Lease) -> tuple[s
     """List everything on the box while jobs run, except what was collected in its present form."""
     known = {(e.name, e.sha256) for e in collected.entries} if collected else set()
     files = [
-        f"{quote_text(entry.name)} ({entry.size_bytes:,} bytes so far)"
+        f"{quote_text(entry.name)} ({some(entry.size_bytes, 'byte')} so far)"
         for entry in draft.entries
         if entry.sha256 is None or (entry.name, entry.sha256) not in known
     ]
@@ -104,7 +107,7 @@ def unclaimed_by_name(seal: Manifest, lease: Lease) -> tuple[str, ...]:
     more = seal.unclaimed.count - len(named)
     return (
         *(
-            f"{quote_text(lease.from_work(x.at))} ({x.size_bytes:,} bytes, which nobody has claimed)"
+            f"{quote_text(lease.from_work(x.at))} ({some(x.size_bytes, 'byte')}, which nobody has claimed)"
             for x in named
         ),
         *([f"and {some(more, 'smaller file')}"] if more > 0 else []),

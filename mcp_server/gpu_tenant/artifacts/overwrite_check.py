@@ -10,6 +10,7 @@ from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, NotSaved
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.wording import some
 from gpu_tenant.files.artifact_directory import SUPERSEDED
 from gpu_tenant.files.paths import below
 from gpu_tenant.files.patterns import means
@@ -52,7 +53,7 @@ async def may_replace(
             or await asyncio.to_thread(is_kept, lease, f"work/{name}", held)
         ):
             continue
-        lost.append(f"{plain(name)} ({held.size_bytes:,} bytes)")
+        lost.append(f"{plain(name)} ({some(held.size_bytes, 'byte')})")
     if lost:
         more = f", and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
         raise NotSaved(

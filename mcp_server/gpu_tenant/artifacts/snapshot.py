@@ -32,6 +32,7 @@ from gpu_tenant.domain.errors import LocalTrouble
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.seal import SealedFile
+from gpu_tenant.domain.wording import some
 from gpu_tenant.files.artifact_directory import (
     SUPERSEDED,
     cannot_keep,
@@ -94,12 +95,14 @@ class Snapshot(Record):
             more = (
                 f" and {self.files - len(self.names)} more" if self.files > len(self.names) else ""
             )
-            said.append(f"{', '.join(self.names)}{more} came home ({self.size_bytes:,} bytes)")
+            said.append(
+                f"{', '.join(self.names)}{more} came home ({some(self.size_bytes, 'byte')})"
+            )
         if self.broken:
             said.append(f"{self.broken[0]} does not load, so no job resumes from it")
         if self.no_room:
             said.append(
-                f"no room in {self.directory} for {len(self.no_room)} files, such as {self.no_room[0]}"
+                f"no room in {self.directory} for {some(len(self.no_room), 'file')}, such as {self.no_room[0]}"
             )
         if self.pruned.here:
             said.append(f"removed from this computer by its policy: {', '.join(self.pruned.here)}")

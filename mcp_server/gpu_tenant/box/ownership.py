@@ -27,6 +27,7 @@ from gpu_tenant.domain.survival import (
 )
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.wording import some
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Ledger
 
@@ -128,7 +129,7 @@ def _what_was_done(
         return f"another lease stands on it: {others[0].words}"
     if look.files:
         named = ", ".join(plain(name) for name in look.largest[:3])
-        return f"files were written on it ({look.files}, {look.bytes:,} bytes): {named}"
+        return f"files were written on it ({look.files}, {some(look.bytes, 'byte')}): {named}"
     if look.jobs:
         return (
             f"it holds jobs that this ledger never launched: {', '.join(map(plain, look.jobs[:3]))}"
@@ -138,7 +139,7 @@ def _what_was_done(
     if leases:
         return f"the directories of other leases are on it: {', '.join(map(plain, leases[:3]))}"
     if look.unreadable:
-        return f"it has {look.unreadable} places that we may not look into"
+        return f"it has {some(look.unreadable, 'place')} that we may not look into"
     return None
 
 

@@ -12,6 +12,7 @@ from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.seal import Problem
 from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.wording import some
 from gpu_tenant.files.patterns import no_pattern, too_wide
 from gpu_tenant.ledger import Ledger
 
@@ -50,7 +51,7 @@ def seal_facts(session: Session, ledger: Ledger) -> SealFacts:
 def overwritten(ledger: Ledger, lease: Lease) -> tuple[str, ...]:
     """The files that pushes have replaced because their owner allowed it, each with its size."""
     return tuple(
-        f"{name} ({size:,} bytes), overwritten by a push"
+        f"{name} ({some(size, 'byte')}), overwritten by a push"
         for _, event in ledger.events(lease.id)
         if isinstance(event, timeline.Overwritten)
         for name, size in event.files.items()

@@ -9,9 +9,9 @@ _INSTANT = re.compile(r"\bat ([1-9]\d{9})(?:\.\d+)?\b")
 
 
 def some(count: int, noun: str) -> str:
-    """Return the count with its noun: `1 file`, `2 files`, `2 boxes`."""
+    """Return the count with its noun: `1 file`, `2 files`, `2 boxes`, `1,000 files`."""
     plural = f"{noun}es" if noun.endswith("x") else f"{noun}s"
-    return f"{count} {noun if count == 1 else plural}"
+    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def usd_words(amount: Decimal | None, unknown: str = "unknown") -> str:

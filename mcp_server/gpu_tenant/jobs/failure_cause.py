@@ -261,7 +261,7 @@ def diagnose(
     words = read_last_words(log_tail, exit_code=end.exit_code if end.signal is None else None)
     verdict, evidence = _weigh(end, signs, reason.shares if reason else {}, words)
     if verdict == "exit" and missing is not None:
-        return _diagnosis("left_out", f"{missing.words} ({end.words})")
+        return _diagnosis("left_out", f"{end.words}; {missing.words}")
     return _diagnosis(verdict, evidence)
 
 

@@ -24,6 +24,7 @@ from gpu_tenant.domain.ports import Parking, Tended
 from gpu_tenant.domain.reconcile import Listed, rate_words
 from gpu_tenant.domain.survival import kept_by_a_stop, kept_paths, stop_keeps
 from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.wording import some
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.settle import note_stopped, settle, was_asked_to_stop
@@ -208,10 +209,10 @@ async def _loses_nothing(context: Context, lease: Lease) -> None:
             remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}",
         )
     if lost.count:
-        named = ", ".join(f"{one.at} ({one.size_bytes:,} bytes)" for one in lost.largest[:5])
+        named = ", ".join(f"{one.at} ({some(one.size_bytes, 'byte')})" for one in lost.largest[:5])
         kept = " and ".join(kept_by_a_stop(profile))
         raise Refused(
-            f"a stop at {profile.title} keeps {kept} alone, and would lose {lost.count} files: {plain(named)}",
+            f"a stop at {profile.title} keeps {kept} alone, and would lose {some(lost.count, 'file')}: {plain(named)}",
             remedy=f"move them below {kept} with {Command('ssh', lease.id)}, or give them up with "
             f"{Command('collect', lease.id, discard='PATTERN')}; then {Command('park', lease.id)} again",
         )

@@ -284,7 +284,7 @@ def not_looked_at(lease: Lease, profile: Profile, seal: Manifest | None) -> tupl
         return (f"bytes written outside {places}: nobody looked there",)
     if not there.count and there.whole:
         return (f"bytes written outside {places}: none were found on its disks",)
-    named = ", ".join(f"{x.at} ({x.size_bytes:,} bytes)" for x in there.largest[:3])
+    named = ", ".join(f"{x.at} ({some(x.size_bytes, 'byte')})" for x in there.largest[:3])
     largest = f": {named}" if named else ""
     least = "" if there.whole else "at least "
     return (
@@ -303,7 +303,7 @@ def _emptied_by_stops(context: Context, lease: Lease, profile: Profile) -> tuple
 
 
 def _heap(heap: Heap) -> str:
-    return f"{some(heap.count, 'file')}, {heap.size_bytes:,} bytes"
+    return f"{some(heap.count, 'file')}, {some(heap.size_bytes, 'byte')}"
 
 
 def _not_counted(lease: Lease) -> tuple[str, ...]:
@@ -345,7 +345,7 @@ def _given_up(lease: Lease, ground: str, ledger: Ledger, seal: Manifest | None) 
             *replaced,
             *_empty(seal),
             *(
-                f"{p.pattern} ({some(p.count, 'file')}, {p.size_bytes:,} bytes)"
+                f"{p.pattern} ({some(p.count, 'file')}, {some(p.size_bytes, 'byte')})"
                 for p in seal.discarded.patterns
                 if p.count
             ),

@@ -542,7 +542,7 @@ def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> It
         )
     else:
         what = (
-            f"{some(seal.unclaimed.count, 'file')} ({seal.unclaimed.size_bytes:,} bytes) that nobody has "
+            f"{some(seal.unclaimed.count, 'file')} ({some(seal.unclaimed.size_bytes, 'byte')}) that nobody has "
             f"claimed: {_unclaimed_in_words(seal, lease)}"
         )
     yield Loss(
@@ -555,7 +555,7 @@ def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> It
 def _unclaimed_in_words(seal: Manifest, lease: Lease) -> str:
     """Name the largest unclaimed files, and say how many more there are. A box may name fewer than it counts."""
     named = [
-        f"{quote_text(lease.from_work(x.at))} ({x.size_bytes:,} bytes)"
+        f"{quote_text(lease.from_work(x.at))} ({some(x.size_bytes, 'byte')})"
         for x in seal.unclaimed.largest
     ]
     return in_words(named, seal.unclaimed.count)

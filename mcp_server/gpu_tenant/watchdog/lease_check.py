@@ -325,7 +325,7 @@ class Attendant:
             if has_news(self._tenancy.context, lease):
                 gathered = await self._tenancy.collect(lease.id)
                 if gathered.fetched_files:
-                    self.told.done(f"collected {gathered.fetched_files} files")
+                    self.told.done(f"collected {some(gathered.fetched_files, 'file')}")
                 if gathered.not_stored:
                     self.told.alarm("store", gathered.not_stored, Level.WARNING)
         except JobRunning as trouble:

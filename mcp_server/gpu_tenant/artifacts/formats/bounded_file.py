@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from gpu_tenant.artifacts.formats.single_pass import Passage
+from gpu_tenant.domain.wording import some
 
 CHUNK_BYTES = 1 << 20
 LARGE_BYTES = 1 << 20
@@ -141,7 +142,7 @@ class Source:
         content = self.upto(offset, size_bytes)
         if len(content) != size_bytes:
             raise Broken(
-                f"the file ends at byte {self.size_bytes:,}: {size_bytes:,} bytes are due at {offset:,}"
+                f"the file ends at byte {self.size_bytes:,}: {some(size_bytes, 'byte')} due at {offset:,}"
             )
         return content
 
@@ -217,7 +218,7 @@ class Cursor:
         content = self._source.read(self.at, size_bytes) if size_bytes <= self.left else b""
         if len(content) != size_bytes:
             raise Broken(
-                f"cut off at byte {self.end:,}: {size_bytes:,} bytes are due at {self.at:,}"
+                f"cut off at byte {self.end:,}: {some(size_bytes, 'byte')} due at {self.at:,}"
             )
         self.at += size_bytes
         return content
@@ -230,7 +231,7 @@ class Cursor:
         """
         if not 0 <= size_bytes <= self.left:
             raise Broken(
-                f"cut off at byte {self.end:,}: {size_bytes:,} bytes are due at {self.at:,}"
+                f"cut off at byte {self.end:,}: {some(size_bytes, 'byte')} due at {self.at:,}"
             )
         self.at += size_bytes
 

@@ -16,6 +16,7 @@ from gpu_tenant.artifacts.formats.bounded_file import (
     count_of,
 )
 from gpu_tenant.artifacts.formats.non_finite import Tensor, look
+from gpu_tenant.domain.wording import some
 
 MAGIC = b"GGUF"
 _STRING, _ARRAY, _UINT32 = 8, 9, 4
@@ -111,7 +112,7 @@ def check(source: Source, findings: Findings) -> None:
     if source.size_bytes < end + -end % alignment:
         findings.warn("the padding after the last tensor is missing: the file may be cut off there")
     if source.size_bytes > end + -end % alignment:
-        findings.warn(f"{source.size_bytes - end:,} bytes follow the last tensor")
+        findings.warn(f"{some(source.size_bytes - end, 'byte')} after the last tensor")
     findings.proved.append(
         f"{count_of(pair_count, 'key')} and {count_of(len(table), 'tensor')} within the file"
     )
@@ -122,7 +123,7 @@ def check(source: Source, findings: Findings) -> None:
 def _string(cursor: Cursor) -> str:
     length = cursor.number("<Q")
     if length > _LONGEST_NAME_BYTES:
-        raise Broken(f"a name of {length:,} bytes at byte {cursor.at:,}")
+        raise Broken(f"a name of {some(length, 'byte')} at byte {cursor.at:,}")
     return cursor.take(length).decode()
 
 

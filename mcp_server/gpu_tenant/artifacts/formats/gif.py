@@ -4,6 +4,7 @@ Source: GIF89a specification, sections 17 to 27. There is no checksum.
 """
 
 from gpu_tenant.artifacts.formats.bounded_file import Broken, Cursor, Findings, Source, count_of
+from gpu_tenant.domain.wording import some
 
 _EXTENSION, _IMAGE, _TRAILER = b"\x21", b"\x2c", b"\x3b"
 
@@ -35,7 +36,7 @@ def check(source: Source, findings: Findings) -> None:
     if not images:
         raise Broken("no image before the trailer")
     if cursor.left:
-        findings.warn(f"{cursor.left:,} bytes follow the image")
+        findings.warn(f"{some(cursor.left, 'byte')} after the image")
     findings.proved.append(f"{count_of(images, 'frame')}, up to the trailer")
     findings.not_proved.append("pixels: GIF carries no checksum, only the hash covers them")
 

@@ -5,6 +5,7 @@ Source: HDF5 File Format Specification 3.0, section II.A, "Format Signature and 
 
 from gpu_tenant.artifacts.formats import subprocesses
 from gpu_tenant.artifacts.formats.bounded_file import Broken, Findings, Source, Unread
+from gpu_tenant.domain.wording import some
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 _OPEN_FOR_WRITING = 1
@@ -34,9 +35,9 @@ def check(source: Source, findings: Findings) -> None:
         raise Broken(f"the base address is {base:,}, the superblock at {at:,}")
     missing = at + end - base - source.size_bytes
     if missing > 0:
-        raise Broken(f"cut off: the superblock counts {missing:,} bytes more")
+        raise Broken(f"cut off: the superblock counts {some(missing, 'byte')} more")
     if missing < 0:
-        findings.warn(f"{-missing:,} bytes follow the end the superblock counts")
+        findings.warn(f"{some(-missing, 'byte')} after the end the superblock counts")
     if version == 3 and source.read(at + 11, 1)[0] & _OPEN_FOR_WRITING:
         findings.warn("marked as open for writing: the writer did not close it")
     findings.proved.append("as long as the superblock says")

@@ -4,6 +4,7 @@ Source: ITU-T T.81, annex B. There is no checksum.
 """
 
 from gpu_tenant.artifacts.formats.bounded_file import CHUNK_BYTES, Broken, Cursor, Findings, Source
+from gpu_tenant.domain.wording import some
 
 MAGIC = b"\xff\xd8\xff"
 _SCAN, _END = 0xDA, 0xD9
@@ -36,7 +37,7 @@ def check(source: Source, findings: Findings) -> None:
     if _SCAN not in markers or not markers & _FRAMES:
         raise Broken("no frame, or no scan: an image without pixels")
     if cursor.left:
-        findings.warn(f"{cursor.left:,} bytes follow the image")
+        findings.warn(f"{some(cursor.left, 'byte')} after the image")
     findings.proved.append("segments and scans follow one another to EOI")
     findings.not_proved.append("pixels: JPEG carries no checksum, only the hash covers them")
 

@@ -12,6 +12,7 @@ from typing import Literal
 from gpu_tenant.artifacts.formats.bounded_file import Broken, Findings, Source, Unread
 from gpu_tenant.artifacts.formats.non_finite import Tensor, look
 from gpu_tenant.artifacts.formats.pickle_file import scan
+from gpu_tenant.domain.wording import some
 
 MAGIC = b"\x93NUMPY"
 LONGEST_HEADER_BYTES = 1 << 16
@@ -74,10 +75,10 @@ def check(source: Source, findings: Findings) -> None:
         end = head.start + head.size_bytes
         if end > source.size_bytes:
             there = source.size_bytes - head.start
-            raise Broken(f"{there:,} bytes of values, of {head.size_bytes:,}")
+            raise Broken(f"{some(there, 'byte')} of values, of {head.size_bytes:,}")
         findings.proved.append(f"{head.count:,} values of {head.item_bytes} bytes are all there")
     if end < source.size_bytes:
-        findings.warn(f"{source.size_bytes - end:,} bytes follow the array")
+        findings.warn(f"{some(source.size_bytes - end, 'byte')} after the array")
     findings.not_proved.append("values: npy carries no checksum, only the hash covers them")
     if head.dtype:
         array = Tensor("the array", head.dtype, head.start, head.count * head.parts, head.order)

@@ -10,6 +10,7 @@ from gpu_tenant.artifacts.formats import npy, zip_file
 from gpu_tenant.artifacts.formats.bounded_file import Broken, Findings, Source, Unread, count_of
 from gpu_tenant.artifacts.formats.non_finite import LAYOUTS, SAMPLE_LIMIT, Tally, state
 from gpu_tenant.artifacts.formats.pickle_file import scan
+from gpu_tenant.domain.wording import some
 
 
 def check(source: Source, findings: Findings) -> None:
@@ -55,7 +56,9 @@ def _array(
     header = npy.header(head)
     if not header.holds_objects and header.start + header.size_bytes != member.size_bytes:
         there = member.size_bytes - header.start
-        raise Broken(f"{member.name!r:.80} has {there:,} bytes of values, of {header.size_bytes:,}")
+        raise Broken(
+            f"{member.name!r:.80} has {some(there, 'byte')} of values, of {header.size_bytes:,}"
+        )
     tally = Tally()
     carried = b""
     for piece in chain([head[header.start :]], pieces):

@@ -16,6 +16,7 @@ from gpu_tenant.artifacts.formats.bounded_file import (
     Unread,
 )
 from gpu_tenant.artifacts.formats.non_finite import Tensor, look
+from gpu_tenant.domain.wording import some
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _DEEPEST = 64
@@ -193,7 +194,7 @@ def _tensor(source: Source, cursor: Cursor, seen: _Seen) -> None:
     size = raw[1] - raw[0]
     # Types above 20 pack two values into a byte, and are not checked.
     if size != count * _ITEM_BYTES[kind]:
-        raise Broken(f"{name}: {size:,} bytes of values, of {count * _ITEM_BYTES[kind]:,}")
+        raise Broken(f"{name}: {some(size, 'byte')} of values, of {count * _ITEM_BYTES[kind]:,}")
     if kind in _FLOATS:
         seen.tensors.append(Tensor(name, _FLOATS[kind], raw[0], count))
 

@@ -6,6 +6,7 @@ Source: https://parquet.apache.org/docs/file-format/: `PAR1`, data, footer, four
 
 from gpu_tenant.artifacts.formats import subprocesses
 from gpu_tenant.artifacts.formats.bounded_file import Broken, Findings, Source, Unread
+from gpu_tenant.domain.wording import some
 
 MAGIC = b"PAR1"
 _ENCRYPTED = b"PARE"
@@ -27,7 +28,7 @@ def check(source: Source, findings: Findings) -> None:
         raise Broken("it does not end with PAR1: cut off, or followed by other bytes")
     footer = int.from_bytes(source.read(source.size_bytes - 8, 4), "little")
     if not 0 < footer <= source.size_bytes - _FRAME_BYTES:
-        raise Broken(f"a footer of {footer:,} bytes in a file of {source.size_bytes:,}")
+        raise Broken(f"a footer of {some(footer, 'byte')} in a file of {source.size_bytes:,}")
     findings.proved.append("PAR1 at both ends, with a footer between them")
     findings.not_proved.append("values: pages rarely carry a checksum, only the hash covers them")
     subprocesses.read(source, "pyarrow", "parquet_rows", findings)

@@ -6,6 +6,7 @@ Source: W3C Portable Network Graphics, third edition, sections 5.2 to 5.6.
 import zlib
 
 from gpu_tenant.artifacts.formats.bounded_file import Broken, Cursor, Findings, Source
+from gpu_tenant.domain.wording import some
 
 MAGIC = b"\x89PNG\r\n\x1a\n"
 
@@ -37,5 +38,5 @@ def check(source: Source, findings: Findings) -> None:
     if b"IDAT" not in kinds:
         raise Broken("no IDAT: an image without pixels")
     if cursor.left:
-        findings.warn(f"{cursor.left:,} bytes follow the image")
+        findings.warn(f"{some(cursor.left, 'byte')} after the image")
     findings.proved.append("every chunk is whole, by its CRC-32, up to IEND")

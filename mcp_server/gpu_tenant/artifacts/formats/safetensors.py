@@ -18,6 +18,7 @@ from gpu_tenant.artifacts.formats.bounded_file import (
     count_of,
 )
 from gpu_tenant.artifacts.formats.non_finite import Tensor, look
+from gpu_tenant.domain.wording import some
 
 _BITS = {
     "BOOL": 8,
@@ -88,7 +89,7 @@ def _header(source: Source) -> tuple[dict[str, Any], int]:
     length = int.from_bytes(source.read(0, 8), "little")
     start = 8 + length
     if length > _LONGEST_HEADER_BYTES or start > source.size_bytes:
-        raise Broken(f"the header claims {length:,} bytes of a file of {source.size_bytes:,}")
+        raise Broken(f"the header claims {some(length, 'byte')} of a file of {source.size_bytes:,}")
     if length > _READ_HEADER_BYTES:
         raise Unread(f"a header of {length:,} bytes is not read here")
     if length > LARGE_BYTES:
@@ -124,7 +125,9 @@ def _tensor(name: str, entry: object, start: int) -> tuple[Tensor, int, int]:
     if dtype not in _BITS:
         raise Broken(f"{name!r} has the unknown dtype {dtype!r:.40}")
     if last - first != -(-count * _BITS[dtype] // 8) or first < 0:
-        raise Broken(f"{name!r} is {dtype} {shape!r:.80}, which is not its {last - first:,} bytes")
+        raise Broken(
+            f"{name!r} is {dtype} {shape!r:.80}, which is not its {some(last - first, 'byte')}"
+        )
     return Tensor(name, dtype, start + first, count), start + first, start + last
 
 

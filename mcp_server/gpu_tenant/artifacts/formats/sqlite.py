@@ -7,6 +7,7 @@ Source: https://www.sqlite.org/fileformat2.html, section 1.3, and `PRAGMA integr
 
 from gpu_tenant.artifacts.formats import subprocesses
 from gpu_tenant.artifacts.formats.bounded_file import Broken, Findings, Source
+from gpu_tenant.domain.wording import some
 
 MAGIC = b"SQLite format 3\x00"
 _WAL = 2
@@ -30,9 +31,11 @@ def check(source: Source, findings: Findings) -> None:
     counted = header[24:28] == header[92:96] and pages > 0
     missing = pages * page_bytes - source.size_bytes if counted else 0
     if missing > 0 or (not counted and source.size_bytes % page_bytes):
-        raise Broken(f"cut off: {source.size_bytes:,} bytes, for {pages:,} pages of {page_bytes:,}")
+        raise Broken(
+            f"cut off: {some(source.size_bytes, 'byte')}, for {pages:,} pages of {page_bytes:,}"
+        )
     if missing < 0:
-        findings.warn(f"{-missing:,} bytes follow the last page")
+        findings.warn(f"{some(-missing, 'byte')} after the last page")
     if _WAL in (header[18], header[19]):
         findings.warn("in WAL mode: commits not yet checkpointed are in the -wal file beside it")
     for _ in source.pieces(0, source.size_bytes):

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from gpu_tenant.artifacts.formats.bounded_file import Broken, Findings, Source, count_of
+from gpu_tenant.domain.wording import some
 
 _BLOCK = 512
 _PAX, _GNU_SPARSE = b"x", b"S"
@@ -59,7 +60,7 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
     if len(second) < _BLOCK:
         findings.warn("the end marker is one empty block, where two are due")
     if trailing := blocks.trailing():
-        findings.warn(f"{trailing:,} bytes that are not padding follow the end marker")
+        findings.warn(f"{some(trailing, 'byte')} after the end marker, which is not padding")
     findings.proved.append(f"{count_of(members, 'member')}, up to the end marker")
     findings.not_proved.append(
         "contents: tar keeps no checksum of contents, only the hash covers them"
@@ -100,7 +101,9 @@ class _Blocks:
         size += -size % _BLOCK
         while size:
             if not self._fill():
-                raise Broken(f"cut off at byte {self.at:,}, {size:,} bytes before a member's end")
+                raise Broken(
+                    f"cut off at byte {self.at:,}, {some(size, 'byte')} before a member's end"
+                )
             step = min(size, len(self._rest) - self._used)
             self._used += step
             self.at += step

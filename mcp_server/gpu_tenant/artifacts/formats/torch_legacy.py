@@ -16,6 +16,7 @@ from gpu_tenant.artifacts.formats.bounded_file import (
 from gpu_tenant.artifacts.formats.non_finite import Tensor, look
 from gpu_tenant.artifacts.formats.pickle_file import scan
 from gpu_tenant.artifacts.formats.pickle_vm import ITEM_BYTES
+from gpu_tenant.domain.wording import some
 
 MAGIC = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 """The pickle, in protocol 2, of torch's magic number."""
@@ -65,7 +66,7 @@ def check(source: Source, findings: Findings) -> None:
             "torch cannot load float8 or uint16 from its own old format; the values are there"
         )
     if cursor.left:
-        findings.warn(f"{cursor.left:,} bytes follow the last storage")
+        findings.warn(f"{some(cursor.left, 'byte')} after the last storage")
     findings.proved.append(f"{count_of(len(tensors), 'storage')} at full length")
     findings.not_proved.append("not loaded by torch: this old format can only be read into memory")
     findings.not_proved.append("values: this format carries no checksum, only the hash covers them")

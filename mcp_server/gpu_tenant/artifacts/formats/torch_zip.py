@@ -20,6 +20,7 @@ from gpu_tenant.artifacts.formats.non_finite import Tensor, TensorSample, report
 from gpu_tenant.artifacts.formats.pickle_allowlist import WEIGHTS_ONLY
 from gpu_tenant.artifacts.formats.pickle_file import scan
 from gpu_tenant.artifacts.formats.pickle_vm import ITEM_BYTES, Scan
+from gpu_tenant.domain.wording import some
 
 _MOST_MEMBERS = 200_000
 _MANY_MEMBERS = 10_000
@@ -153,7 +154,7 @@ def _storages(
         surplus = member.size_bytes - storage.size_bytes
         if not 0 <= surplus < ITEM_BYTES[storage.dtype]:
             raise Broken(
-                f"{label}: data/{key} has {member.size_bytes:,} bytes of {storage.size_bytes:,}"
+                f"{label}: data/{key} has {some(member.size_bytes, 'byte')} of {storage.size_bytes:,}"
             )
         if member.stored:
             tensors[f"data/{key}"] = Tensor(

@@ -4,6 +4,7 @@ Source: RFC 9649, section 2. There is no checksum.
 """
 
 from gpu_tenant.artifacts.formats.bounded_file import Broken, Cursor, Findings, Source
+from gpu_tenant.domain.wording import some
 
 _PIXELS = {b"VP8 ", b"VP8L", b"ANMF"}
 
@@ -19,7 +20,7 @@ def check(source: Source, findings: Findings) -> None:
         raise Broken("it does not begin as a WebP image does")
     end = 8 + int.from_bytes(header[4:8], "little")
     if end > source.size_bytes:
-        raise Broken(f"cut off: {source.size_bytes:,} bytes of {end:,}")
+        raise Broken(f"cut off: {some(source.size_bytes, 'byte')} of {end:,}")
     cursor = Cursor(source, 12, end)
     kinds = set()
     while cursor.left:
@@ -29,6 +30,6 @@ def check(source: Source, findings: Findings) -> None:
     if not kinds & _PIXELS:
         raise Broken("an image without pixels")
     if end < source.size_bytes:
-        findings.warn(f"{source.size_bytes - end:,} bytes follow the image")
+        findings.warn(f"{some(source.size_bytes - end, 'byte')} after the image")
     findings.proved.append("chunks fill the declared size")
     findings.not_proved.append("pixels: WebP carries no checksum, only the hash covers them")

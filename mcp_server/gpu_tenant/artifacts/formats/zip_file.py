@@ -18,6 +18,7 @@ from gpu_tenant.artifacts.formats.bounded_file import (
     count_of,
 )
 from gpu_tenant.artifacts.formats.inflate import Measure, Zlib, check_measure, inflate
+from gpu_tenant.domain.wording import some
 
 _LOCATOR = b"PK\x06\x07"
 _ONE_DISK = (bytes(8), bytes(4) + b"\1\0\0\0")
@@ -89,7 +90,9 @@ def members(source: Source, findings: Findings) -> Iterator[Member]:
         check_measure(inflated_bytes, spans)
         yield member
     if cursor.left:
-        raise Broken(f"the directory has {cursor.left:,} bytes more than its {count:,} entries")
+        raise Broken(
+            f"the directory has {some(cursor.left, 'byte')} more than its {count:,} entries"
+        )
 
 
 def content(source: Source, member: Member) -> Iterator[bytes | memoryview]:
@@ -119,12 +122,12 @@ def content(source: Source, member: Member) -> Iterator[bytes | memoryview]:
         seen += len(piece)
         if seen > member.size_bytes:
             raise Broken(
-                f"{member.name!r:.80} is longer than the {member.size_bytes:,} bytes declared"
+                f"{member.name!r:.80} is longer than the {some(member.size_bytes, 'byte')} declared"
             )
         crc = zlib.crc32(piece, crc)
         yield piece
     if seen != member.size_bytes:
-        raise Broken(f"{member.name!r:.80} has {seen:,} bytes of {member.size_bytes:,}")
+        raise Broken(f"{member.name!r:.80} has {some(seen, 'byte')} of {member.size_bytes:,}")
     if member.crc is not None and crc != member.crc:
         raise Broken(f"{member.name!r:.80} fails its CRC-32")
 
@@ -140,7 +143,7 @@ def _directory(source: Source, findings: Findings) -> tuple[int, Cursor, int]:
     disk, _, _, count, size, offset, comment = struct.unpack_from("<4H2IH", tail, found + 4)
     trailing = source.size_bytes - end_at - _END_BYTES - comment
     if trailing > 0:
-        findings.warn(f"{trailing:,} bytes follow the archive")
+        findings.warn(f"{some(trailing, 'byte')} after the archive")
     elif trailing < 0:
         raise Broken("the archive is cut off inside its comment")
     locator = source.upto(end_at - 20, 20) if end_at >= 20 else b""
@@ -158,9 +161,9 @@ def _directory(source: Source, findings: Findings) -> tuple[int, Cursor, int]:
     if start < 0:
         raise Broken("the directory is larger than the archive")
     if start:
-        findings.warn(f"{start:,} bytes precede the archive")
+        findings.warn(f"{some(start, 'byte')} before the archive")
     if count * _ENTRY.size > size:
-        raise Broken(f"{count:,} members do not fit in a directory of {size:,} bytes")
+        raise Broken(f"{count:,} members do not fit in a directory of {some(size, 'byte')}")
     return start, Cursor(source, start + offset, last), count
 
 

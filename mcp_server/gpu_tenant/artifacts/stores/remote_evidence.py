@@ -19,6 +19,7 @@ from gpu_tenant.domain.errors import LocalTrouble, NotStored, StoreTrouble
 from gpu_tenant.domain.evidence import Evidence, Verdict
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.seal import Manifest, SealedFile
+from gpu_tenant.domain.wording import some
 from gpu_tenant.files.paths import below
 
 _SEAL_BYTES = 1 << 30
@@ -69,9 +70,7 @@ class Witness:
             found = await asyncio.to_thread(prove, path, name=entry.name, sha256=entry.sha256)
             if found is None or found.size_bytes != entry.size_bytes:
                 size = found.size_bytes if found else 0
-                return (
-                    f"{self.words} has {size:,} bytes of it, but the box has {entry.size_bytes:,}"
-                )
+                return f"{self.words} has {some(size, 'byte')} of it, but the box has {entry.size_bytes:,}"
             if found.sha256 != entry.sha256:
                 return f"{self.words} has other bytes than the box"
             return Evidence(

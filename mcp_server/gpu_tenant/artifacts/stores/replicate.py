@@ -21,6 +21,7 @@ from gpu_tenant.domain.errors import BadRequest, DiskFull, LocalTrouble, StoreTr
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.seal import Manifest, SealedFile
+from gpu_tenant.domain.wording import some
 from gpu_tenant.files.artifact_directory import is_here, is_on_the_box
 from gpu_tenant.files.paths import below
 from gpu_tenant.files.state_dir import Reread, reread
@@ -118,7 +119,7 @@ async def keep_safe(
     )
     if last is not None:
         raise StoreTrouble(
-            f"{missing} of {len(files)} files are not safe in {store.words}, such as {failed[0]}: {last.message}",
+            f"not safe in {store.words}: {missing} of {some(len(files), 'file')}, such as {failed[0]}: {last.message}",
             remedy=last.remedy,
         )
     return StoreCopy(

@@ -34,6 +34,8 @@ export interface Card {
   running_usd_h: string | null;
   max_price_usd_h: string | null;
   budget_usd: string | null;
+  /** when the budget ends it, if before its deadline */
+  budget_end: string | null;
   cost_usd: string | null;
   forecast_deadline_usd: string | null;
   /** about, at its job's end */
@@ -333,6 +335,8 @@ export interface JobMoment {
   cadence: string | null;
   /** pages that its log names; the log may lie */
   trackers: string[];
+  /** when the budget ends the lease, if before its deadline */
+  budget_end: string | null;
   /** if the job runs over several leases, its state on the others */
   gang: string | null;
   next: string;
@@ -818,6 +822,8 @@ export interface Watched {
   cadence: string | null;
   /** pages that its log names; the log may lie */
   trackers: string[];
+  /** when the budget ends the lease, if before its deadline */
+  budget_end: string | null;
   /** if the job runs over several leases, its state on the others */
   gang: string | null;
   next: string;
