@@ -1,5 +1,6 @@
 """A job that a term of its lease has cut off: every face says which, when, and how its work goes on."""
 
+import re
 from collections.abc import AsyncIterator
 from decimal import Decimal
 from pathlib import Path
@@ -9,7 +10,7 @@ from e2e.renting import Tenant, tenant_at
 from e2e.watching import SAVES, Scene
 from errands import Asker, a_tree, an_errand, goes_on
 
-from gpu_tenant.faces.report import report_of
+from gpu_tenant.faces.report import as_markdown, report_of
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.watchdog.loop import Watchdog
@@ -103,7 +104,7 @@ async def test_a_job_cut_by_the_budget_is_not_told_as_stopped_on_request(scene: 
     assert f"`gpu-tenant terms {scene.lease} --budget-usd N`" in seen.next
     told = await report_of(tenancy.context, scene.lease)
     assert "its budget" in (told.jobs[0].last_seen or "")
-    assert any("with its lease" in line.words for line in told.timeline)
+    assert "was stopped with its lease" in as_markdown(told)
 
 
 async def test_a_job_that_a_person_stopped_is_told_so(scene: Scene) -> None:
@@ -143,7 +144,13 @@ async def test_a_run_cut_by_its_budget_says_so_and_how_its_work_goes_on(
         hours=0.1,
     )
 
-    told = await goes_on(scene.tenant.tenancy, errand, Impatient(scene.tenant, 8))
+    asker = Impatient(scene.tenant, 8)
+
+    told = await goes_on(scene.tenant.tenancy, errand, asker)
+
+    assert re.search(
+        r"before 0\.0\d+ USD are spent, which is [1-9] min after", asker.plans[0].lines[2]
+    )
 
     assert told.outcome == "failed"
     assert "the job was stopped: the lease's budget ended it: " in told.words

@@ -13,12 +13,20 @@ LEFT_OUT = {
     "weights/other.bin": "by .gitignore",
     "corpus": "a link, which is not followed",
     "out/": "by .gitignore",
+    ".env": "by .gitignore",
 }
 
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
-    for name in ("data/train.bin", "weights/big.bin", "weights/other.bin", "corpus", "out/old.pt"):
+    for name in (
+        "data/train.bin",
+        "weights/big.bin",
+        "weights/other.bin",
+        "corpus",
+        "out/old.pt",
+        ".env",
+    ):
         place = tmp_path / name
         place.parent.mkdir(exist_ok=True)
         place.touch()
@@ -47,6 +55,7 @@ def missed(log: str, here: Path) -> tuple[str, ...]:
         ("FileNotFoundError: [Errno 2] No such file or directory: '../data/train.bin'", None),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'out/new.pt'", None),
         ("KeyError: missing key out", None),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '.env'", None),
         ("loss 0.1 data/train.bin", None),
     ],
 )

@@ -347,8 +347,8 @@ def test_a_report_that_cannot_be_written_says_where_it_could(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("to", "form", "names"),
     [
-        (None, None, ["gpu-tenant-x.html", "gpu-tenant-x.md"]),
-        (None, "md", ["gpu-tenant-x.md"]),
+        (None, None, ["kept/gpu-tenant-x.html", "kept/gpu-tenant-x.md"]),
+        (None, "md", ["kept/gpu-tenant-x.md"]),
         ("a.html", None, ["a.html"]),
         ("a.md", None, ["a.md"]),
         ("a", "both", ["a.html", "a.md"]),
@@ -358,12 +358,12 @@ def test_a_report_that_cannot_be_written_says_where_it_could(tmp_path: Path) -> 
 def test_the_form_goes_by_the_name_of_the_file(
     to: str | None, form: str | None, names: list[str]
 ) -> None:
-    assert [str(place) for _, place in _places("x", to, form)] == names
+    assert [str(place) for _, place in _places("x", to, form, usual=Path("kept"))] == names
 
 
 def test_a_name_of_one_form_is_not_written_in_another() -> None:
     with pytest.raises(BadRequest, match="is for one form"):
-        _places("x", "a.html", "md")
+        _places("x", "a.html", "md", usual=Path())
 
 
 @pytest.mark.parametrize(

@@ -166,9 +166,7 @@ class Planned:
         if end is None:
             return f"before {budget} are spent"
         left_s = max(0.0, (end.acts_at - self._now).total_seconds())
-        return (
-            f"before {budget} are spent: {span(left_s)} after it bills, if it costs what is quoted"
-        )
+        return f"before {budget} are spent, which is {span(left_s)} after it begins to bill"
 
     def _unseen(self) -> str:
         return protection(self._profile, self._lease, None).words
