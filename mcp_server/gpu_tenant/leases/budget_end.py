@@ -9,10 +9,7 @@ from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.policy import LookedAfter, running_usd_h
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import span, usd_words
-from gpu_tenant.leases.end_reserve import end_reserve_s
-
-_LOOK_S = 60.0
-"""How far apart the looks of a watchdog are. It acts one look early."""
+from gpu_tenant.leases.end_reserve import LOOK_S, end_reserve_s
 
 
 class BudgetEnd(NamedTuple):
@@ -38,7 +35,7 @@ def budget_end(lease: Lease, events: Lines, now: datetime) -> BudgetEnd | None:
     worked_on = lease.model_copy(update={"touched_at": lease.touched_at or now})
     left_usd = budget - cost - charged_bytes_usd(newest_bill(events))
     left_s = float(left_usd / price) * 3600
-    early_s = end_reserve_s(worked_on, events) + _LOOK_S
+    early_s = end_reserve_s(worked_on, events) + LOOK_S
     deadline_s = (lease.terms.deadline_at - now).total_seconds()
     if left_s - early_s >= deadline_s:
         return None

@@ -25,7 +25,7 @@ _STEPS_S = 60
 _ROUNDED_S = 60
 """Providers bill by the second or by the minute, and some bill at least a minute."""
 
-_LOOK_S = 60
+LOOK_S = 60
 """How far apart two looks of a watchdog are. A budget is acted on one look early."""
 
 _WAY_OUT_H = "1"
@@ -83,7 +83,7 @@ def least_budget_usd(
     spent, usd_h = lease.cost_usd(now), running_usd_h(lease)
     if spent is None or usd_h is None:
         return None
-    takes_s = Decimal(str(hours * 3600 + end_reserve_s(lease, events) + _LOOK_S))
+    takes_s = Decimal(str(hours * 3600 + end_reserve_s(lease, events) + LOOK_S))
     least = spent + charged_bytes_usd(newest_bill(events)) + usd_h * takes_s / 3600
     # A budget that is only just reached counts as passed.
     return least.quantize(_USD_CENT, ROUND_FLOOR) + _USD_CENT
