@@ -534,7 +534,7 @@ def _next(
         case LeaseState.ACTIVE if phase == "parked" and is_over:
             kept = kept_words(lease, events) or "its work has ended"
             return (
-                f"{parked_step(lease, events, now)}: {kept}; {_parked_words(lease, parked_until)}"
+                f"{parked_step(lease, events, now)}; {kept}; {_parked_words(lease, parked_until)}"
             )
         case LeaseState.ACTIVE if phase == "parked" and (why := kept_words(lease, events)):
             return f"{parked_step(lease, events, now)}; {why}; {_parked_words(lease, parked_until)}"

@@ -42,5 +42,5 @@ def parked_step(lease: Lease, events: Lines, now: datetime) -> str:
         )
     on = resume_step(lease, events, now)
     if gives_up is not None:
-        return f"{on}, then {gives_up}, which gives that up, and {end}"
-    return f"{on}, then {home} and {end}"
+        return f"{on}, then {gives_up}, which gives that up, then {end}"
+    return f"{on}, then {home}, then {end}"
