@@ -29,7 +29,11 @@ from gpu_tenant.notifications.apprise_delivery import INSTALL
 from gpu_tenant.notifications.notify import leads_nowhere, read_channels
 from gpu_tenant.providers.credentials import find_credential, read_table
 
-_TOOLS = {"ssh": "the owner's own way to a box", "git": "nothing here; your work tree's history"}
+_TOOLS = {
+    "ssh": "you need it to log in to a box by hand",
+    "git": "without it, the commit of your work tree is not recorded",
+}
+"""What is missing without each of these programs."""
 
 
 _FACTS_AGE = timedelta(days=90)
@@ -61,7 +65,7 @@ async def examine(
 ) -> Checkup:
     """Check everything, and return what was found. Nothing is changed."""
     findings = [_python(), _state(home, ledger), _ledger(home, ledger), _key(home), _agent(environ)]
-    findings += [_tool(name, why) for name, why in _TOOLS.items()]
+    findings += [_tool(name, lack) for name, lack in _TOOLS.items()]
     findings += _channels(home, ledger, environ)
     findings.append(_limits(home, ledger, profiles))
     if rehearsal := rehearsal_of(home.root):
@@ -80,7 +84,10 @@ async def examine(
             words, remedy = asks_to_read_again(profile)
             findings.append(_warning(slug, f"{words}; {remedy}"))
         elif age > _FACTS_AGE and key is not None:
-            words = f"its facts were checked {age.days} days ago: look at its prices and verbs anew"
+            words = (
+                f"we last checked this platform {age.days} days ago: check again what it costs, and what its stop "
+                "and delete do"
+            )
             findings.append(_warning(slug, words))
         rented = [x.id for x in live if x.provider == slug and not x.goes_by_address]
         if (
@@ -92,7 +99,7 @@ async def examine(
         elif profile.lease == "none":
             findings.append(_ok(slug, "a runbook only: it has no box to log in to"))
         elif profile.console is not None and key is None:
-            place = f" (its API wants {profile.credential.env[0]})" if profile.credential else ""
+            place = f" (its API needs {profile.credential.env[0]})" if profile.credential else ""
             by_hand.append(f"{slug}{place}")
         else:
             source = key.source if key else "needs none"
@@ -101,7 +108,7 @@ async def examine(
     findings.append(
         _ok(
             "consoles",
-            f"{', '.join(by_hand)}: a person rents there, and {Command('adopt')} takes up",
+            f"{', '.join(by_hand)}: rent there by hand, then run {Command('adopt')} to bring the box under a lease",
         )
     )
     findings.append(_watch(home, ledger.clock, rented=any(not x.goes_by_address for x in live)))
@@ -122,12 +129,12 @@ def _python() -> Examined:
 
 def _state(home: Home, ledger: Ledger) -> Examined:
     if ledger.is_copy and not ledger.is_salvaged:
-        words = f"{home.root} takes no writes, or its disk is full: nothing is recorded"
+        words = f"{home.root} cannot be written, or its disk is full: nothing is recorded"
         return Examined(subject="state", level="blocker", words=words)
     mode = stat.S_IMODE(home.root.stat().st_mode)
     if mode & 0o077:
         return _warning("state", f"{home.root} is open to others: `chmod 700 {home.root}`")
-    return _ok("state", f"{home.root}, the same for every host that starts this program")
+    return _ok("state", f"{home.root}; every agent program (Claude Code, Codex, ...) uses this one")
 
 
 def _ledger(home: Home, ledger: Ledger) -> Examined:
@@ -146,10 +153,10 @@ def _damaged_ledger_lines(path: Path, ledger: Ledger) -> Examined:
     named = ", ".join(f"{lease.id} (box {lease.box_id} at {lease.provider})" for lease in live)
     words = (
         f"{path} is damaged, and was left as it is: {some(ledger.count(), 'lease')} of it can be read, "
-        f"live ones: {named or 'none, though some may be lost'}; what each provider lists stands below, and nothing "
-        f"is recorded until this is mended. Next: {Command('leases')} shows what may be billing, and you end that at its "
-        f"provider or keep it in mind; then `cp -p {path} {path}.damaged`; only then a backup takes its place, and "
-        f"{Command('leases')} takes up each box of ours that the backup does not know"
+        f"live ones: {named or 'none, though some may be lost'}; what each provider lists is shown below, and nothing "
+        f"is recorded until the ledger is mended. Next: 1. {Command('leases')} shows which boxes may be billing; "
+        f"2. end each of them at its provider, or write it down; 3. `cp -p {path} {path}.damaged`; 4. only then put a "
+        f"backup in its place: {Command('leases')} then adopts each box of ours that the backup does not know"
     )
     return Examined(subject="ledger", level="blocker", words=words)
 
@@ -177,9 +184,9 @@ def _agent(environ: Mapping[str, str]) -> Examined:
     return _ok("ssh agent", "not seen by this process; our own key and your ssh config are used")
 
 
-def _tool(name: str, why: str) -> Examined:
+def _tool(name: str, lack: str) -> Examined:
     found = shutil.which(name)
-    return _ok(name, found) if found else _warning(name, f"not on PATH; it serves {why}")
+    return _ok(name, found) if found else _warning(name, f"not on PATH; {lack}")
 
 
 def _limits(home: Home, ledger: Ledger, profiles: Mapping[str, Profile]) -> Examined:
@@ -195,23 +202,30 @@ def _limits(home: Home, ledger: Ledger, profiles: Mapping[str, Profile]) -> Exam
     used = used_of(limits, leases, free=free, now=now)
     told = [use.words for use in used]
     told.append(f"one box up to {limits.box_usd_h:g} USD/h, for {limits.hours:g} h")
-    told.append(f"unguarded: {limits.unguarded}; a smoke test is {limits.smoke}")
+    unguarded = "a signature" if limits.unguarded == "signed" else "no signature"
+    untested = "a signature" if limits.smoke == "needed" else "no signature"
+    told.append(
+        f"to rent an expensive box that nothing stops if this computer dies needs {unguarded}, and to rent without "
+        f"a smoke test needs {untested}"
+    )
     if not written:
-        told.append(f"careful defaults: {Command('limits')} sets them at a terminal")
+        told.append(
+            f"these are the careful defaults: {Command('limits')} at a terminal changes them"
+        )
     over = [use.name for use in used if use.used > getattr(limits, use.name)]
     if over:
-        return _warning("limits", f"{', '.join(over)} passed: {'; '.join(told)}")
+        return _warning("limits", f"over the limit: {', '.join(over)}; {'; '.join(told)}")
     if unknown := [lease.id for lease in unpriced_leases(leases, free)]:
         words = (
-            f"no limit in USD counts {', '.join(unknown)}, whose price nobody knows: "
-            f"{Command('terms', unknown[0], max_price_usd_h='N')} with what the console shows; "
+            f"the price of {', '.join(unknown)} is unknown, so no limit in USD includes it: run "
+            f"{Command('terms', unknown[0], max_price_usd_h='N')} with the price that the console shows as N; "
         )
         return _warning("limits", words + "; ".join(told))
     return _ok("limits", "; ".join(told))
 
 
 def _volumes(ledger: Ledger) -> Examined:
-    """Report the volumes that bill by the ledger. No provider is asked."""
+    """Report the volumes that bill, as far as the ledger knows. No provider is asked."""
     if ledger.is_salvaged:
         return _warning("volumes", "the ledger is damaged: look in each provider's console")
     volumes = ledger.volumes()
@@ -221,9 +235,7 @@ def _volumes(ledger: Ledger) -> Examined:
     told = "; ".join(f"{volume.words}, {volume.age(now)} old" for volume in volumes)
     words = f"{some(len(volumes), 'volume')} at {sum_usd_h(volumes)} USD/h in all: {told}"
     if open_ends := [v.name for v in volumes if v.state is not VolumeState.ACTIVE]:
-        unclear = (
-            f"whether {', '.join(open_ends)} exists is not settled: {Command('volumes')} looks"
-        )
+        unclear = f"whether {', '.join(open_ends)} exists is unknown: {Command('volumes')} asks the provider"
         return _warning("volumes", f"{unclear}; {words}")
     return _ok("volumes", words)
 
@@ -235,7 +247,7 @@ def _channels(home: Home, ledger: Ledger, environ: Mapping[str, str]) -> list[Ex
     except TenantError as error:
         return [Examined(subject="alarms", level="blocker", words=str(error))]
     if not channels:
-        words = f"shown by {Command('alarms')} alone: no [notify.NAME] is in {home.configuration}"
+        words = f"only {Command('alarms')} shows them: no [notify.NAME] is in {home.configuration}"
         return [_ok("alarms", words)]
     if find_spec("apprise") is None:
         return [_warning("alarms", f"they reach nobody: `{INSTALL}`")]
@@ -243,8 +255,8 @@ def _channels(home: Home, ledger: Ledger, environ: Mapping[str, str]) -> list[Ex
     found: list[Examined] = []
     for channel in channels:
         wrong = channel.wrong or leads_nowhere(channel, environ) or failed.get(channel.name)
-        quiet = ", urgent ones alone in its quiet hours" if channel.quiet else ""
-        words = f"{channel.reference}: {channel.least.name.lower()} and louder{quiet}"
+        quiet = "; in its quiet hours, only urgent ones" if channel.quiet else ""
+        words = f"{channel.reference}: sends {channel.least.name.lower()} and worse{quiet}"
         subject = f"alarms: {channel.name}"
         found.append(_warning(subject, wrong) if wrong else _ok(subject, words))
     return found
@@ -302,7 +314,7 @@ async def _provider(
     if orphans:
         return _warning(
             profile.id,
-            f"boxes without a lease: {', '.join(orphans)}; {Command('leases')} takes them up",
+            f"boxes of ours without a lease: {', '.join(orphans)}; {Command('leases')} adopts them",
         )
     words = f"key: {source}; {some(len(boxes), 'box')} listed"
     if isinstance(connector, Funded):
@@ -318,13 +330,13 @@ async def _provider(
 def _standing(profile: Profile, boxes: Sequence[Box]) -> Examined:
     """Report what a provider lists, if the ledger is too damaged to say which boxes are ours.
 
-    Even which marks are ours is uncertain then.
+    Then we do not even know which marks are ours.
     """
     ours = [box.id for box in boxes if (box.mark or "").startswith(MARK_PREFIX)]
     if not ours:
         words = f"{some(len(boxes), 'box')} listed, none with a mark of gpu-tenant's"
         return _ok(profile.id, words)
-    words = f"stands there with a mark of gpu-tenant's, and may be billing: {', '.join(ours)}"
+    words = f"these boxes there carry a mark of gpu-tenant's, and may be billing: {', '.join(ours)}"
     return _warning(profile.id, words)
 
 

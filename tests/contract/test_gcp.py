@@ -34,7 +34,7 @@ from gpu_tenant.emulators.rehearsal_client import RehearsalClock
 from gpu_tenant.emulators.server import Stage
 from gpu_tenant.files.rehearsal_marker import Rehearsal, put_rehearsal
 from gpu_tenant.files.state_dir import Home
-from gpu_tenant.providers.gcp.catalog import Sold, room
+from gpu_tenant.providers.gcp.catalog import MachineOnSale, room
 from gpu_tenant.providers.gcp.connector import GcpConnector
 from gpu_tenant.providers.profiles import load_profile
 
@@ -379,7 +379,7 @@ def test_the_quota_of_preemptible_gpus_serves_what_ends_by_itself(
         "GPUS_ALL_REGIONS": (8.0, 1.0),
         "SSD_TOTAL_GB": (500.0, 0.0),
     }
-    sold = Sold("us-central1-a", "g2-standard-4", "nvidia-l4", 1, model)
+    sold = MachineOnSale("us-central1-a", "g2-standard-4", "nvidia-l4", 1, model)
 
     assert room(sold, quotas, disk_gb=50, hours=hours).boxes == boxes
 

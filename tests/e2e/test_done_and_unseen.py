@@ -128,6 +128,6 @@ async def test_a_guard_is_told_to_stop_what_is_done_only_where_that_loses_nothin
         if not armed and terms.get("when_done") != "keep":
             rate = tenant.lease(card).quote.offer.price.running_usd_h  # type: ignore[union-attr]
             assert (
-                f"its work done and nobody there, it bills {rate} USD/h until"
+                f"when its work is done and nobody watches it, it bills {rate} USD/h until"
                 in shown.stops_the_meter
             )

@@ -135,7 +135,7 @@ def test_a_lease_that_has_ended_has_no_deadline_no_rate_and_nothing_armed() -> N
     over = shown(rented("tiny-over").model_copy(update={"state": LeaseState.GONE, "ended_at": NOW}))
 
     assert (over.deadline_in_s, over.price_usd_h, over.bills) == (None, 0, "no more")
-    assert over.stops_the_meter == "nothing needs to: it has ended"
+    assert over.stops_the_meter == "nothing has to end the bill: the lease has ended"
 
 
 def test_one_s_own_boxes_burn_nothing_and_every_column_calls_that_the_same() -> None:

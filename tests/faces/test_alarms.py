@@ -144,7 +144,7 @@ async def test_doctor_names_each_channel_and_where_its_address_is_kept_and_sends
 
     assert found["alarms: phone"] == (
         "ok",
-        "env:PHONE: warning and louder, urgent ones alone in its quiet hours",
+        "env:PHONE: sends warning and worse; in its quiet hours, only urgent ones",
     )
     assert found["alarms: mail"] == ("warning", "~/not-there does not exist")
     assert found["alarms: chat"] == ("warning", "it answered 404")
@@ -160,5 +160,5 @@ async def test_doctor_says_where_alarms_go_when_no_channel_is_set_up(
 
     assert found["alarms"] == (
         "ok",
-        f"shown by `gpu-tenant alarms` alone: no [notify.NAME] is in {home / 'config.toml'}",
+        f"only `gpu-tenant alarms` shows them: no [notify.NAME] is in {home / 'config.toml'}",
     )

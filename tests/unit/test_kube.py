@@ -222,7 +222,9 @@ def test_an_order_names_the_image_and_the_room_on_the_nodes_disk() -> None:
     mark = "gpu-tenant:0a1b2c:kubernetes-abcd"
 
     usual: Any = job(mark, WHERE, gpu_count=1)
-    ordered: Any = job(mark, WHERE, gpu_count=1, image="me/train:1", registry="pull-me", disk_gb=64)
+    ordered: Any = job(
+        mark, WHERE, gpu_count=1, image="me/train:1", pull_secret="pull-me", disk_gb=64
+    )
 
     def box(made: Any) -> Any:
         return made["spec"]["template"]["spec"]["containers"][0]

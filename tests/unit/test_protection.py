@@ -50,7 +50,7 @@ def test_what_protects_each_platform_is_known_before_it_is_rented(
 
     assert told.kind == kind
     if kind.startswith("in-box"):
-        assert told.words.endswith("until then nothing")
+        assert told.words.endswith("until then, nothing ends the bill")
     if kind == "nothing":
         assert told.words.startswith("nothing ends the bill: ")
 
@@ -74,7 +74,7 @@ def test_nobody_is_said_to_bill_for_a_machine_of_ones_own_only_where_no_price_is
     priced = protection(PROFILES[provider], at(provider, usd_h="1.89"), None)
     free = at(provider).model_copy(update={"price_usd_h": None})
 
-    assert "who alone stops its 1.89 USD/h" in priced.words
+    assert "only the machine's owner can stop its 1.89 USD/h" in priced.words
     assert protection(PROFILES[provider], free, None).words == "nobody bills for it"
 
 
@@ -103,7 +103,10 @@ def test_what_is_stopped_for_nothing_needs_no_protection_but_what_may_wake_has_n
 def test_what_has_ended_needs_none() -> None:
     over = lease(LeaseState.GONE, provider="vastai", price_usd_h=Decimal(1))
 
-    assert protection(PROFILES["vastai"], over, ARMED).words == "nothing needs to: it has ended"
+    assert (
+        protection(PROFILES["vastai"], over, ARMED).words
+        == "nothing has to end the bill: the lease has ended"
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,18 +168,30 @@ def test_a_stop_that_may_empty_a_disk_is_no_way_out_unless_it_was_signed_for() -
 @pytest.mark.parametrize(
     ("provider", "signed", "store", "armed", "words"),
     [
-        ("vastai", "keep", "s3:b", None, "it is stopped 2 min after its last job, once s3:b has"),
+        (
+            "vastai",
+            "keep",
+            "s3:b",
+            None,
+            "the box is stopped 2 min after its last job, but not before s3:b has",
+        ),
         (
             "vastai",
             "keep",
             "s3:b",
             DONE_TOO,
-            "it is stopped 2 min after its last job, once s3:b has",
+            "the box is stopped 2 min after its last job, but not before s3:b has",
         ),
         ("vastai", "keep", "s3:b", ARMED, "it bills 1.5 USD/h until 2026-"),
         ("vastai", "keep", None, None, "it bills 1.5 USD/h until 2026-"),
         ("gcp", "keep", None, None, "it bills 1.5 USD/h until 2026-"),
-        ("runpod", "keep", "s3:b", None, "it is stopped 2 min after its last job, once s3:b has"),
+        (
+            "runpod",
+            "keep",
+            "s3:b",
+            None,
+            "the box is stopped 2 min after its last job, but not before s3:b has",
+        ),
         ("runpod", "keep", None, None, "it bills 1.5 USD/h until 2026-"),
         ("lambda_cloud", "keep", None, None, "it bills 1.5 USD/h until somebody ends it"),
     ],
@@ -189,5 +204,5 @@ def test_what_is_billed_when_the_work_is_done_and_nobody_is_there_is_said(
 
     told = protection(PROFILES[provider], box.model_copy(update={"terms": terms}), armed)
 
-    assert words in told.words.partition("; its work done and nobody there, ")[2]
+    assert words in told.words.partition("; when its work is done and nobody watches it, ")[2]
     assert "work done" not in protection(PROFILES[provider], box, armed).words, "it is kept"

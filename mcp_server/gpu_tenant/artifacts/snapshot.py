@@ -74,7 +74,7 @@ class Snapshot(Record):
     unfinished_files: int = 0
     unfinished: tuple[str, ...] = Field(
         default=(),
-        description="files that are still being written, or are part of a checkpoint that is",
+        description="files that are still being written, and the other files of the same checkpoint",
     )
     broken: tuple[str, ...]
     no_room: tuple[str, ...]
@@ -83,8 +83,10 @@ class Snapshot(Record):
     )
     pruned: Pruned = Pruned()
     running: tuple[str, ...] = ()
-    pace: str = Field(default="", description="the most that it takes of the box")
-    proves: str = "nothing of the box: it is no seal, and no box is ended on it"
+    pace: str = Field(
+        default="", description="the limit on how much of the box's CPU and disk the snapshot uses"
+    )
+    proves: str = "nothing about the rest of the box; a snapshot is never a reason to destroy a box"
     next: str = ""
 
     @property
@@ -127,13 +129,13 @@ async def snapshot(
     """Bring every complete artifact that was missing here, proved by hash and by loading. Jobs keep running.
 
     A file is complete if the caretaker's `complete` says so after two looks that are `quiet_s` apart. `done` lists
-    the names of files that jobs write last. On the box, a snapshot takes at most `SHARE` of one core and of the
-    disk, and of the link what `turn` allows. What the `policy` does not want is not fetched.
+    the names of files that jobs write last. On the box, a snapshot uses at most `SHARE` of one core and of the
+    disk. `turn` limits its use of the link. What the `policy` does not want is not fetched.
 
     What changed or vanished meanwhile is left for the next snapshot. A file in the way of a newer version is
-    moved to `.superseded/`. There, the two newest versions of each name that snapshots brought stay, and
-    older ones are deleted: a job that saves in place would otherwise fill any disk. What a collect or a
-    person brought is never deleted. Files that the job itself deleted stay here.
+    moved to `.superseded/`. For each name, the two newest versions from snapshots are kept there, and older ones
+    are deleted: a job that saves in place would otherwise fill any disk. What a collect or a person brought is
+    never deleted. Files that the job itself deleted stay here.
 
     Raises:
         BoxUnreachable: the link broke; what came before is here and on record.
@@ -204,13 +206,13 @@ class _Look:
         self._brought = set(known.brought) if known else set()
         self._arrived = self._coming = self._room_bytes = 0
         self._fetching_since = ledger.now()
-        # A transfer that need not share the link belongs to the lease's end, which may use everything.
+        # If the turn is not `Resting`, the lease is ending and the transfer uses the whole link.
         self._share = SHARE if isinstance(turn, Resting) else 1.0
 
     async def take_all(
         self, entries: Sequence[SealedFile], policy: Retention | None
     ) -> tuple[str, ...]:
-        """Bring every wanted file that can be had now and loads. Returns the checkpoints that are not wanted.
+        """Fetch every wanted file that is available now, and keep those that load. Returns the checkpoints not wanted.
 
         If a newer checkpoint turns out to be broken, an older one becomes wanted after all.
         """
@@ -244,7 +246,7 @@ class _Look:
         return is_known and self.broken.get(entry.name) != entry.sha256
 
     async def _fetch(self, entries: Sequence[SealedFile]) -> None:
-        """Fetch those entries that arrive and match what the box says. Each is kept as it comes."""
+        """Fetch the entries. Keep each that arrives with the hash that the box gave, and drop the others."""
         coming = [
             Coming(entry, partial_of(self._directory, entry, ARRIVES))
             for entry in entries
@@ -265,7 +267,7 @@ class _Look:
             raise cannot_keep("what came", self._lease, error) from error
 
     async def _wants(self, entry: SealedFile) -> bool:
-        """Whether the entry must be fetched. A file that is here already is counted as come."""
+        """Whether the entry must be fetched. A file that is already here is treated as if it had just been fetched."""
         has_its_size = _has_its_size(self._directory, entry)
         if _same(self.held.get(entry.name), entry) and has_its_size:
             return False

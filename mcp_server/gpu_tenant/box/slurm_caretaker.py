@@ -20,7 +20,7 @@ _INTERRUPTED = "interrupted"
 class AllocatedCaretaker(Caretaker):
     """A caretaker whose jobs are queued for the allocation's own runner.
 
-    A job that a preemption or the walltime interrupted runs again when the allocation starts next. The job's
+    If a preemption or the walltime interrupts a job, it runs again the next time the allocation starts. The job's
     name then means its latest run.
     """
 
@@ -40,7 +40,7 @@ class AllocatedCaretaker(Caretaker):
         """Do as `Caretaker.start`: wait until the allocation's runner has started the job.
 
         Raises:
-            CaretakerFailed: the job still waits in the queue. It stays there, and the same call looks again.
+            CaretakerFailed: the job still waits in the queue. It stays there; call again to check.
         """
         roll = await self._runner.roll()
         waits = any(turn.state == "queued" for turn in roll.jobs)

@@ -10,14 +10,14 @@ from gpu_tenant.domain.order import NOTHING_ORDERED, Order
 from gpu_tenant.domain.record import Line, Record, Usd
 
 CENT = Decimal("0.0001")
-"""Money is shown and compared to a hundredth of a cent."""
+"""Money is rounded to 0.0001 USD before it is shown or compared."""
 
 _MOST_USD_H = Decimal(100_000)
 """Nothing that can be rented costs more an hour. A larger figure is a mistake."""
 
 
 def sane(usd_h: Decimal | None) -> Decimal | None:
-    """Return the hourly price. None (unknown) if the figure is not finite, negative, or absurd."""
+    """Return the hourly price. None (unknown) if the figure is infinite, NaN, negative or absurdly high."""
     if usd_h is None or not usd_h.is_finite() or not 0 <= usd_h <= _MOST_USD_H:
         return None
     return usd_h
@@ -26,13 +26,16 @@ def sane(usd_h: Decimal | None) -> Decimal | None:
 UsdH = Annotated[
     Decimal | None, BeforeValidator(lambda told: sane(told) if isinstance(told, Decimal) else told)
 ]
-"""A provider's price. An absurd figure counts as unknown, so that it hides neither its box nor other boxes."""
+"""A provider's price. An absurd figure is stored as unknown.
+
+If it were an error instead, this offer and the others in the list would be lost.
+"""
 
 
 DISK_GB = 40
 """The disk of a box if nobody names a size."""
-ALTERNATIVE = " | "
-FORM = " / "
+ALTERNATIVE_SEPARATOR = " | "
+VARIANT_SEPARATOR = " / "
 
 
 class Attachable(Record):
@@ -49,7 +52,7 @@ class Attachable(Record):
 
     @property
     def words(self) -> str:
-        """What it is and what it costs, as a tenant should know of an offer."""
+        """What the volume is and what it costs, in words to be shown with an offer."""
         rate = "at an unknown rate" if self.usd_month is None else f"{self.usd_month} USD a month"
         return (
             f"with the volume {self.name} at {self.path} ({self.size_gb} GB in {self.region}), which bills "
@@ -62,8 +65,8 @@ class Wish(Record):
 
     gpu: str | None = Field(
         default=None,
-        description="canonical names, as in gpu_catalog: alternatives best first (`A | B`), forms of one"
-        " that are as good as each other (`A / B`); None: any",
+        description="names as in gpu_catalog. `A | B`: A is preferred to B. `A / B`: variants of one"
+        " model, equally good. None: any GPU",
     )
     gpu_count: int = Field(default=1, ge=1)
     vram_gib: float | None = Field(
@@ -81,19 +84,22 @@ class Wish(Record):
     )
     offer: str | None = Field(default=None, description="the id of the one offer to ask for again")
     hours_on: str | None = Field(
-        default=None, description="the GPU on which it takes these hours; None: the one named first"
+        default=None,
+        description="the GPU for which `hours` is meant; None: that of the lease in `like`, else the first of `gpu`",
     )
     limited_by: Literal["memory", "fp32", "tf32", "bf16", "fp16"] = Field(
-        default="memory", description="what makes another GPU faster at it, by the datasheets"
+        default="memory",
+        description="what limits the speed of the work; GPUs are compared by their datasheet figure for it",
     )
     like: str | None = Field(
         default=None, description="the lease that has run the same command, for its measured speed"
     )
     host: str | None = Field(
-        default=None, description="the name of the one machine to ask for, whatever it did before"
+        default=None,
+        description="the only machine to accept, even if it is left out elsewhere because it failed before",
     )
     order: Order = Field(
-        default=NOTHING_ORDERED, description="what the box is to be beside its GPU"
+        default=NOTHING_ORDERED, description="what the box must have besides its GPU"
     )
     volumes: tuple[Attachable, ...] = Field(
         default=(), description="the ordered volumes, at every provider that has them"
@@ -102,26 +108,30 @@ class Wish(Record):
     @property
     def gpus(self) -> tuple[str, ...]:
         """Every GPU that would do, best first. Empty if any GPU would do."""
-        alternatives = self.gpu.split(ALTERNATIVE) if self.gpu else ()
-        return tuple(name for each in alternatives for name in each.split(FORM))
+        alternatives = self.gpu.split(ALTERNATIVE_SEPARATOR) if self.gpu else ()
+        return tuple(name for each in alternatives for name in each.split(VARIANT_SEPARATOR))
 
     def volumes_at(self, provider: str) -> tuple[Attachable, ...]:
         """Return the ordered volumes that are at that provider."""
         return tuple(volume for volume in self.volumes if volume.provider == provider)
 
-    def sees_its_volumes(self, provider: str, region: str) -> bool:
+    def reaches_volumes(self, provider: str, region: str) -> bool:
         """Whether a box in that region can have all the ordered volumes that are at that provider."""
         return all(volume.region == region for volume in self.volumes_at(provider))
 
     def preference(self, gpu: str) -> int | None:
-        """Return the rank of the alternative that has this GPU. 0 is the best, also if any GPU would do.
+        """Return the rank of the alternative that has this GPU. 0 is the best.
 
-        None if no alternative has this GPU.
+        If the wish accepts any GPU, the rank is always 0. None if no alternative has this GPU.
         """
         if not self.gpu:
             return 0
-        alternatives = self.gpu.casefold().split(ALTERNATIVE)
-        places = (n for n, each in enumerate(alternatives) if gpu.casefold() in each.split(FORM))
+        alternatives = self.gpu.casefold().split(ALTERNATIVE_SEPARATOR)
+        places = (
+            n
+            for n, each in enumerate(alternatives)
+            if gpu.casefold() in each.split(VARIANT_SEPARATOR)
+        )
         return next(places, None)
 
 
@@ -154,7 +164,7 @@ class Offer(Record):
 
     provider: str
     id: str = Field(
-        description="what its connector needs to rent exactly this; stable while offered"
+        description="what its connector needs to rent exactly this box; it stays the same while the box is offered"
     )
     host: Line | None = Field(
         default=None, description="the machine's number; None: its provider does not say"
@@ -167,7 +177,9 @@ class Offer(Record):
     disk_gb: int
     interruptible: bool
     trust: Literal["unverified", "verified", "datacenter"]
-    reliability: float | None = Field(description="0 to 1, as the provider measures its host")
+    reliability: float | None = Field(
+        description="0 to 1, by the provider's own measure of the host"
+    )
     max_hours: float | None = Field(description="how long it can be rented; None: no end is known")
     download_mbps: float | None = Field(description="the box's own link, megabits per second")
     upload_mbps: float | None
@@ -175,10 +187,10 @@ class Offer(Record):
         default=None, gt=0, allow_inf_nan=False, description="Vast.ai's own score of all its GPUs"
     )
     cpus: float | None = Field(
-        default=None, description="of the box; None: its provider does not say"
+        default=None, description="CPUs of the box; None: its provider does not say"
     )
     ram_gib: float | None = None
-    setup_s: float = Field(description="usual time from renting until it answers")
+    setup_s: float = Field(description="usual time from the order until the box answers")
     notes: tuple[Line, ...] = Field(default=(), description="what a tenant should know, in words")
 
     def suits(self, wish: Wish) -> bool:

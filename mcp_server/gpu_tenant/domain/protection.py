@@ -1,6 +1,6 @@
 """What ends a lease's bill if this computer is gone, and what does not, as sentences.
 
-The program keeps to these sentences.
+The program does exactly what these sentences say.
 """
 
 import ipaddress
@@ -16,13 +16,23 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.survival import kept_by_a_stop, lost_by_a_stop, stop_keeps
 
 END_GRACE_S = 60
-"""How long a job may take to end when the guard asks it to. With this time, the bill stops within two minutes."""
+"""How long a job may take to end when the guard asks it to.
+
+This is short enough that the bill stops at most two minutes after the guard starts to end the box, if no files have to
+be copied first.
+"""
 
 WATCHED_S = 90
-"""How long after a look at a box its guard leaves the end to whoever looked. A watchdog looks once a minute."""
+"""For this many seconds after somebody looked at the box, its guard does not end it, because they may look again.
+
+A watchdog looks once a minute.
+"""
 
 LAST_RESORT_S = 900
-"""How long after the deadline a guard leaves the end to those who look, at the most. Then it ends the bill itself."""
+"""The guard waits at most this long after the deadline for a watchdog to end the lease.
+
+Then it stops the box itself.
+"""
 
 UNSEEN_DONE_S = 120
 """How long after its last job an unwatched box is stopped, once the store has a proved copy.
@@ -32,7 +42,7 @@ A watchdog asks each box more often than that.
 
 
 class Armed(Record):
-    """What the guard on the box has promised, as far as the promise was proved."""
+    """What the guard on the box has promised, as far as the promise was proved. It may be that no guard is armed."""
 
     state: Literal["armed", "not armed"]
     ends_the_meter: bool
@@ -79,8 +89,8 @@ def _after_work(profile: Profile, lease: Lease, armed: Armed | None, ends: Prote
         return ""
     if stops_when_done(profile, lease) and (armed is None or armed.when_done):
         return (
-            f"; its work done and nobody there, it is stopped {UNSEEN_DONE_S // 60} min after its last job, "
-            f"once {lease.terms.store} has a proved copy"
+            "; when its work is done and nobody watches it, the box is stopped "
+            f"{UNSEEN_DONE_S // 60} min after its last job, but not before {lease.terms.store} has a proved copy"
         )
     usd_h = _usd_h(lease)
     rate = "at an unknown rate" if usd_h is None else f"{usd_h} USD/h"
@@ -89,24 +99,26 @@ def _after_work(profile: Profile, lease: Lease, armed: Armed | None, ends: Prote
     if ends.kind == "nothing":
         until = "somebody ends it"
     elif ends.kind != "provider timer" and way is not None and way["on"] == "waive":
-        until = f"its rescue sum is spent, after {until}"
-    return f"; its work done and nobody there, it bills {rate} until {until}"
+        until = f"its rescue sum, which pays to save its files after {until}, is spent"
+    return f"; when its work is done and nobody watches it, it bills {rate} until {until}"
 
 
 def _ends(profile: Profile, lease: Lease, armed: Armed | None, fate: Fate | None) -> Protection:
     if profile.kind == "own" and _usd_h(lease) and lease.state.live:
         return Protection(
             kind="nothing",
-            words=f"nothing ends the bill: the machine is its owner's, who alone stops its {_usd_h(lease)} USD/h; "
+            words=f"nothing ends the bill: only the machine's owner can stop its {_usd_h(lease)} USD/h; "
             "the guard on it stops the jobs",
         )
     if profile.kind == "own" or _usd_h(lease) == 0:
         return Protection(kind="nothing needed", words="nobody bills for it")
     if not lease.state.live:
-        return Protection(kind="nothing needed", words="nothing needs to: it has ended")
+        return Protection(
+            kind="nothing needed", words="nothing has to end the bill: the lease has ended"
+        )
     if lease.state is LeaseState.ACTIVE and (lease.parked_at is not None or fate is not None):
         return _stands_still(lease, fate)
-    if profile.provider_timer != "none" and not _keeps_no_timer(profile, lease):
+    if profile.provider_timer != "none" and not _leaves_timer_unset(profile, lease):
         return Protection(kind="provider timer", words=profile.stops_the_meter)
     way = way_out(profile, lease)
     if way is None or (armed is not None and not armed.ends_the_meter):
@@ -117,12 +129,12 @@ def _ends(profile: Profile, lease: Lease, armed: Armed | None, fate: Fate | None
         return Protection(kind=kind, words=armed.words)
     does = "stops itself at the deadline"
     if way.get("on") == "waive":
-        does = "ends itself, disk and all, when the rescue sum is spent after the deadline"
+        does = "ends itself and its disk when the rescue sum, which pays to save its files after the deadline, is spent"
     elif stop_keeps_work(profile, lease):
         does = f"stops itself at the deadline, if nothing that counts lies outside of {_kept_words(profile)}"
     return Protection(
         kind=kind,
-        words=f"the box {does}, once it is ready and its guard is armed; until then nothing",
+        words=f"the box {does}, once it is ready and its guard is armed; until then, nothing ends the bill",
     )
 
 
@@ -133,9 +145,9 @@ def _stands_still(lease: Lease, fate: Fate | None) -> Protection:
         return Protection(kind="nothing", words=words)
     wakes = "; should it start by itself, only a watchdog would end it" if fate is not None else ""
     if lease.price_usd_h == 0:
-        words = f"nothing needs to while it is stopped: that costs nothing there{wakes}"
+        words = f"while the box is stopped, it costs nothing there, so nothing has to end the bill{wakes}"
         return Protection(kind="nothing" if wakes else "nothing needed", words=words)
-    words = f"nothing ends the bill for its disk: it is stopped, and its disk bills on until it is torn down{wakes}"
+    words = f"nothing ends the bill for its disk: the box is stopped, and its disk bills until a teardown{wakes}"
     return Protection(kind="nothing", words=words)
 
 
@@ -197,17 +209,17 @@ def _stop_keeps_all(profile: Profile, lease: Lease) -> bool:
 
 
 def _has_only_kept_disks(lease: Lease) -> bool:
-    """Whether the offer named a price for the parked box.
+    """Whether a stop keeps all disks of the box.
 
-    An offer whose disk is emptied by a stop names no such price.
+    The offer says so: only an offer of such a box names a price for the parked box.
     """
     return lease.quote is not None and lease.quote.offer.price.parked_usd_h is not None
 
 
-def _keeps_no_timer(profile: Profile, lease: Lease) -> bool:
+def _leaves_timer_unset(profile: Profile, lease: Lease) -> bool:
     """Whether the provider's timer is left unset for this box, because it would empty one of the box's disks.
 
-    A timer that ends every box anyway, such as a walltime, is not one that we set.
+    False for a timer that we do not set, such as a walltime: it ends every box anyway.
     """
     is_set = profile.provider_timer == "stop"
     return is_set and lease.quote is not None and not _stop_keeps_all(profile, lease)

@@ -16,7 +16,7 @@ WISH = "w"
 """The beginning of the id of every wish."""
 
 LOOK_S = 60
-"""How long after a look the market is asked again, by the first process that checks."""
+"""Seconds from one look at the market to the next. The first process that checks after that looks again."""
 
 MOST_WAIT_H = 7 * 24.0
 """The longest time that a wish may wait. It is a week, which is also how long a smoke test counts."""
@@ -50,7 +50,7 @@ class ProviderRest(Record):
 
 
 class StandingWish(Record):
-    """What somebody wishes to rent. It stands once it has an order, and until it has ended."""
+    """A recorded wish. A box is rented for it only while it has terms (`order`) and has not ended."""
 
     id: str
     wish: Wish
@@ -106,8 +106,8 @@ class StandingWish(Record):
     def words(self, watched: str) -> str:
         """Return in one line what the wish waits for, who looks again, and how to end it."""
         until = f"{self.until:%Y-%m-%d %H:%M} UTC" if self.until else "nobody knows when"
-        looked = f"{self.looked_at:%H:%M} UTC: {self.seen}" if self.looked_at else "not yet"
+        looked = f"{self.looked_at:%H:%M} UTC, {self.seen}" if self.looked_at else "none yet"
         return (
-            f"{self.id} waits for {self.what} until {until}; looked {looked}; goes on: {watched}; "
+            f"{self.id} waits for {self.what} until {until}; last look: {looked}; who looks next: {watched}; "
             f"{Command('call-off', self.id)} ends it"
         )

@@ -13,7 +13,10 @@ from gpu_tenant.domain.order import NOTHING_ORDERED, Order
 from gpu_tenant.domain.record import Amount, Hours, Record
 
 RESCUE_H = 24
-"""Unverified data counts as worth this many hours of its box's cost, unless the owner names another sum."""
+"""To save unverified data, up to this many hours of the box's price may be spent beyond the end.
+
+The owner can name another sum.
+"""
 
 IDLE_H = 2
 """The usual limit on idle time.
@@ -103,13 +106,13 @@ class Terms(Record):
     rescue_usd: Decimal | None = Field(
         default=None,
         ge=0,
-        description="what may be spent beyond the end to save unverified data; None: RESCUE_H at its rate",
+        description="what may be spent beyond the end to save unverified data; None: what the box costs in RESCUE_H hours",
     )
     idle_h: float | None = Field(default=None, gt=0, description="None: no idle limit")
     when_idle: WhenIdle = "end"
     when_done: WhenDone = Field(
         default="keep",
-        description="what is done once its jobs have ended; a lease of an older ledger agreed to `keep`",
+        description="what is done once its jobs have ended; the default is for leases from ledgers that did not record this yet",
     )
     on_failure: OnFailure = OnFailure()
     store: str | None = Field(
@@ -121,7 +124,7 @@ class Terms(Record):
     order: Order = Field(default=NOTHING_ORDERED, description="what its box has besides its GPU")
 
     def rescue(self, usd_h: Decimal | None) -> Decimal | None:
-        """Return what may be spent beyond the end, at that rate. None if the rate is unknown."""
+        """Return what may be spent beyond the end, if the box costs that rate. None if the rate is unknown."""
         if self.rescue_usd is not None:
             return self.rescue_usd
         return None if usd_h is None else usd_h * RESCUE_H

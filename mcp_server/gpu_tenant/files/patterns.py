@@ -67,7 +67,7 @@ def no_pattern(pattern: str, why: str) -> BadRequest:
     """Return the error for a pattern that the box could not use."""
     literal = pattern.replace("[", r"\[").replace("]", r"\]")
     brackets = (
-        f"; brackets mean one of the characters in them: for a name that has some, write {literal!r}"
+        f"; `[abc]` matches one of these characters: if the name itself contains brackets, write {literal!r}"
         if "[" in pattern
         else ""
     )
@@ -135,7 +135,7 @@ def require_patterns(patterns: Iterable[str]) -> None:
         names = [name for name in pattern.split("/") if name not in ("", ".")]
         if pattern.startswith("/") and (not names or names[0] in _NO_FILES or "*" in names[0]):
             raise BadRequest(
-                f"{pattern!r} is all of the box, or what its system makes up",
+                f"{pattern!r} covers the whole box, or files that its kernel only simulates (/proc, /sys, /dev)",
                 remedy="name the directory that the job writes: relative to the work directory, as `out/`, or absolute",
             )
         if not names:
@@ -163,7 +163,7 @@ def _require_segment(pattern: str, part: str) -> None:
             literal += bytes.fromhex(token.group().replace("%", "")).decode(errors="replace")
         elif token.group() == "%":
             raise no_pattern(
-                pattern, "a % is followed by two hexadecimal digits; write %25 for a % itself"
+                pattern, "a % must be followed by two hexadecimal digits; write %25 for a % itself"
             )
         else:
             literal += token.group("quoted") or token.group("plain") or "*"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _ENOUGH_H = 3
 _ASKED_EVERY = timedelta(minutes=10)
 _PATIENCE_S = 8.0
-"""A list of leases waits no longer than this for a balance. The seconds are the computer's, not a rehearsal's."""
+"""A list of leases waits no longer than this for a balance. This is real time, even in a rehearsal, whose clock may differ."""
 
 
 async def balance_alarms(context: Context, found: Survey) -> list[str]:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.domain.offers import ALTERNATIVE, FORM
+from gpu_tenant.domain.offers import ALTERNATIVE_SEPARATOR, VARIANT_SEPARATOR
 
 Form = Literal["pcie", "sxm", "oam", "superchip"]
 
@@ -358,7 +358,9 @@ def wished_gpus(words: str) -> tuple[str, int]:
         most = max(counts)
         remedy = f"write `{' | '.join(f'{name}:{most}' for name, _ in counted)}`"
         raise BadRequest("the GPUs differ in their counts", remedy=remedy)
-    return ALTERNATIVE.join(FORM.join(_forms(name)) for name, _ in counted), counts.pop()
+    return ALTERNATIVE_SEPARATOR.join(
+        VARIANT_SEPARATOR.join(_forms(name)) for name, _ in counted
+    ), counts.pop()
 
 
 def _split_count(words: str) -> tuple[str, int]:

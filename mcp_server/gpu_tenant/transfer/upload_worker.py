@@ -43,11 +43,11 @@ async def send_files(
 ) -> AsyncGenerator[Upload, None]:
     """Upload files, and yield each one once the box has acknowledged all of it.
 
-    What the box already has is not sent again. `on_bytes` is called with the number of bytes that were acknowledged,
-    as they are. Bytes that the box already had do not count.
+    What the box already has is not sent again. `on_bytes` is called at each acknowledgement, with the number of bytes
+    acknowledged. Bytes that the box already had do not count.
 
     Raises:
-        BoxUnreachable: the link broke; what was acknowledged is recorded, and the next call continues from there.
+        BoxUnreachable: the link broke. What the box acknowledged is recorded, and the next call continues after it.
         BoxTrouble: the box does not start the program that takes the files.
         NotTaken: the box does not accept a file.
         FileChanged: a local file has changed since it was hashed.

@@ -30,7 +30,7 @@ _HOST_KEYS = (
 )
 """Plain keys only. A host certificate contains nothing that could be pinned at the first contact."""
 _OWNERS_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
-DOCTOR = f"run {Command('doctor')}, which checks the way to the box"
+DOCTOR = f"run {Command('doctor')}, which checks the ssh key and the ssh agent on this computer"
 AUDIT = f"the state of the box is unknown now; run {Command('audit')} to look again"
 
 
@@ -51,8 +51,8 @@ def ensure_key(path: Path) -> Path:
                 os.link(part, path)
             part.unlink()
         if stat.S_IMODE(path.stat().st_mode) != 0o600:
-            # Change the mode only if it is wrong. On a read-only disk this fails, and then no box can be
-            # reached.
+            # Do not change the mode without need: on a read-only disk that fails even if the mode is right,
+            # and then no box could be reached.
             path.chmod(0o600)
         public = path.with_name(f"{path.name}.pub")
         if not public.exists():

@@ -1,4 +1,7 @@
-"""The news that a sweep or the last box of a fleet has ended. The look at a lease tells of its single jobs."""
+"""The news that a sweep or the last box of a fleet has ended.
+
+The end of a single job is reported elsewhere, when the watchdog checks its lease.
+"""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -55,7 +58,7 @@ def tell_what_ended(tenancy: Tenancy) -> None:
 
 
 def _end_old_news(tenancy: Tenancy) -> None:
-    """End the news that is about no single lease, after a while."""
+    """Close the alarms about sweeps, fleets and wishes that are older than `NEWS`."""
     ledger, now = tenancy.ledger, tenancy.clock.now()
     for alarm in ledger.open_alarms():
         is_news = alarm.lease_id is None and alarm.key.partition(" ")[0] in _NEWS_OF

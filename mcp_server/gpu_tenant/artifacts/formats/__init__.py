@@ -37,7 +37,7 @@ def prove(
     stop: Event | None = None,
     readers: Readers = SHARED,
 ) -> Proof | None:
-    """Hash and inspect what the regular file at `path` holds on its storage, in one pass.
+    """Read the regular file at `path` once, from the disk and not from a cache, and hash and inspect it.
 
     None if there is no such file. The verdict counts only if the hash equals `sha256`. If the inspection
     takes too much memory or time, it is stopped. Then the verdict is `opaque` and gives the reason, and the file

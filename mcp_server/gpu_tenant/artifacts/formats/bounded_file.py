@@ -1,4 +1,7 @@
-"""A file under inspection: reads of bounded size that report what is missing, and the findings so far."""
+"""An open file under inspection, and what the inspection has found so far.
+
+Reads have a bounded size, and fail if the file is too short.
+"""
 
 import os
 import struct
@@ -14,7 +17,7 @@ from gpu_tenant.domain.wording import some
 
 CHUNK_BYTES = 1 << 20
 LARGE_BYTES = 1 << 20
-"""A content longer than this is read into memory for only one file at a time."""
+"""If more than this must be held in memory, only one file at a time may do so."""
 _WARNINGS_SHOWN = 50
 
 
@@ -76,8 +79,9 @@ def count_of(number: int, noun: str) -> str:
 class Source:
     """An open file of known size, read in pieces that never exceed what it holds.
 
-    `failure` remembers the first error of the disk itself. Without it, the parsers above would take such an
-    error for a broken file. If there is a `passage`, it serves reads in rising order.
+    `failure` remembers the first error of the disk itself. Without it, the parsers that use this class would report a
+    disk error as a broken file. If there is a `passage` (the pass that also hashes the file), reads that only move
+    forward take their bytes from it.
     """
 
     def __init__(
@@ -160,7 +164,7 @@ class Source:
             yield piece
 
     def along(self, offset: int, size_bytes: int) -> bytes:
-        """Do as `read`, for bytes that come after all that were read in this way before."""
+        """Do as `read`, but take the bytes from the pass. Each call must start after the end of the call before."""
         content = b""
         while left := size_bytes - len(content):
             piece = self._passing(offset + len(content), left)

@@ -47,12 +47,12 @@ def limit_memory(most_bytes: int = MOST_BYTES) -> bool:
     fields = Path("/proc/self/statm").read_bytes().split()
     now = int(fields[5]) * os.sysconf("SC_PAGE_SIZE")
     threading.stack_size(_STACK_BYTES)
-    _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    soft = (
-        now + most_bytes
-    )  # The hard limit stays, or a library's own process could not be given its share.
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    # Only the soft limit is lowered, so that a process started for a library can raise it and set its
+    # own.
+    soft = now + most_bytes
     resource.setrlimit(
-        resource.RLIMIT_DATA, (soft if most == resource.RLIM_INFINITY else min(soft, most), most)
+        resource.RLIMIT_DATA, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard)
     )
     _taken.append(_peak_bytes())
     return True
@@ -61,10 +61,10 @@ def limit_memory(most_bytes: int = MOST_BYTES) -> bool:
 def limit_computing(seconds: int) -> None:
     """Let the system end this process after `seconds` more of CPU time, if it supports such a limit."""
     if sys.platform != "win32":
-        _, most = resource.getrlimit(resource.RLIMIT_CPU)
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
         soft = math.ceil(time.process_time()) + seconds
         resource.setrlimit(
-            resource.RLIMIT_CPU, (soft if most == resource.RLIM_INFINITY else min(soft, most), most)
+            resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard)
         )
 
 

@@ -120,12 +120,14 @@ class Setup:
     ) -> Prepared:
         """Make the environment that is asked for, or wait for the job on the box that makes it.
 
-        If the pushed tree asks for nothing, there is nothing to do. Call it again to continue to wait. Another process may do that, too. An environment that fits the request is
-        not made again. It is made anew if the tree asks for something else now.
+        If the pushed tree asks for nothing, there is nothing to do. If the job still runs when `wait_s` has passed, the
+        call returns. Call it again, from any process, to wait longer. An environment that fits the request is not made
+        again. If the tree asks for something else now, a new environment is made.
 
         Raises:
-            BadRequest: nothing says what to install, or the clone's address holds a password.
-            JobRunning: a job is running that may use the environment, which would have to be made anew.
+            BadRequest: nothing was pushed and nothing names packages, the source is missing or not clear, or the
+                clone's address holds a password.
+            JobRunning: a new environment is needed, but a running job may use the old one.
             Refused: the deadline has passed.
             BoxTrouble: the environment could not be made; the message has the end of the log.
         """
@@ -390,7 +392,7 @@ _WORDS = {
     "NO_VENV": "the box's python cannot make an environment",
     "NO_PYTHON": "there is no python3 on this box",
     "NOT_CLONED": "the repository could not be cloned",
-    "SHADOWED": "a package installed its own build of what the image has",
+    "SHADOWED": "a package installed another build of a framework (such as torch) that the image already has",
     "NO_SOURCE": "nothing says what to install",
     "NOTHING": "the work directory asks for no packages",
     "SECRET": "the requirements hold a password",
@@ -416,8 +418,9 @@ def _trouble(code: str, words: str, lease: Lease, *, log: str = "") -> BoxTroubl
         case "NO_SOURCE" | "NOTHING":
             return BadRequest(
                 words,
-                remedy=f"if the image has all that the work needs, {Command('launch', lease=lease.id, artifact='PATTERN', then='COMMAND')} goes on without; else "
-                f"push a tree that has a requirements file ({Command('push', 'DIR', lease.id)}), or name the file:"
+                remedy="if the image has all that the work needs, skip prepare and run"
+                f" {Command('launch', lease=lease.id, artifact='PATTERN', then='COMMAND')}; otherwise push a tree that has"
+                f" a requirements file ({Command('push', 'DIR', lease.id)}), or name the file:"
                 f" {Command('prepare', lease.id, source='FILE')}",
                 log=log,
             )

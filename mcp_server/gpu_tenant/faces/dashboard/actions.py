@@ -39,7 +39,7 @@ class TermsBody(Body):
 
 
 class More(Body):
-    """What its job needs to run to its end: a budget in all, and the hours from now on."""
+    """What the lease needs so that its job can finish: the new total budget, and the hours from now."""
 
     budget_usd: Amount
     hours: Annotated[float, Field(gt=0, le=8760)]
@@ -125,7 +125,10 @@ async def _terms(opened: Tenancy, lease: str, body: TermsBody) -> Record:
 
 
 async def _give_more(opened: Tenancy, lease: str, body: More) -> Record:
-    """Raise the budget, and then move the deadline. If that is refused, the deadline ends the lease as before."""
+    """Raise the budget, and then move the deadline.
+
+    If moving the deadline is refused, the old deadline still holds, although the budget is already raised.
+    """
     await opened.change_lease(lease, "terms", budget_usd=body.budget_usd)
     return await opened.change_lease(lease, "extend", hours=body.hours)
 
@@ -178,7 +181,7 @@ async def _teardown(opened: Tenancy, lease: str, body: Nothing) -> Record:
 
 
 async def _end(opened: Tenancy, lease: str, body: Nothing) -> Record:
-    """Collect, then verify and tear down. What was not collected or cannot be proved refuses the teardown."""
+    """Collect, then verify and tear down. The teardown is refused if something was not collected or cannot be proved."""
     await opened.collect(lease, None)
     return await opened.verify_and_teardown(lease)
 
@@ -228,7 +231,7 @@ async def act(request: Request) -> Response:
 
 
 async def adopt(request: Request) -> Response:
-    """Start to put a box that somebody else rented under a lease."""
+    """Start to adopt a box: make a lease for a box that was rented elsewhere."""
     body, opened = await body_of(request, Adopt), tenancy(request)
 
     take = (
@@ -275,7 +278,7 @@ async def decide_cells(request: Request) -> Response:
         request.path_params["what"],
     )
     if what not in ("again", "give_up"):
-        raise BadRequest(f"{what!r} is nothing for a cell", remedy="use again, or give_up")
+        raise BadRequest(f"{what!r} cannot be done with a cell", remedy="use `again` or `give_up`")
     sweep = opened.ledger.sweep(request.path_params["sweep"]).id
 
     async def decide() -> None:

@@ -334,7 +334,7 @@ class DigitalOceanConnector:
             for size in await self._pages(_SIZES, "sizes", _SIZE_LIST, {})
             if size.gpu_info is not None and size.available
             for region in size.regions
-            if wish.sees_its_volumes("digitalocean", region)
+            if wish.reaches_volumes("digitalocean", region)
         ]
         if wish.offer is not None:
             return [offer for offer in found if offer.id == wish.offer]

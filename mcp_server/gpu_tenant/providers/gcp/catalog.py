@@ -29,7 +29,7 @@ _ATTACHED_USD_H = {
     "nvidia-tesla-v100": Decimal("2.48"),
 }
 _L4_USD_H, _G2_CPU_USD_H = Decimal("0.56004"), Decimal("0.036698069")
-"""A g2 has 4 GB for each CPU, whatever its size, so one rate covers both."""
+"""Every g2 has 4 GB of memory per CPU, so this one rate per CPU includes the memory."""
 _MACHINE_USD_H = {
     "n1-standard-8": Decimal("0.38"),
     "n1-standard-16": Decimal("0.76"),
@@ -87,7 +87,7 @@ _ID = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Sold:
+class MachineOnSale:
     """One machine with its GPUs in one zone, at the full price or as Spot."""
 
     zone: str
@@ -95,6 +95,7 @@ class Sold:
     gpu: str
     count: int
     model: str
+    """Google's provisioning model: `standard` or `spot`."""
     ssd: str = ""
     """`+ssd` if the machine comes with local SSDs, which any stop empties."""
     cpus: int = 0
@@ -131,12 +132,12 @@ class Sold:
         return "hyperdisk-balanced" if _ON_HYPERDISK.fullmatch(self.machine) else "pd-balanced"
 
 
-def sold_as(offer_id: str) -> Sold | None:
+def sold_as(offer_id: str) -> MachineOnSale | None:
     """Return what the offer with that id sells. None if it is not one of Google's offers."""
     asked = _ID.fullmatch(offer_id)
     if asked is None:
         return None
-    return Sold(
+    return MachineOnSale(
         asked["zone"],
         asked["machine"],
         asked["gpu"],
@@ -146,7 +147,7 @@ def sold_as(offer_id: str) -> Sold | None:
     )
 
 
-def list_usd_h(sold: Sold) -> Decimal | None:
+def list_usd_h(sold: MachineOnSale) -> Decimal | None:
     """Return what the machine with its GPUs costs by the price list. None if the list does not have it."""
     if sold.region not in _IOWA or sold.model != "standard":
         return None
@@ -165,11 +166,11 @@ def disk_usd_gb_month(region: str, kind: str) -> Decimal | None:
 
 
 def unused_address_usd_month(region: str) -> Decimal | None:
-    """Return what a reserved address costs that nothing uses. None if the price list does not have it."""
+    """Return the monthly price of a reserved address that nothing uses. None if the price list does not have it."""
     return _UNUSED_ADDRESS_USD_H * MONTH_H if region in _IOWA else None
 
 
-def sales(machines: Iterable[Message], gpus: Iterable[Message]) -> Iterator[Sold]:
+def sales(machines: Iterable[Message], gpus: Iterable[Message]) -> Iterator[MachineOnSale]:
     """Yield everything with GPUs that the zones sell, from their lists of machine and accelerator types."""
     attachable = {(last(gpu.zone), gpu.name) for gpu in gpus if gpu.name in _ATTACHED_USD_H}
     for machine in machines:
@@ -189,10 +190,10 @@ def sales(machines: Iterable[Message], gpus: Iterable[Message]) -> Iterator[Sold
         for gpu, count in with_it or besides:
             for model in _MODELS["either"]:
                 if model == "spot" or not _NOT_ON_DEMAND.fullmatch(machine.name):
-                    yield Sold(zone, machine.name, gpu, count, model, ssd, cpus)
+                    yield MachineOnSale(zone, machine.name, gpu, count, model, ssd, cpus)
 
 
-def fits(sold: Sold, wish: Wish) -> bool:
+def fits(sold: MachineOnSale, wish: Wish) -> bool:
     """Whether the machine meets the wish, judged by the catalog alone."""
     if wish.offer is not None:
         return sold.id == wish.offer
@@ -222,7 +223,7 @@ def quotas_of(holder: Message) -> dict[str, tuple[float, float]]:
 
 
 def room(
-    sold: Sold, quotas: Mapping[str, tuple[float, float]], *, disk_gb: int, hours: float
+    sold: MachineOnSale, quotas: Mapping[str, tuple[float, float]], *, disk_gb: int, hours: float
 ) -> Room:
     """Return how many such boxes may be made: the minimum over every quota that a box counts against."""
     family = sold.machine.partition("-")[0]
@@ -255,7 +256,7 @@ def room(
     return Room(boxes, tightest)
 
 
-def shows_quota(sold: Sold, quotas: Mapping[str, object]) -> bool:
+def shows_quota(sold: MachineOnSale, quotas: Mapping[str, object]) -> bool:
     """Whether this API shows the quota for exactly this GPU."""
     return _METRICS.get(sold.gpu) in quotas
 

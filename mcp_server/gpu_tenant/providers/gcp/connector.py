@@ -33,7 +33,7 @@ from gpu_tenant.providers.gcp.catalog import (
     AS_OF,
     MONTH_H,
     WITH_GPUS,
-    Sold,
+    MachineOnSale,
     disk_usd_gb_month,
     fits,
     last,
@@ -174,7 +174,9 @@ class GcpConnector:
             raise refused
         return refused
 
-    def _body(self, lease: Lease, sold: Sold, image: _Image, disk_gb: int) -> dict[str, Any]:
+    def _body(
+        self, lease: Lease, sold: MachineOnSale, image: _Image, disk_gb: int
+    ) -> dict[str, Any]:
         zone, labels = f"zones/{sold.zone}", {_LABEL: _label(lease.mark)}
         scheduling: dict[str, Any] = {
             "provisioning_model": sold.model.upper(),
@@ -358,7 +360,7 @@ class GcpConnector:
             (last(a.accelerator_type), a.accelerator_count) for a in instance.guest_accelerators
         ]
         gpu, count = gpus[0] if gpus else ("", 0)
-        sold = Sold(
+        sold = MachineOnSale(
             last(instance.zone),
             last(instance.machine_type),
             gpu,
@@ -404,7 +406,7 @@ class GcpConnector:
             )
         return found
 
-    def _offer(self, sold: Sold, disk_gb: int, quotas: tuple[str, ...]) -> Offer:
+    def _offer(self, sold: MachineOnSale, disk_gb: int, quotas: tuple[str, ...]) -> Offer:
         price, model = self._price(sold, disk_gb), known_gpu(sold.gpu_name)
         notes = list(quotas)
         missing = {
@@ -439,7 +441,7 @@ class GcpConnector:
             notes=tuple(notes),
         )
 
-    def _price(self, sold: Sold, disk_gb: int) -> Price:
+    def _price(self, sold: MachineOnSale, disk_gb: int) -> Price:
         """Return the price by the owner's rates, or else by the price list."""
         owner = self._owner_rates()
         machine = owner.get(sold.rate_key, list_usd_h(sold))

@@ -96,7 +96,7 @@ class KubernetesConnector:
             self._where,
             gpu_count=quote.offer.gpu_count,
             image=source.image,
-            registry=source.registry,
+            pull_secret=source.registry,
             disk_gb=quote.wish.order.disk_gb,
         )
         where = {"namespace": self._where.namespace}

@@ -149,13 +149,13 @@ def job(
     *,
     gpu_count: int,
     image: str | None = None,
-    registry: str | None = None,
+    pull_secret: str | None = None,
     disk_gb: int | None = None,
 ) -> dict[str, object]:
     """Return the Job for that mark: one pod, and never a second.
 
-    The image is the order's, or else the owner's. `registry` is the secret by which it is pulled. A disk that is ordered is asked of the node, and a pod that passes
-    it is evicted.
+    The image is the order's, or else the owner's. `pull_secret` is the secret of the cluster by which the image is
+    pulled. If the order names a disk size, the pod gets that limit, and is evicted if it writes more.
 
     The Job has no `activeDeadlineSeconds`, which would end unsaved work without a permit. It has no
     `ttlSecondsAfterFinished`, so that its outcome can be read until it is torn down.
@@ -181,7 +181,7 @@ def job(
         "terminationGracePeriodSeconds": _GRACE_S,
         "automountServiceAccountToken": False,
         "nodeSelector": dict(where.node_selector),
-        **({"imagePullSecrets": [{"name": registry}]} if registry else {}),
+        **({"imagePullSecrets": [{"name": pull_secret}]} if pull_secret else {}),
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
         "containers": [
             {

@@ -339,7 +339,7 @@ class LambdaCloudConnector:
             for offered in types.values()
             for region in offered.regions_with_capacity_available
             if offered.instance_type.specs.gpus
-            and wish.sees_its_volumes("lambda_cloud", region.name)
+            and wish.reaches_volumes("lambda_cloud", region.name)
         ]
         if wish.offer is not None:
             return [offer for offer in found if offer.id == wish.offer]

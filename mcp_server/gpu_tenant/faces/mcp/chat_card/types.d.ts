@@ -203,7 +203,7 @@ export interface Snapshot {
   /** bytes of artifacts that only the box has so far, as far as it says */
   to_come_bytes: number;
   unfinished_files: number;
-  /** files that are still being written, or are part of a checkpoint that is */
+  /** files that are still being written, and the other files of the same checkpoint */
   unfinished: string[];
   broken: string[];
   no_room: string[];
@@ -211,7 +211,7 @@ export interface Snapshot {
   not_wanted: string[];
   pruned: Pruned;
   running: string[];
-  /** the most that it takes of the box */
+  /** the limit on how much of the box's CPU and disk the snapshot uses */
   pace: string;
   proves: string;
   next: string;
