@@ -82,7 +82,7 @@ async def test_the_plan_says_when_it_ends_who_ends_it_what_is_assumed_and_what_w
     assert abs(lease.terms.deadline_at - planned_at) < timedelta(minutes=5)
     assert "watched besides: nobody: `gpu-tenant install watchdog`" in told
     assert "if this computer dies: the box stops itself at the deadline" in told
-    assert "no sum is held while no watchdog looks; for this run alone" in told
+    assert "nothing limits it while no watchdog runs; for this run alone" in told
     assert "no kill and resume was tried" in told
 
 

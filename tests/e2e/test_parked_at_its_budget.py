@@ -227,7 +227,7 @@ async def test_the_most_that_it_costs_is_never_below_what_is_spent(tmp_path: Pat
 
         assert spent is not None
         assert spent > Decimal("0.03")
-        assert f"{spent:.4f} USD so far" in most or "no sum is held" in most
+        assert f"{spent:.4f} USD so far" in most or "nothing limits it" in most
         assert "0.03 USD" not in most
 
 

@@ -36,7 +36,7 @@ def test_a_box_that_nothing_ends_is_refused_above_a_hundred_dollars_a_day() -> N
     unwatched = PROFILES["lambda_cloud"]
 
     must_end_unseen(unwatched, Decimal("4.16"))
-    with pytest.raises(Refused, match=r"a day unseen costs 100\.08 USD") as told:
+    with pytest.raises(Refused, match=r"each day that nobody notices costs 100\.08 USD") as told:
         must_end_unseen(unwatched, Decimal("4.17"))
     assert "--unguarded accept" in told.value.remedy
     with pytest.raises(Refused, match="an unknown sum"):
@@ -63,15 +63,15 @@ def test_every_term_is_a_sentence_and_what_is_not_said_does_not_hold() -> None:
 
     for words in (
         "2026-",
-        "budget 30 USD: ended while it still pays for the end, by the watchdog",
-        "the most that it costs: 30 USD, if its work is proved or its box parked by then; if not, no sum",
-        "its rescue sum of 7 USD ends nothing until its owner signs ahead: `gpu-tenant waive",
+        "budget 30 USD: the lease is ended by the watchdog while the rest of the budget still pays",
+        "the most that it costs: 30 USD, if its work is proved or its box is parked by then; otherwise no sum",
+        "its rescue sum of 7 USD has no effect until its owner signs ahead: `gpu-tenant waive",
         "dearer than 2.5 USD/h",
         "idle for 2 h: ended",
-        "it is parked, and its disk bills on; else",
+        "it is parked, and its disk bills on; if that fails,",
         "archive",
         "the same platform, then at runpod",
-        "when its work is done: it is kept",
+        "when its work is done: the box is kept",
     ):
         assert words in told
     assert len(bare.splitlines()) == 2, "until when, and that nothing here holds what it costs"
@@ -93,18 +93,15 @@ def test_every_rule_that_only_a_watchdog_holds_says_so_while_none_looks() -> Non
 
     told = rules_of(agreed, PROFILES["vastai"], looked_after="unwatched")
 
-    assert [rule for rule in told if "no watchdog looks now" in rule] == [told[0]], "said once"
+    assert [rule for rule in told if "no watchdog runs now" in rule] == [told[0]], "said once"
     alone = [rule for rule in told if "by a watchdog" in rule]
     assert set(told) - set(alone) == {
-        "when its work is done: it is kept, until another of these ends it",
+        "when its work is done: the box is kept, until another of these terms ends it",
         "what is kept: park keeps every disk at an unknown rate; teardown keeps nothing",
-        "the most that it costs: no sum is held while no watchdog looks",
+        "the most that it costs: nothing limits it while no watchdog runs",
     }
     assert "at most" not in "\n".join(told), "nobody holds it"
-    assert (
-        "jobs are stopped by the guard on the box; what is proved is torn down by a watch"
-        in told[1]
-    )
+    assert "jobs are stopped by the guard on the box; the box is torn down by a watch" in told[1]
     assert any(rule.startswith("idle for 2 h: stopped by its guard; ") for rule in told)
 
 
@@ -123,4 +120,4 @@ def test_what_its_owner_signed_for_is_said_as_plainly_as_it_is() -> None:
 
     assert "48.00 USD more; then it is destroyed, parked or not" in told
     assert "UTC and its end, and 48.00 USD to rescue what is unverified" in told
-    assert "any change of its terms takes it back" in told
+    assert "any change of its terms cancels the signature" in told

@@ -117,20 +117,22 @@ def _terms(offer: Offer, wish: Wish, rate: Decimal, record: HostRecord | None) -
         f"{wish.hours:g} h at {rate} USD/h (GPU {_short(price.gpu_usd_h)}, disk {_short(price.disk_usd_h)})",
     )
     yield _term(
-        "waiting", setup_h * rate, f"{offer.setup_s:.0f} s until it answers, counted as billed"
+        "waiting",
+        setup_h * rate,
+        f"{offer.setup_s:.0f} s until the box answers, which are counted as billed",
     )
     if wish.upload_gb or wish.download_gb:
         yield _term(
             "moving",
             (up_h + down_h) * rate,
-            f"{wish.upload_gb:g} GB to it {_speed(offer.download_mbps)}, {wish.download_gb:g} GB off "
-            f"it {_speed(offer.upload_mbps)}: {up_h + down_h:.2f} h, if your own link is no slower",
+            f"{wish.upload_gb:g} GB to the box {_speed(offer.download_mbps)}, {wish.download_gb:g} GB off the "
+            f"box {_speed(offer.upload_mbps)}: {up_h + down_h:.2f} h, if your own link is no slower",
         )
         yield _term(
             "bytes",
             up_usd + down_usd,
-            f"{wish.upload_gb:g} GB to it {_per_gb(price.upload_usd_gb)}, "
-            f"{wish.download_gb:g} GB off it {_per_gb(price.download_usd_gb)}",
+            f"{wish.upload_gb:g} GB to the box {_per_gb(price.upload_usd_gb)}, {wish.download_gb:g} GB off the "
+            f"box {_per_gb(price.download_usd_gb)}",
         )
     score, whose = _reliability(offer)
     failures = (1 - score) * hours / 24

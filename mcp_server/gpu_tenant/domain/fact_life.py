@@ -81,8 +81,8 @@ def asks_to_read_again(profile: Profile) -> tuple[str, str]:
     """Say which facts are too old, and what a person does about that."""
     n = len(profile.outlived)
     words = (
-        f"{n} facts about {profile.title} were checked so long ago ({profile.checked_on}) that no stop and no end "
-        f"rests on them: {', '.join(profile.outlived[:3])}{', …' if n > 3 else ''}"
+        f"{n} facts about {profile.title} were checked so long ago ({profile.checked_on}) that no stop and no "
+        f"teardown relies on them: {', '.join(profile.outlived[:3])}{(', …' if n > 3 else '')}"
     )
     remedy = (
         "a person reads the platform's own page again; if the facts still stand, they write "

@@ -142,7 +142,7 @@ def _may_go_on(lost: Lease, leases: Sequence[Lease], now: datetime) -> bool:
 
 def _used_up(what: str) -> Refused:
     return Refused(
-        f"{what} leaves nothing for another",
+        f"{what} leaves no money for another box",
         remedy="continue with the boxes that you have, or request the others with a sum of their own",
     )
 

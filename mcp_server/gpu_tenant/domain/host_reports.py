@@ -23,8 +23,8 @@ _MOST = 4
 """This many reports make a host count as twice as dear. More reports add nothing."""
 
 RULE = (
-    "a host that was never ready, failed an audit or was lost is left out for 14 days; each time that one vanished, "
-    "stopped or throttled counts as 25 % of its price for as long"
+    "a host that was never ready, failed an audit or was lost is left out for 14 days; each time that a host "
+    "vanished, stopped or throttled, it counts as 25 % dearer for 14 days"
 )
 
 
@@ -106,7 +106,7 @@ def provider_of_host(name: str) -> str:
     if not provider.strip() or not host.strip():
         raise BadRequest(
             f"{name!r} is no host: a host is named by its provider and its number, as in vastai:41",
-            remedy=f"{Command('hosts')} lists the hosts that something counts against",
+            remedy=f"{Command('hosts')} lists the hosts that have something on record against them",
         )
     return provider
 

@@ -22,7 +22,7 @@ def _part(said: str) -> str:
 
 def _project(said: str) -> str:
     if "/" in said:
-        raise ValueError("a project has no /, which stands between the project and the name")
+        raise ValueError("a project has no /, because the / comes between the project and the name")
     return _part(said)
 
 
@@ -56,7 +56,7 @@ class Labels(Record):
         plain = " ".join(word for word in said if not word.startswith("#"))
         project, slash, name = plain.partition("/") if "/" in plain else ("", "", plain)
         if slash and not project.strip():
-            raise ValueError("before the / stands the project, as in `llama/first try #paper`")
+            raise ValueError("the project comes before the /, as in `llama/first try #paper`")
         return cls(project=project.strip() or None, name=name.strip() or None, tags=tags)
 
     def filled(self, *, project: str | None, name: str | None) -> "Labels":

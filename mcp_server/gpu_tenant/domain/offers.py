@@ -56,7 +56,7 @@ class Attachable(Record):
         rate = "at an unknown rate" if self.usd_month is None else f"{self.usd_month} USD a month"
         return (
             f"with the volume {self.name} at {self.path} ({self.size_gb} GB in {self.region}), which bills "
-            f"{rate} of its own, box or no box"
+            f"{rate} by itself, with or without a box"
         )
 
 

@@ -101,7 +101,7 @@ def _mount_path(said: str) -> str:
 def _commands(said: tuple[str, ...]) -> tuple[str, ...]:
     for command in said:
         if not command.strip() or "\0" in command or len(command) > MOST_COMMAND:
-            raise ValueError(f"a command has 1 to {MOST_COMMAND} characters, and is no blank")
+            raise ValueError(f"a command has 1 to {MOST_COMMAND} characters, and is not blank")
     return said
 
 
@@ -116,7 +116,7 @@ def _public_port(said: str) -> str:
     if told is None or int(told[1]) > 65535:
         raise ValueError(f"{said[:40]!r} is not a port such as `8000/http` or `9000/tcp`")
     if told[1] == "22":
-        raise ValueError("port 22 is the box's own sshd: it has its address already")
+        raise ValueError("port 22 is the box's own sshd, which already has an address")
     return said
 
 

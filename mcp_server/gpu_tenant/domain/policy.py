@@ -47,7 +47,7 @@ def rules_of(
     rules = tuple(_rules(lease, profile, looked_after, now))
     if looked_after == "unwatched" and any(_UNWATCHED in rule for rule in rules):
         return (
-            f"no watchdog looks now, so nothing is done that is to be done {_UNWATCHED}",
+            f"no watchdog runs now: whatever is to be done {_UNWATCHED} is not done",
             *rules,
         )
     return rules
@@ -63,15 +63,18 @@ def _rules(
     only = "" if looked_after == "watched" else f" ({_UNWATCHED})"
     ends = f"ends at {terms.deadline_at:%Y-%m-%d %H:%M} UTC: jobs are stopped"
     yield (
-        f"{ends}, what is proved is torn down"
+        f"{ends}, and the box is torn down if its files are proved"
         if not only
-        else (f"{ends} by the guard on the box; what is proved is torn down {by}")
+        else (f"{ends} by the guard on the box; the box is torn down {by} if its files are proved")
     )
     cap = owners_cap(lease)
     if cap is not None:
         yield f"dearer than {cap} USD/h: ended {by}"
     if terms.budget_usd is not None:
-        yield f"budget {terms.budget_usd} USD: ended while it still pays for the end, {by}"
+        yield (
+            f"budget {terms.budget_usd} USD: the lease is ended {by} while the rest of the budget still pays "
+            "for its end"
+        )
     if terms.idle_h is not None:
         does = "ended as at its deadline" if terms.when_idle == "end" else "told"
         guarded = only and terms.when_idle == "end" and way_out(profile, lease) is not None
@@ -95,17 +98,17 @@ def _rules(
         yield f"artifacts are copied to {terms.store} too"
     if terms.recover:
         places = ("the same platform" if name == "same" else name for name in terms.recover)
-        yield f"lost to its provider: the work goes on at {', then at '.join(places)}{only}"
+        yield f"if its provider takes the box: the work goes on at {', then at '.join(places)}{only}"
 
 
 def _when_done(lease: Lease, profile: Profile) -> str:
     terms = lease.terms
     if terms.when_done == "keep":
-        return "it is kept, until another of these ends it"
+        return "the box is kept, until another of these terms ends it"
     last = "handed back" if profile.destroy == "hands_back" else "torn down once all is proved"
     does = {"end": last, "park": "parked, and its disk bills on"}
     failed = (
-        "it is kept, and told"
+        "the box is kept, and you are told"
         if terms.on_failure.does == "hold"
         else f"{does[terms.on_failure.does]} {duration_words(terms.on_failure.after_s)} later"
         if terms.on_failure.after_s
@@ -115,17 +118,17 @@ def _when_done(lease: Lease, profile: Profile) -> str:
 
 
 def _rescue(lease: Lease, profile: Profile) -> str:
-    parks = "it is parked, and its disk bills on; else " if may_keep(profile) else ""
+    parks = "it is parked, and its disk bills on; if that fails, " if may_keep(profile) else ""
     if lease.terms.on_deadline == "waive":
         return (
-            f"{parks}it bills on for {_rescue_words(lease)} more; then it is destroyed, parked or not: its owner has "
-            "signed for that, and any change of its terms takes it back"
+            f"{parks}it bills on for {_rescue_words(lease)} more; then it is destroyed, parked or not: its "
+            "owner has signed for that, and any change of its terms cancels the signature"
         )
     named = lease.terms.rescue_usd
     unsigned = (
         ""
         if named is None
-        else f"; its rescue sum of {named} USD ends nothing until its owner signs ahead: "
+        else f"; its rescue sum of {named} USD has no effect until its owner signs ahead: "
         f"{Command('waive', lease.id, at_deadline=True)}"
     )
     return f"{parks}it is kept and bills on until you act, and every alarm is urgent{unsigned}"
@@ -143,12 +146,10 @@ def most_words(
     terms = lease.terms
     if profile.destroy != "deletes":
         if running_usd_h(lease):
-            return (
-                "the most that it costs: nothing here holds a sum, as only its owner ends its bill"
-            )
+            return "the most that it costs: nothing limits it here, because only the machine's owner ends its bill"
         return None
     if looked_after == "unwatched":
-        return "the most that it costs: no sum is held while no watchdog looks"
+        return "the most that it costs: nothing limits it while no watchdog runs"
     spent = lease.cost_usd(now) if now is not None else None
     if lease.parked_at is not None and lease.price_usd_h != 0 and terms.on_deadline != "waive":
         if spent is None:
@@ -163,8 +164,11 @@ def most_words(
     sum_words = until if terms.budget_usd is None else f"{terms.budget_usd} USD"
     if terms.on_deadline == "waive":
         return f"the most that it costs: {sum_words}, and {_rescue_words(lease)} to rescue what is unverified"
-    proved = "its work is proved" + (" or its box parked" if may_keep(profile) else "")
-    return f"the most that it costs: {sum_words}, if {proved} by then; if not, no sum ends it but you do"
+    proved = "its work is proved" + (" or its box is parked" if may_keep(profile) else "")
+    return (
+        f"the most that it costs: {sum_words}, if {proved} by then; otherwise no sum limits it, and only you "
+        "can end it"
+    )
 
 
 def remarks(before: Lease, after: Lease) -> str | None:
@@ -242,8 +246,11 @@ def must_end_unseen(profile: Profile, usd_h: Decimal | None) -> None:
         return
     day = "an unknown sum" if usd_h is None else f"{usd_h * 24:.2f} USD"
     raise Refused(
-        f"if this computer dies, nothing ends the bill at {profile.title}: a day unseen costs {day}",
-        remedy="take an offer elsewhere, or accept that by name: provision with "
-        f"{Option('unguarded', 'accept')}, for which "
-        f"a person signs; {Command('install', 'watchdog')} on a machine that stays on looks after it",
+        (
+            f"if this computer dies, nothing ends the bill at {profile.title}: each day that nobody notices "
+            f"costs {day}"
+        ),
+        remedy=f"take an offer elsewhere, or accept this risk: provision with {Option('unguarded', 'accept')}, "
+        f"for which a person signs; {Command('install', 'watchdog')} on a machine that stays on looks "
+        "after the box",
     )

@@ -186,7 +186,7 @@ class Setting:
         said = self.environ.get(variable, "").rstrip("/")
         if said and said != place:
             raise BadRequest(
-                f"{variable} names another address for the API of {self.profile.title}, and is not followed",
+                f"{variable} names another address for the API of {self.profile.title}, and is not used",
                 remedy=f"`unset {variable}`; to use another address, write it in config.toml: "
                 f'`[api]`, `{self.profile.id} = "https://HOST"`',
             )

@@ -108,6 +108,6 @@ class StandingWish(Record):
         until = f"{self.until:%Y-%m-%d %H:%M} UTC" if self.until else "nobody knows when"
         looked = f"{self.looked_at:%H:%M} UTC, {self.seen}" if self.looked_at else "none yet"
         return (
-            f"{self.id} waits for {self.what} until {until}; last look: {looked}; who looks next: {watched}; "
+            f"{self.id} waits for {self.what} until {until}; last look: {looked}; watch: {watched}; "
             f"{Command('call-off', self.id)} ends it"
         )
