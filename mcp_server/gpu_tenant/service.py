@@ -359,7 +359,7 @@ class Tenancy:
 
             if not quotes or count > 1:
                 raise BadRequest(
-                    "what is waited for is one box by a search",
+                    "only one box, found by a search, can be waited for",
                     remedy=f"{Command('offers')}, then {Option('wait')} with its quotes or its wish",
                 )
             return await wait_for(

@@ -259,7 +259,7 @@ async def test_a_converted_price_shows_what_is_billed_and_the_day_of_the_rate(
     for offer, day in (
         (dated, f"the rate of {today}"),
         (undated, "an undated rate: write its day as `cny_usd_on` below `[rates]`"),
-        (old, "the rate of 2026-10-01, 48 days old: look it up anew"),
+        (old, "the rate of 2026-10-01, 48 days old: look it up again"),
     ):
         assert offer.price.converted == f"1.98 CNY/h at 0.14 USD for 1 CNY, {day}"
         assert offer.price.converted in offer.notes

@@ -139,7 +139,7 @@ async def test_a_setup_that_fails_is_told_with_its_log_and_runs_anew_after_the_n
     await tenancy.push(lease.id, str(tree))
     failed = await ended(tenancy, lease)
     with pytest.raises(
-        Refused, match="could not be set up: a command of it ended with status 3"
+        Refused, match="could not be set up: a command of the setup ended with status 3"
     ) as no:
         await tenancy.launch_detached(lease.id, JOB, ["out/"])
     again = await tenancy.list_leases()
@@ -323,7 +323,7 @@ async def test_a_box_that_nobody_could_set_up_is_given_back_by_the_rule_for_fail
         await scene.look()
         level, words = scene.alarms()["setup"]
         assert level is Level.WARNING
-        assert "could not be set up: a command of it ended with status 3" in words
+        assert "could not be set up: a command of the setup ended with status 3" in words
         await scene.later(minutes=10)
         assert scene.state is LeaseState.ACTIVE, "whoever pushed may mend it"
         await scene.later(minutes=7)

@@ -167,7 +167,7 @@ async def test_a_price_just_above_the_cap_is_never_rented_and_the_wish_is_given_
     assert tenant.creates() == 0
     assert tenant.tenancy.ledger.wish(wish).outcome == "given up"
     (news,) = [a for a in tenant.tenancy.ledger.open_alarms() if a.key == f"wish {wish}"]
-    assert "could not be had in time, and nothing was rented" in news.words
+    assert "no box was found in time for " in news.words
     assert "above the cap" in news.words
     with pytest.raises(NoCapacity, match="was given up, and nothing was rented"):
         await waits(tenant, wish)

@@ -206,7 +206,7 @@ def test_what_is_forgotten_counts_no_more_and_what_comes_later_does(
     assert ledger.host_records(at=clock.now())[HOST].left_out_until == NOON + HELD + timedelta(
         minutes=1
     )
-    with pytest.raises(BadRequest, match="nothing is held against a host 'tiny:99'"):
+    with pytest.raises(BadRequest, match="nothing is on record against a host 'tiny:99'"):
         ledger.forget_host("tiny:99", at=NOON)
 
 

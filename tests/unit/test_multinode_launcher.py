@@ -154,7 +154,7 @@ def went(outcome: str, *, port: int = 29400, **more: object) -> Pair:
     [
         (went("silent"), r"nothing comes back from 10\.0\.0\.2:29400: a firewall"),
         (went("silent", port=40000), "10.0.0.2:40000 is not let through, although 29400 is"),
-        (went("other", who="c"), "c answers: the address leads elsewhere than to b"),
+        (went("other", who="c"), "c answers: the address does not lead to b"),
         (went("stranger"), "none of these boxes"),
         (went("stalls"), "small messages reach 10.0.0.2:29400, but large ones do not"),
         (went("no_way", said="No route to host\x1b[2J"), r'no way to .* \("No route to host"\)'),

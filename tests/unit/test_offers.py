@@ -413,7 +413,9 @@ def test_each_cost_is_what_its_sentence_says() -> None:
         "unverified host": Decimal("1.2000"),
     }
     assert said["compute"] == "12 h at 1.0000 USD/h (GPU 0.90, disk 0.10)"
-    assert "90 GB to the box at 800 Mbit/s, 18 GB off the box at 400 Mbit/s: 0.35 h" in said["moving"]
+    assert (
+        "90 GB to the box at 800 Mbit/s, 18 GB off the box at 400 Mbit/s: 0.35 h" in said["moving"]
+    )
     assert "0.005 failures in 12 h" in said["host failure"]
 
 

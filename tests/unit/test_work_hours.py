@@ -85,7 +85,7 @@ def test_a_gpu_without_a_sourced_figure_is_called_unknown() -> None:
     odd = on("Imaginary 9000")
 
     assert hours(ON_3090, odd) == 10
-    assert words(ON_3090, odd) == "speed unknown: 10 h are taken as they were given"
+    assert words(ON_3090, odd) == "speed unknown: your 10 h are used unchanged"
     limited = ON_3090.model_copy(update={"limited_by": "bf16"})
     assert words(limited, on("V100 SXM 16GB")) == words(ON_3090, odd)
 

@@ -150,7 +150,7 @@ class Gathering:
         again = f"then {Command('collect', self._lease.id)} again"
         if why := self._refused.get(entry.name):
             return BoxTrouble(
-                f"the box does not give {quote_text(entry.name)}: {quote_text(why)}",
+                f"the box could not send {quote_text(entry.name)}: {quote_text(why)}",
                 remedy=f"look at that file on the box, {again}",
             )
         return BoxTrouble(

@@ -325,7 +325,9 @@ def _words(
             ends = f"the box stops itself with its own key (proved), if nothing that counts lies outside of {kept}"
         others_s = _left_to_others_s(lease) if way["on"] == "keep" else 0
         late = (
-            f"; at most {others_s / 60:.0f} min later while a watchdog ends it" if others_s else ""
+            f"; while a watchdog is still ending the lease, it waits at most {others_s / 60:.0f} min longer"
+            if others_s
+            else ""
         )
         return f"{holds}, {then} {ends}{late}"
     if profile.kind == "own":

@@ -213,7 +213,7 @@ async def settle_place(session: Session, *, ledger: Ledger) -> Lease:
         name = min(missing)
         raise BoxUnreachable(
             f"the box of {lease.id} answers, and its volume {name} is not mounted at {ordered[name].path} (yet)",
-            remedy="the same call looks again; a box whose volume never comes is given back",
+            remedy="the same call checks again; a box whose volume never appears is given back",
         )
     # Another directory stands for the place only in a rehearsal. Only this program says whether it is one, and
     # never the box.

@@ -25,7 +25,7 @@ from gpu_tenant.ledger import Ledger
 _TAIL_BYTES = 1_000
 _GRACE_S = 10
 _WHY = {
-    "walltime": "it took longer than the order allows, and was ended",
+    "walltime": "the setup took longer than the order allows, and was ended",
     "disk_full": "the disk of the box is full",
     "oom": "the box ran out of memory",
     "deadline": "the deadline of the lease ended it",
@@ -134,11 +134,14 @@ async def _file_made(session: Session, job: JobId, *, ledger: Ledger) -> tuple[i
     lease, profile = session.lease, session.profile
     facts = seal_facts(session, ledger)
     if was_given_work(ledger, lease):
-        return 0, "work was given to the box before it: what it changed counts as work"
+        return (
+            0,
+            "work was given to the box before its setup: what the setup changed counts as work",
+        )
     if _was_logged_in(ledger.events(lease.id)):
         return (
             0,
-            "somebody was given a login before it ended: what changed meanwhile counts as work",
+            "somebody was given a login before the setup ended: what changed meanwhile counts as work",
         )
     kept, given_up = ledger.declarations(lease.id)
     try:
@@ -153,7 +156,10 @@ async def _file_made(session: Session, job: JobId, *, ledger: Ledger) -> tuple[i
             home="emptied" if home_was_emptied(session, ledger) else "as it was",
         )
     except JobRunning as trouble:
-        return 0, f"what it made could not be told from what others write: {trouble.message}"
+        return (
+            0,
+            f"what the setup made could not be told apart from what others write: {trouble.message}",
+        )
     named = [(lease.from_work(each.at), each) for each in made]
     files = [
         (name, each.size_bytes, each.sha256)
@@ -174,5 +180,5 @@ def _why(status: JobStatus) -> str:
     if code in _WHY:
         return _WHY[code]
     if status.exit_code is not None:
-        return f"a command of it ended with status {status.exit_code}"
+        return f"a command of the setup ended with status {status.exit_code}"
     return f"it was {status.state}" + (f" by {plain(status.signal)}" if status.signal else "")

@@ -61,7 +61,10 @@ class AllocatedCaretaker(Caretaker):
             if asyncio.get_running_loop().time() > give_up:
                 raise CaretakerFailed(
                     f"{job.id} is queued, but the allocation's runner has not started it yet",
-                    remedy=f"run the same launch with its {Option('name')} to look again; {Command('leases')} shows the box",
+                    remedy=(
+                        f"run the same launch with its {Option('name')} to check again; {Command('leases')} "
+                        "shows the box"
+                    ),
                 )
             await asyncio.sleep(_LOOK_AGAIN_S)
 

@@ -43,7 +43,7 @@ def outside_the_box(directory: Path, lease: Lease) -> Path:
     directory = directory.expanduser().resolve()
     if is_on_the_box(directory, lease):
         raise BadRequest(
-            f"{directory} is on the box itself and would go with it",
+            f"{directory} is on the box itself, and would be lost with it",
             remedy=f"choose a place that outlives the box: {Command('collect', lease.id, to='DIR')}",
         )
     return directory

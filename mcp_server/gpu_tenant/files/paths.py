@@ -116,5 +116,5 @@ def must_be_named(directory: str) -> str:
         BadRequest: it is empty, which would mean the directory that a command happens to run in.
     """
     if not directory.strip():
-        raise BadRequest("no directory is named", remedy="`.` is the one that you are in")
+        raise BadRequest("no directory is named", remedy="`.` is the directory that you are in")
     return directory

@@ -58,7 +58,7 @@ def require_narrow(discard: Iterable[str]) -> None:
 def too_wide(pattern: str, what: str = "everything") -> BadRequest:
     """Return the error for a pattern that gives up everything."""
     return BadRequest(
-        f"the pattern {pattern!r} gives up {what}, unseen",
+        f"the pattern {pattern!r} gives up {what}, even files that nobody has seen",
         remedy=f"name what may be lost; to lose a whole box, its owner runs {Command('waive', 'LEASE')}",
     )
 
@@ -168,7 +168,7 @@ def _require_segment(pattern: str, part: str) -> None:
         else:
             literal += token.group("quoted") or token.group("plain") or "*"
     if literal in ("..", "\0"):
-        raise no_pattern(pattern, "it leads upward")
+        raise no_pattern(pattern, "it leads to the directory above")
 
 
 def covers(pattern: str, path: str) -> bool:

@@ -138,7 +138,10 @@ def _include(directory: Path, name: str) -> Path:
     if not place.is_file() and not place.is_dir():
         raise BadRequest(
             f"nothing in {directory} is named {name!r}",
-            remedy=f"{Command('push', 'DIR')} lists what it leaves out; {Option('include')} takes those names",
+            remedy=(
+                f"{Command('push', 'DIR')} lists the files that are left out; {Option('include')} takes those "
+                "names"
+            ),
         )
     return place
 

@@ -53,7 +53,7 @@ async def adopt(
         context.set_up(provider)
     if not target and profile.console and profile.console.bootstrap:
         raise BadRequest(
-            f"{profile.title} lets nobody in before its owner does",
+            f"a box at {profile.title} lets nobody in until its owner pastes a command there",
             remedy=f"{Command('adopt', on=provider)} prints what to paste there",
         )
     if profile.lease == "created" or (profile.lease == "either" and "@" not in (target or "@")):
@@ -243,5 +243,8 @@ def only_there(context: Context, lease: Lease) -> str | None:
     )
     words = f"{what}: those files are on that disk alone, and a start may find no GPU free"
     if lease.goes_by_address:
-        words += "; only its silence says that it is stopped: the console shows whether it bills"
+        words += (
+            "; we believe that it is stopped only because it does not answer: its console shows whether it "
+            "bills"
+        )
     return words

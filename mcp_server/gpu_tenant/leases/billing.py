@@ -94,12 +94,12 @@ def disagreement(lease: Lease, billed: Billed, *, until: datetime) -> str | None
     parts = ", ".join(f"{part} {sum_usd}" for part, sum_usd in billed.by_part.items())
     if usd > most:
         return (
-            f"{lease.provider} billed {usd} USD without bytes, but {most} USD were counted: more than was "
-            f"quoted, by {billed.words} ({parts})"
+            f"without the charges for bytes, {lease.provider} billed {usd} USD, but {most} USD were counted: "
+            f"more than was quoted, by {billed.words} ({parts})"
         )
     return (
-        f"{lease.provider} has billed {usd} USD without bytes so far, but {most} USD were counted: the rest "
-        f"may still come, or was never owed, by {billed.words} ({parts})"
+        f"without the charges for bytes, {lease.provider} has billed {usd} USD so far, but {most} USD were "
+        f"counted: the rest may still come, or was never owed, by {billed.words} ({parts})"
     )
 
 
@@ -149,7 +149,7 @@ def counted_words(lease: Lease, profile: Profile, billed: Billed | None) -> str:
 def _bytes_words(lease: Lease, billed: Billed | None) -> str:
     price = lease.quote.offer.price if lease.quote else None
     if billed is not None and BYTES in billed.by_part:
-        return f"bytes by its bill: {billed.by_part[BYTES]} USD until {billed.until:%Y-%m-%d %H:%M} UTC"
+        return f"{billed.by_part[BYTES]} USD for bytes, by its bill until {billed.until:%Y-%m-%d %H:%M} UTC"
     if price is not None and price.upload_usd_gb == 0 and price.download_usd_gb == 0:
         return "bytes are free"
     return "bytes are not in it: their cost is unknown"

@@ -123,7 +123,7 @@ async def _hold_for(context: Context, lease: str, hours: float | None) -> Card:
         if found.state is LeaseState.ACTIVE:
             raise Refused(
                 f"{found.id} is being parked, and a hold comes too late",
-                remedy=f"{Command('resume', found.id)} once it is",
+                remedy=f"{Command('resume', found.id)} once it is parked",
             )
         raise Refused(
             f"{found.id} is {found.state}: its end has begun, so a hold comes too late",

@@ -191,7 +191,7 @@ def refused_image(market: Market, source: AtProvider) -> str | None:
     if source == AtProvider():
         return None
     if not isinstance(market, Imaging):
-        return "its boxes start as they are, from no image that a tenant names"
+        return "its boxes start as they are: an order cannot name an image"
     if source.registry is not None and not market.has_registry_logins:
         return "no stored login for a registry can be named there; at Vast.ai a template of your own can hold one"
     return market.refused_image(source)
@@ -415,7 +415,7 @@ def _next(
         return f"nobody offers {unknown[0]!r} now, and no table here knows a GPU of that name: " + (
             f"did you mean {near}?"
             if near
-            else f"{Command('offers')} without it shows what there is"
+            else f"{Command('offers')} without this name shows what there is"
         )
     if counts:
         (reason, count), *_ = counts.most_common(1)
@@ -434,5 +434,6 @@ def _next(
 
 def _wait(wish_id: str) -> str:
     return (
-        f"or {Command('provision', quote=[wish_id], wait='6')} has it when it comes under the cap"
+        f"or {Command('provision', quote=[wish_id], wait='6')} rents such a box as soon as one comes under "
+        "the cap"
     )

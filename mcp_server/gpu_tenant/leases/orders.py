@@ -52,17 +52,17 @@ def order_for(context: Context, provider: str, quotes: Sequence[str], named: str
     _must_lead_somewhere(context, order)
     if order.volumes:
         raise BadRequest(
-            f"a box at {context.profile(provider).title} that is had without a quote is as it is, and the order names "
-            f"the volume {min(order.volumes)}",
-            remedy=f"{Option('order', NONE)} goes without the order; {Command('offers')} rents a box by it",
+            f"a box at {context.profile(provider).title} without a quote is taken as it is, but the order "
+            f"names the volume {min(order.volumes)}",
+            remedy=f"{Option('order', NONE)} ignores the order; {Command('offers')} rents a box by the order",
         )
     source = order.image_at(provider)
     if source != AtProvider():
         part = "template" if source.template else "image"
         raise BadRequest(
-            f"a box at {context.profile(provider).title} that is had without a quote is as it is, and the order names "
-            f"{'a' if source.template else 'an'} {part}",
-            remedy=f"{Option('order', NONE)} goes without the order; {Command('offers')} rents a box by it",
+            f"a box at {context.profile(provider).title} without a quote is taken as it is, but the order "
+            f"names {('a' if source.template else 'an')} {part}",
+            remedy=f"{Option('order', NONE)} ignores the order; {Command('offers')} rents a box by the order",
         )
     return order
 

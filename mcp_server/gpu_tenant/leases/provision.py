@@ -381,7 +381,7 @@ async def make_ready(
 
 
 def _given_back(lease: Lease) -> str:
-    return "given back unused" if lease.quote else "the wait ends, and the lease stays"
+    return "given back unused" if lease.quote else "this wait ends, but the lease stays"
 
 
 def _must_be_as_quoted(lease: Lease, box: Box) -> None:

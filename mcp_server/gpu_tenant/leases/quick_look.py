@@ -53,13 +53,19 @@ async def look_quickly(context: Context, lease: str, command: str) -> QuickLook:
         session, ledger = context.session(found), context.ledger
         if setup_of(ledger, found, session.profile).state in ("to do", "running"):
             raise JobRunning(
-                f"the box of {found.id} is not set up yet: what else is written there could not be told from its setup",
+                (
+                    f"the box of {found.id} is not set up yet: what a command wrote now could not be told "
+                    "apart from what the setup writes"
+                ),
                 remedy=f"{Command('setup', found.id)}, then the same command again",
             )
         if ledger.since_ns(found.id) is None:
             # The guard on the box counts files from the first push or launch, and a stop may empty the home.
             raise Refused(
-                f"nothing was pushed to {found.id} yet: what a command wrote now would not count on its box",
+                (
+                    f"nothing was pushed to {found.id} yet: what a command wrote now would not count as work "
+                    "on its box"
+                ),
                 remedy=f"{Command('push', 'DIR', found.id)} first; {Command('audit', found.id)} looks without writing",
             )
         ledger.touch(found.id, at=ledger.now())
@@ -73,7 +79,7 @@ async def look_quickly(context: Context, lease: str, command: str) -> QuickLook:
     elif status is None:
         ends = f"it was ended after {LOOK_S:g} s: {Command('launch', lease=found.id, artifact='PATTERN', then='COMMAND')} is for longer ones"
     else:
-        ends = "what it wrote, if anything, counts as work: a collect names it"
+        ends = "if the command wrote files, they count as work: a collect names them"
     return QuickLook(
         lease=found.id, exit_status=status, output=plain(output)[:_MOST_BYTES], next=ends
     )

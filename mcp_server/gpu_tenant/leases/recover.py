@@ -170,7 +170,7 @@ def _trust_words(lost: Lease, new: Lease) -> str | None:
     before, now = (lease.quote.offer.trust if lease.quote else None for lease in (lost, new))
     if now != "unverified" or before == now:
         return None
-    vouched = f"; that of {lost.id} was called {before}" if before else ""
+    vouched = f"; the host of {lost.id} was called {before}" if before else ""
     return f"its provider calls the host of this box unverified{vouched}"
 
 

@@ -140,7 +140,7 @@ def work_of(lease: Lease, *, ledger: Ledger) -> RecoverableWork:
         name, _, source = reference.partition("=")
         if source == "text:":
             raise Refused(
-                f"the value of {name} was given as plain text when {lease.id} was used, and is not on record",
+                f"the value of {name} was given as plain text when {lease.id} was used, so it was not stored",
                 remedy=f"{by_hand}; next time give a reference: `{name}=env:{name}`",
             )
     for gang in gangs(ledger.events(lease.id)):
@@ -148,7 +148,7 @@ def work_of(lease: Lease, *, ledger: Ledger) -> RecoverableWork:
             raise Refused(
                 f"{gang.job} of {lease.id} is one job together with {', '.join(gang.others(lease.id))}, and they meet at "
                 "an address that is gone",
-                remedy=f"{gang.stop}; then rent another box, and launch --together anew, from the checkpoint",
+                remedy=f"{gang.stop}; then rent another box, and launch --together again, from the checkpoint",
             )
     for tree in work.trees:
         if not is_unchanged(tree):

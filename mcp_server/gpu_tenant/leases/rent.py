@@ -280,8 +280,8 @@ async def _given_back(context: Context, lease: Lease) -> str:
 def _quote(context: Context, name: str) -> Quote:
     if is_wish(name):
         raise BadRequest(
-            f"{name} is a wish, which rents nothing now",
-            remedy=f"{Command('provision', quote=[name], wait=6)} waits for it",
+            f"{name} is a wish: nothing can be rented for it at once",
+            remedy=f"{Command('provision', quote=[name], wait=6)} waits until something can be rented for it",
         )
     quote = context.ledger.quote(name)
     if quote is None:
@@ -411,7 +411,7 @@ async def _fill(context: Context, hunt: _Hunt) -> bool:
         if len(boxes_had(standing)) >= hunt.count:
             break
         if boxes_had(standing) and context.clock.now() >= hunt.until:
-            hunt.stopped = "the time of this call was over: the same call again continues"
+            hunt.stopped = "the time of this call is over: make the same call again to continue"
             break
         if not await _another(context, hunt, standing):
             break

@@ -141,10 +141,10 @@ def _tell_wait(seen: Seen, lease: Lease, give_up_at: datetime) -> None:
         wait_for(f"{lease.box_id} is gone from its provider's list; a second look proves it")
         return
     wait_for(
-        f"{lease.box_id} goes (its provider still lists it)"
+        f"{lease.box_id} is going away (its provider still lists it)"
         if isinstance(seen, Listed)
-        else "its provider's list, which does not come",
-        ends=f"{give_up_at:%H:%M:%S} UTC: the same command goes on",
+        else "its provider's list: the provider does not answer",
+        ends=f"{give_up_at:%H:%M:%S} UTC: then run the same command again",
         usd_h=lease.price_usd_h,
     )
 

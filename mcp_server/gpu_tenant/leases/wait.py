@@ -151,7 +151,7 @@ def _cap(context: Context, wish_id: str, quotes: Sequence[str], asked: RentReque
         caps = [max(quote.cap_usd_h for quote in found if quote)] if quotes else []
     if not caps:
         raise BadRequest(
-            "a wish that waits may rent while nobody looks, and this one has no price cap",
+            "a wish that waits may rent a box while nobody watches, and this one has no price cap",
             remedy=f"the same again with {Option('max-price-usd-h', 'USD')}",
         )
     return min(caps)
@@ -286,14 +286,18 @@ async def _end_as_had(context: Context, standing: StandingWish, lease: Lease) ->
     words = f"{lease.id} at {lease.provider} for {price} USD/h, after {waited}"
     if context.ledger.end_wish(standing.id, "had", words, at=now):
         next_step = Command("audit", lease.id)
-        await _news(context, standing, f"{standing.what} was had: {words}; it bills; {next_step}")
+        await _news(
+            context, standing, f"{standing.what} now has a box: {words}; it bills; {next_step}"
+        )
     return context.ledger.wish(standing.id)
 
 
 async def _give_up(context: Context, standing: StandingWish) -> StandingWish:
     if context.ledger.end_wish(standing.id, "given up", standing.seen, at=context.clock.now()):
-        words = f"{standing.what} could not be had in time, and nothing was rented"
-        await _news(context, standing, f"{words}; {standing.seen}; {Command('offers')} begins anew")
+        words = f"no box was found in time for {standing.what}, and nothing was rented"
+        await _news(
+            context, standing, f"{words}; {standing.seen}; {Command('offers')} starts a new search"
+        )
     return context.ledger.wish(standing.id)
 
 
@@ -354,12 +358,12 @@ def wish_card(context: Context, standing: StandingWish) -> Card:
     now, order = context.clock.now(), standing.order
     live = [x.id for x in context.ledger.leases_of_wish(standing.id) if x.state.live]
     again = Command("provision", quote=[standing.id], wait=6)
-    next_step = f"{Command('leases')} shows it; {again} waits on; {Command('call-off', standing.id)} ends it"
+    next_step = f"{Command('leases')} shows it; {again} continues to wait; {Command('call-off', standing.id)} ends it"
     if not standing.stands:
         next_step = (
             f"{live[-1]} has its box, which bills: {Command('teardown', live[-1])} gives it back"
             if live
-            else f"{Command('offers')} begins anew"
+            else f"{Command('offers')} starts a new search"
         )
     return Card(
         lease=standing.id,

@@ -37,7 +37,7 @@ class WorkHours:
         gpu = canonical(offer.gpu)
         longer, basis = self._longer(gpu, offer)
         if longer is None:
-            return self.wish, f"speed unknown: {self.wish.hours:g} h are taken as they were given"
+            return self.wish, f"speed unknown: your {self.wish.hours:g} h are used unchanged"
         if longer == 1:
             return self.wish, None
         hours = self._within(longer)

@@ -285,11 +285,11 @@ def disk_is_full(directory: Path, done: str) -> DiskFull:
     """Return the error for a state directory on a full disk. `done` says what was done in spite of that."""
     free, kept = size(free_bytes(directory)), ""
     if has_reserve(directory):
-        kept = f"; {Command('teardown')} has a reserve, and works all the same"
+        kept = f"; {Command('teardown')} has a reserve of disk space, and works nevertheless"
     return DiskFull(
-        f"the disk of {directory} is full: {free} are free, and the ledger wants {size(WANTED_BYTES)}; {done}",
+        f"the disk of {directory} is full: {free} are free, and the ledger needs {size(WANTED_BYTES)}; {done}",
         remedy=f"free some space there, then run the same command again; {Command('leases')} and "
-        f"{Command('monitor')} look without it{kept}",
+        f"{Command('monitor')} work even on a full disk{kept}",
     )
 
 

@@ -73,7 +73,7 @@ class HostTable(Signatures):
         record = self.host_records(at=at).get(name)
         if record is None:
             raise BadRequest(
-                f"nothing is held against a host {name!r}",
+                f"nothing is on record against a host {name!r}",
                 remedy=f"{Command('hosts')} lists the hosts by name",
             )
         last = record.reports[-1]
@@ -96,8 +96,8 @@ class HostTable(Signatures):
         if record is not None and record.left_out_until is not None:
             raise HostLeftOut(
                 f"{quote.id} is on a {record.words}",
-                remedy=f"{Command('offers')} shows others; {Command('hosts', forget=record.reports[-1].name)} "
-                "forgets what it did",
+                remedy=f"{Command('offers')} shows other offers; "
+                f"{Command('hosts', forget=record.reports[-1].name)} forgets what the host did",
             )
 
 

@@ -208,7 +208,7 @@ class ProofTable(LeaseTable):
         ).fetchone()
         if row is not None:
             raise StillWanted(
-                f"{lease_id} is wanted again ({row['kind']}) since its end was decided; its box stays",
+                f"{lease_id} was given new work ({row['kind']}) after its end was decided; its box stays",
                 remedy=f"{Command('monitor', lease_id)} shows the new work",
             )
 

@@ -157,11 +157,11 @@ class Signatures(Timeline):
             if row is None or moment(row["expires_at"]) <= at:
                 raise Refused(
                     f"{asked.code} waited for its signature until {asked.expires_at:%Y-%m-%d %H:%M} UTC",
-                    remedy="repeat the call that asked for it, which asks again",
+                    remedy="repeat the call that asked for the signature, which asks again",
                 )
             if _request_of(row).shown != asked.shown:
                 raise Refused(
-                    f"what is asked under {asked.code} has changed since it was shown; nothing was signed",
+                    f"what the code {asked.code} stands for has changed since it was shown; nothing was signed",
                     remedy=f"look again: {Command('sign', asked.code)}",
                 )
             db.execute(
@@ -208,7 +208,7 @@ class Signatures(Timeline):
             use(db, code, at=at)
 
 
-AGAIN = f"repeat the call that asked for it; {Command('sign')} lists what is open"
+AGAIN = f"repeat the call that asked for the signature; {Command('sign')} lists what is open"
 
 
 def use(db: Connection, code: str, *, at: datetime) -> None:

@@ -58,7 +58,7 @@ class WishTable(LeaseTable):
         if not found:
             raise BadRequest(
                 f"no wish {wish_id!r} is on record",
-                remedy=f"{Command('leases')} lists those that stand, and {Command('offers')} makes one",
+                remedy=f"{Command('leases')} lists the open wishes, and {Command('offers')} makes one",
             )
         return found[0]
 

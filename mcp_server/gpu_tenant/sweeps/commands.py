@@ -80,7 +80,7 @@ async def begin_sweep(
     env_from = references(env)
     if unknown := unrecorded_names(env_from):
         raise BadRequest(
-            f"the value of {unknown[0]} would not be on record, but cells may be sent days from now",
+            f"the value of {unknown[0]} would not be on record, but cells may be started days from now",
             remedy=f"make it a parameter of the grid, or give a reference to it: `{unknown[0]}=env:{unknown[0]}`",
         )
     found = [_fit(context, lease) for lease in dict.fromkeys(leases)]

@@ -92,7 +92,7 @@ class Conversation:
             LinkBroken: the body did not come completely, or is larger than any answer may be.
         """
         if size_bytes > _MOST_IN_MEMORY_BYTES:
-            raise LinkBroken("the answer is larger than any that is ever asked for")
+            raise LinkBroken("the answer is larger than any request asks for")
         return self._exactly(size_bytes)
 
     def read_packed(self, size_bytes: int, held_bytes: int) -> bytes:

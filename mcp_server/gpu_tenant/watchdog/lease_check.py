@@ -191,7 +191,9 @@ class Attendant:
         """Tell a person of the notice, and begin to continue the work elsewhere while the box still exists."""
         heard = notice_on_record(self._tenancy.ledger.events(lease.id))
         assert heard is not None
-        words = f"its platform takes the box back, as the box heard at {heard.at:%H:%M:%S} UTC"
+        words = (
+            f"its platform is taking the box back: the box was told so at {heard.at:%H:%M:%S} UTC"
+        )
         if heard.jobs:
             has = "have saved and ended" if heard.ended else "were asked to save"
             words += f": its jobs {has} ({', '.join(map(quote_text, heard.jobs[:3]))})"

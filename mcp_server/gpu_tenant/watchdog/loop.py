@@ -368,7 +368,7 @@ class Watchdog:
                 self._did.append(words)
                 self._tell(words)
         except Exception as error:  # noqa: BLE001 - the next look may fare better
-            self._tell(f"wishes could not be looked for: {error!r}")
+            self._tell(f"the market could not be searched for the open wishes: {error!r}")
 
     async def _tend_sweeps(self) -> None:
         """Move every sweep on. A failure here does not stop the watch."""
@@ -376,7 +376,7 @@ class Watchdog:
             await tend_all(self._tenancy.context)
             tell_what_ended(self._tenancy)
         except Exception as error:  # noqa: BLE001 - the next look may succeed
-            self._tell(f"sweeps could not be tended: {error!r}")
+            self._tell(f"the sweeps could not be continued: {error!r}")
 
     async def _in_turn(self, lease_id: LeaseId, card: Card | None) -> None:
         """Do as `_attend`, for a limited number of leases at once. A long look frees its place and continues."""
@@ -443,7 +443,7 @@ class Watchdog:
         late = outrun(lease, self._tenancy.clock.now(), look_s=self._every_s)
         if lease.state.live and late is not None:
             held = self._tenancy.ledger.holder_of(lease_id)
-            by = held.words if held else "another process held it just now"
+            by = held.words if held else "another process was working on the lease just now"
             attendant.told.alarm(
                 "held",
                 f"{late.words}, and {by}: its box bills {rate_words(lease)} until that work is over",

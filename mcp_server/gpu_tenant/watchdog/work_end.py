@@ -354,7 +354,9 @@ class WorkEnd:
         tenancy = self._tenancy
         collected = await tenancy.collect(lease.id)
         if collected.not_stored:
-            raise StoreTrouble(collected.not_stored, remedy="the watchdog tries again to store it")
+            raise StoreTrouble(
+                collected.not_stored, remedy="the watchdog will try again to store what was kept"
+            )
         if does == "park":
             await watch_actions.park_when_done(tenancy.context, lease.id, unless_wanted_since=since)
             self._told.done("its work is done: parked")

@@ -160,7 +160,7 @@ def _judge_gpu(gpu: BurntGpu, burnt: Burnt, rented: Rented | None) -> Iterator[F
     said = [f"{what}: {why}" for what, why in burnt.missed if what.startswith(f"GPU {gpu.index}:")]
     if missing:
         seen = f"not measured: {', '.join(missing)}"
-        why = quote_text("; ".join(said)[:200]) if said else "the load did not come to it"
+        why = quote_text("; ".join(said)[:200]) if said else "the load ended before this part"
         yield warning(subject, f"{seen}{mark}", f"it did not pass: {why}")
     elif not faults and speed is None:
         reason = "no figures are known for this GPU: nothing could be compared"
@@ -204,7 +204,7 @@ def _figures(gpu: BurntGpu, speed: Speed) -> Iterator[Fault]:
         ("memory speed", runs.memory_gb_s, speed.memory_gb_s, MEMORY_REACH, "GB/s"),
     ):
         if got is not None and got < whole * reach * LEAST:
-            usual = f"a sound one reaches {whole * reach:.3g} here, of {whole:g} by {SOURCE}"
+            usual = f"a sound GPU reaches {whole * reach:.3g} here, of the {whole:g} that {SOURCE} states"
             yield what, f"{got:.3g} {unit}", usual
 
 
@@ -219,9 +219,17 @@ def _neighbours(gpu: BurntGpu) -> Iterator[Fault]:
 def _sound(gpu: BurntGpu) -> Iterator[Fault]:
     wrong, lost = gpu.runs.wrong + gpu.runs.wrong_tensor, gpu.runs.lost_words
     if wrong:
-        yield "results", f"{wrong:.0f} threads came to another sum", "it computes wrongly"
+        yield (
+            "results",
+            f"{wrong:.0f} threads computed another sum than they should",
+            "it computes wrongly",
+        )
     if lost:
-        yield "memory", f"{lost:.0f} places lost what was written", "its memory does not hold"
+        yield (
+            "memory",
+            f"{lost:.0f} places in its memory did not keep what was written",
+            "its memory does not keep what is written",
+        )
     after = max(gpu.ecc or 0, gpu.ecc_after or 0)
     if after:
         grown = "" if gpu.ecc == gpu.ecc_after else f", {gpu.ecc or 0:.0f} before the load"
@@ -243,7 +251,7 @@ def _clock(gpu: BurntGpu) -> Iterator[Fault]:
         yield (
             "throttle",
             f"{clock}{most}{heat}: {', '.join(map(quote_text, hot))}",
-            "it is held down",
+            "something holds its clock down",
         )
     elif (
         watch.sm_mhz is not None
@@ -251,7 +259,7 @@ def _clock(gpu: BurntGpu) -> Iterator[Fault]:
         and watch.sm_mhz < gpu.sm_max_mhz * LEAST_CLOCK
         and "sw_power_cap" not in held
     ):
-        reason = "its clock stays low, and not for its power limit"
+        reason = "its clock stays low, but not because of its power limit"
         yield "clock", f"{clock}{most}{heat}", reason
 
 

@@ -67,4 +67,6 @@ def _print(shown: Hosts) -> None:
         return
     first = shown.hosts[0].host
     click.echo(f"rule: {shown.rule}")
-    click.echo(f"next: {output.step(str(Command('hosts', forget=first)))} forgets what it did")
+    click.echo(
+        f"next: {output.step(str(Command('hosts', forget=first)))} forgets what the host did"
+    )

@@ -116,5 +116,5 @@ def _print_requests(waiting: OpenRequests) -> None:
 def _print_signed(signature: Signature) -> None:
     click.echo(
         f"{signature.code} is signed by {signature.signed_by}; "
-        "repeat the call that asked for it, and it will continue"
+        "repeat the call that asked for the signature, and it will continue"
     )

@@ -78,16 +78,16 @@ class Gate:
         said = _Said(scope["headers"])
         host = said.one(b"host")
         if host not in self._hosts:
-            return _refusal(421, "WRONG_HOST", "this is not the name of the dashboard")
+            return _refusal(421, "WRONG_HOST", "the request names another host than the dashboard")
         origin, site = said.one(b"origin"), said.one(b"sec-fetch-site")
         if origin is not None and origin != f"http://{host}":
-            return _refusal(403, "OTHER_ORIGIN", "another site asked")
+            return _refusal(403, "OTHER_ORIGIN", "the request came from another site")
         is_api = scope["path"].startswith("/api/") or scope["path"] == "/metrics"
         # A link from elsewhere may open the page, but gets none of its data.
         is_link = not is_api and said.one(b"sec-fetch-mode") == "navigate"
         ours = (None, "same-origin") if is_api else (None, "same-origin", "none")
         if site not in ours and not is_link:
-            return _refusal(403, "OTHER_ORIGIN", "another site asked")
+            return _refusal(403, "OTHER_ORIGIN", "the request came from another site")
         if scope["method"] not in ("GET", "HEAD", *(("POST",) if is_api else ())):
             return _refusal(
                 405, "BAD_METHOD", f"{scope['method']} is not a method of the dashboard"

@@ -122,7 +122,7 @@ async def keep_reference(tenancy: Tenancy, provider: str, reference: str) -> Cre
     scheme, colon, rest = reference.strip().partition(":")
     if not colon or scheme not in (*_SCHEMES, "cmd", "text"):
         raise SecretRefused(
-            "that is no reference, and may be the key itself: it was not written, and is not repeated",
+            "that is no reference, and may be the key itself: it was neither written nor shown",
             remedy="keep the key in a file that only you read, and write `file:PATH`; or `env:NAME`, or "
             "`keyring:SERVICE/USER`; a key that was pasted into a page is better taken back",
         )

@@ -105,7 +105,7 @@ class Passkeys:
             raise _refusal(error) from error
         key = next((key for key in known if key.id == chosen), None)
         if key is None or not challenge.endswith(_user_handle(asked)):
-            raise _refusal("it is another key's, or another list's")
+            raise _refusal("the signature belongs to another key, or to another list")
         try:
             verify_authentication_response(
                 credential=credential,

@@ -309,11 +309,14 @@ def _why(failed: _Try, target: str, there: Foothold, ports: Sequence[int]) -> st
             )
         case "other":
             return (
-                f"at {place} {quote_text(failed.who or '?')} answers: the address leads elsewhere than to {target}; "
+                f"at {place}, {quote_text(failed.who or '?')} answers: the address does not lead to {target}; "
                 "name an --interface on which each box has its own address"
             )
         case "stranger":
-            return f"at {place} a machine answers that is none of these boxes; name another --interface or --port"
+            return (
+                f"the machine that answers at {place} is none of these boxes; name another --interface or "
+                "--port"
+            )
         case "stalls":
             return (
                 f"small messages reach {place}, but large ones do not: frames are cut on the way; "

@@ -64,7 +64,7 @@ class AutodlSettings(Record):
         if on is None:
             day = "an undated rate: write its day as `cny_usd_on` below `[rates]`"
         elif today - on > _RATE_COUNTS_FOR:
-            day = f"the rate of {on}, {(today - on).days} days old: look it up anew"
+            day = f"the rate of {on}, {(today - on).days} days old: look it up again"
         else:
             day = f"the rate of {on}"
         return f"{cny} CNY/h at {self.cny_usd} USD for 1 CNY, {day}"

@@ -112,7 +112,7 @@ class Both:
         """Implement `Imaging.refused_image`, for the boxes that the API makes."""
         if isinstance(self._api, Imaging):
             return self._api.refused_image(source)
-        return "its boxes start from no image that a tenant names"
+        return "its boxes start from its own images, and an order cannot name another"
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
         """Implement `Market.offers`."""

@@ -133,7 +133,7 @@ class Frames:
                 _watch(waiting, self._link, selectors.EVENT_READ | sends)
                 happened = {key.fileobj for key, _ in waiting.select(_QUIET_S)}
                 if self._told in happened:
-                    raise EOFError("this side hung up")
+                    raise EOFError("this computer closed the link")
                 if self._link in happened:
                     quiet_s = 0
                     self._send()
