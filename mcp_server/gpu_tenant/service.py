@@ -536,7 +536,7 @@ class Tenancy:
     ) -> Prepared:
         """Install what the tree asks for (uv.lock, requirements, pyproject) in an environment on the box.
 
-        The image's own torch and the like stay: pins of them are held back. Repeat while running.
+        The image's own torch and the like stay: pins of them are skipped. Repeat while running.
         """
         from gpu_tenant.box.environment.prepare import EnvironmentRequest as Wanted
         from gpu_tenant.box.environment.prepare import Setup
@@ -970,7 +970,7 @@ class Tenancy:
     ) -> Leases:
         """Every lease with its state, cost, deadline, what stops its meter, and what needs attention.
 
-        Every provider is asked: boxes with our mark that no lease knew are taken up, others only shown.
+        Every provider is asked: boxes with our mark that no lease knew are adopted, others only shown.
         """
         from gpu_tenant.leases.overview import history, overview
 

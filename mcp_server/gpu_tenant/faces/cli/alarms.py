@@ -47,7 +47,7 @@ class Alarms(Record):
 
     alarms: tuple[OpenAlarm, ...]
     seen_now: tuple[str, ...] = Field(
-        description="found by this look, whether or not a watchdog has opened an alarm for it"
+        description="found by this check, whether or not a watchdog has opened an alarm for it"
     )
 
 
@@ -72,13 +72,14 @@ class Trial(Record):
     is_flag=False,
     flag_value=_EVERY,
     metavar="[CHANNEL]",
-    help="send a message over it, or over every one; status 1 where one was not taken",
+    help="send a test message over this channel, or over every one; status 1 if one was not accepted",
 )
 @as_json
 async def alarms(tested: str | None, as_json: bool) -> None:
-    """Oldest first, and what a look finds now. A channel is a [notify.NAME] in config.toml, in lines as `url = "env:NTFY_URL"`.
+    """Oldest first, with what a check finds now. A channel is a [notify.NAME] in config.toml, in lines as `url = "env:NTFY_URL"`.
 
-    There `url` says where its address is kept, `level` the least that it wants (notice, warning, urgent), and `quiet` (23:00-07:00) when it hears urgent ones alone.
+    There `url` says where the channel's address is kept. `level` is the lowest level that the channel gets (notice,
+    warning, urgent). During `quiet` (23:00-07:00) it gets only urgent ones.
     """
     async with output.tenancy(purpose="look") as tenancy:
         if tested is not None:

@@ -216,5 +216,5 @@ name_option = click.option(
     "--name",
     default="",
     metavar="PROJECT/NAME #TAG",
-    help="what you call it, for lists and sums; else the pushed directory and the command",
+    help="your name for the lease, for lists and sums; else the pushed directory and the command",
 )

@@ -28,9 +28,11 @@ _EVERY_S = 15.0
     type=click.IntRange(1, 1000),
     default=50,
     show_default=True,
-    help="with --all: so many ended ones, the newest",
+    help="with --all: show so many ended ones, the newest",
 )
-@click.option("--older", metavar="LEASE", help="the ended ones before that one; nobody is asked")
+@click.option(
+    "--older", metavar="LEASE", help="the leases that ended before that one; no provider is asked"
+)
 @click.option(
     "--search",
     default="",
@@ -41,7 +43,7 @@ _EVERY_S = 15.0
     "--sort",
     "sorted_by",
     type=click.Choice(get_args(SortedBy)),
-    help="by this; deadlines by what ends first, sums the largest first",
+    help="sort by this column: the nearest deadline first, the largest sum first",
 )
 @click.option("--live", "shown", flag_value="live", help="on the whole screen, until q is pressed")
 @click.option(
@@ -94,11 +96,12 @@ async def leases(
 @click.option(
     "--same-account",
     metavar="PROVIDER",
-    help="by your word, the key and the address of now are of the account that your boxes there are of",
+    help="you state that the present key and address belong to the account that your boxes there "
+    "belong to",
 )
 @as_json
 async def reconcile(same_account: str | None, as_json: bool) -> None:
-    """Every provider is asked; what is ours is moved forward, twins are given back, the rest is told."""
+    """Every provider is asked. Our leases are moved forward, second boxes of one request are given back, and the rest is reported."""
     from gpu_tenant.leases.lifecycle import reconcile_all
     from gpu_tenant.leases.overview import confirm_account
 

@@ -34,7 +34,7 @@ class Hosts(Record):
 async def hosts(forget: str | None, as_json: bool) -> None:
     """A host that never let us in, or failed an audit, is not rented again for two weeks.
 
-    Only a platform that says on which machine an offer stands has hosts here: Vast.ai does.
+    Only a platform that says which machine an offer is on has hosts here: Vast.ai does.
     """
     async with output.tenancy(purpose="look" if forget is None else "work") as tenancy:
         now = tenancy.clock.now()

@@ -44,7 +44,8 @@ _limit_option = click.option(
     "--limit",
     metavar="RATE",
     callback=_rate,
-    help="at most so many bytes a second, e.g. 20M; for all calls: limit_mb_s under [transfers] in config.toml",
+    help="use at most so many bytes a second, e.g. 20M; for all calls: limit_mb_s under [transfers] in "
+    "config.toml",
 )
 
 
@@ -56,7 +57,8 @@ _limit_option = click.option(
 @click.option(
     "--burn",
     type=click.IntRange(20, 60),
-    help="put the GPUs under load, and hold them against what was rented; all in at most so many seconds",
+    help="put the GPUs under load, and compare them with what was rented; the whole audit takes at "
+    "most so many seconds",
 )
 @as_json
 async def audit(
@@ -89,7 +91,9 @@ async def audit(
     "--include-secret", multiple=True, help="a file to send although it looks like a secret"
 )
 @click.option(
-    "--overwrite", multiple=True, help="a file to replace although its bytes are on the box alone"
+    "--overwrite",
+    multiple=True,
+    help="a file to replace on the box, although its bytes are saved nowhere else",
 )
 @click.option(
     "--include", multiple=True, help="a file, folder or link to send although it is left out"
@@ -105,7 +109,7 @@ async def push(
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """.gitignore is honoured, nothing on the box is removed, and secrets stay here unless named. What stays here is told.
+    """.gitignore is honoured, nothing on the box is removed, and secrets stay here unless named. What stays here is listed.
 
     What was written on the box and is saved nowhere is not replaced unless it is named.
     """
@@ -301,7 +305,9 @@ async def stop(leases: Chosen, job: str | None, grace_s: float, as_json: bool) -
 )
 @click.option("--artifact", multiple=True, help="also keep this pattern")
 @click.option("--discard", multiple=True, help="give this pattern up")
-@click.option("--live", is_flag=True, help="while a job runs: what is complete now, and no seal")
+@click.option(
+    "--live", is_flag=True, help="while a job runs: fetch what is complete now, without a seal"
+)
 @click.option(
     "--keep-last",
     type=click.IntRange(min=1),
@@ -310,7 +316,7 @@ async def stop(leases: Chosen, job: str | None, grace_s: float, as_json: bool) -
 @click.option(
     "--keep-every",
     type=click.IntRange(min=1),
-    help="and those stay whose step is a multiple of this",
+    help="also keep those whose step is a multiple of this",
 )
 @click.option(
     "--prune-box",
@@ -461,7 +467,7 @@ async def teardown(leases: Chosen, ended: bool, as_json: bool) -> None:
 )
 @as_json
 async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
-    """The loss is listed, all of it, and the lease's id must be typed at a terminal."""
+    """Everything that would be lost is listed, and the lease's id must be typed at a terminal."""
     from gpu_tenant.faces.cli import bars, sign
 
     if lease is None:  # the person must name the lease, even if only one is live

@@ -67,7 +67,7 @@ async def smoke(
 @click.argument("directory", type=click.Path(), default=".")
 @click.option("--schema", is_flag=True, help="print the file's JSON schema, and write nothing")
 async def init(directory: str, schema: bool) -> None:
-    """It has every part of an order in a comment, and orders nothing yet. A file that is there stays as it is."""
+    """It has every part of an order in a comment, and orders nothing yet. An existing file is left as it is."""
     from pathlib import Path
 
     from gpu_tenant.files.order_file import SCHEMA, write_first
@@ -116,14 +116,15 @@ _order = click.option(
 @click.option(
     "--like",
     metavar="LEASE",
-    help="the same command as that lease's newest job: hours are for its GPU, speeds as you measured them",
+    help="the work is the same command as that lease's newest job: --hours is for its GPU, and speeds "
+    "are as you measured them",
 )
 @click.option(
     "--limited-by",
     type=click.Choice(["memory", "fp32", "tf32", "bf16", "fp16"]),
     default="memory",
     show_default=True,
-    help="by which of their datasheets' figures other GPUs are faster at it",
+    help="which figure of the datasheets tells how much faster another GPU does the work",
 )
 @click.option("--max-price-usd-h", type=USD, help="for the whole box, disk included")
 @click.option("--vram-gib", type=GIB, help="memory each GPU must have")
@@ -142,7 +143,9 @@ _order = click.option(
 @click.option("--upload-gb", type=GB_MOVED, default=0, help="what will be moved to the box")
 @click.option("--download-gb", type=GB_MOVED, default=0, help="what will be moved off the box")
 @click.option("--provider", help="only this one")
-@click.option("--host", help="only this one, as in vastai:41, whatever it did (`gpu-tenant hosts`)")
+@click.option(
+    "--host", help="only this host, as in vastai:41, even if it failed before (`gpu-tenant hosts`)"
+)
 @click.option("--limit", type=click.IntRange(1, 50), default=8, show_default=True)
 @click.option("--explain", is_flag=True, help="why each is ranked where it is")
 @click.option(
@@ -150,7 +153,7 @@ _order = click.option(
     "wait_h",
     type=HOURS,
     metavar="DURATION",
-    help="stays so long, until something is offered; nothing is rented (`provision --wait` does)",
+    help="wait so long for an offer; nothing is rented (`provision --wait` rents)",
 )
 @_order
 @as_json
@@ -176,7 +179,7 @@ async def offers(
     order: str,
     as_json: bool,
 ) -> None:
-    """Every provider whose key is found is asked at once, and your own machines; nothing is rented."""
+    """All providers whose key is found, and your own machines, are asked at the same time; nothing is rented."""
     from gpu_tenant.faces.cli import offers_table
     from gpu_tenant.faces.cli.standing import search_offers
 
@@ -214,14 +217,14 @@ _DONE = (
     click.option(
         "--when-done",
         type=click.Choice(get_args(WhenDone)),
-        help="once all its jobs have ended: `end` tears down what is proved (where you rent), `keep` waits "
-        "for you (a machine of your own)",
+        help="once all its jobs have ended: `end` tears the box down if its files are proved "
+        "(usual where you rent), `keep` waits for you (usual on a machine of your own)",
     ),
     click.option(
         "--on-failure",
         type=ON_FAILURE,
         metavar="WORDS",
-        help="where a job failed: `end after 15m`, which is usual, `park after 1h`, or `hold`",
+        help="if a job failed: `end after 15m`, which is usual, `park after 1h`, or `hold`",
     ),
 )
 
@@ -232,26 +235,29 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
         click.option(
             "--hours",
             type=HOURS,
-            help="until the deadline, when its jobs are stopped; a day, or by the quote's hours",
+            help="hours to the deadline, when its jobs are stopped; by the quote, or else a day",
         ),
         click.option("--price-usd-h", type=USD, help="what the box costs, if you know"),
         click.option(
             "--max-price-usd-h", type=USD, help="price cap; an unknown price does not pass it"
         ),
         click.option(
-            "--budget-usd", type=USD, help="total cap, which a watchdog holds, the end included"
+            "--budget-usd",
+            type=USD,
+            help="total cap, including what its end costs; a watchdog enforces it",
         ),
         click.option(
             "--idle-h",
             type=HOURS_OR_NONE,
-            help="ended when idle so long; 2 where a box bills; 0: never",
+            help="end it when it is idle for so long; 2 where a box bills; 0: never",
         ),
         click.option("--when-idle", type=click.Choice(get_args(WhenIdle)), default="end"),
         *_DONE,
         click.option(
             "--rescue-usd",
             type=USD,
-            help="past the end, if you sign ahead for what is then lost; a day's cost",
+            help="may be spent after the end to save files, if you sign ahead for what is then lost; a "
+            "day's cost",
         ),
         click.option(
             "--store",
@@ -276,7 +282,8 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
     "--unguarded",
     type=click.Choice(["refuse", "accept"]),
     default="refuse",
-    help="where nothing ends its bill if this computer dies, and a day costs over 100 USD: a person signs",
+    help="rent although nothing ends the bill if this computer dies and a day costs over 100 USD: a "
+    "person signs",
 )
 @click.option("--smoke", help="id of a passed smoke test, or `none` to go without")
 @click.option(
@@ -291,8 +298,9 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
     "wait_h",
     type=HOURS,
     metavar="DURATION",
-    help="so long, until a box like the quotes, or like the wish of a search that found none, can be had "
-    "under the price cap at any provider; it goes on without this command, by the watchdog",
+    help="wait so long for a box under the price cap at any provider, like the quotes or like the "
+    "wish of a search that found none; when this command has ended, the watchdog continues "
+    "to wait",
 )
 @_order
 @as_json
@@ -368,7 +376,7 @@ def _what_stands(tenancy: Tenancy, before: set[str]) -> Iterator[str]:
 @click.argument("wish")
 @as_json
 async def call_off(wish: str, as_json: bool) -> None:
-    """A box that was had for it already stays under its lease; the answer says so."""
+    """If a box was already rented for the wish, it stays under its lease, and the answer says so."""
     async with output.tenancy() as tenancy:
         output.answer(await tenancy.change_lease(wish, "call_off"), as_json, output.card)
 
@@ -376,14 +384,17 @@ async def call_off(wish: str, as_json: bool) -> None:
 @verb("adopt")
 @click.argument("target", required=False)
 @click.option(
-    "--on", "provider", default="own", help="the platform it is rented at; your own if left out"
+    "--on",
+    "provider",
+    default="own",
+    help="the platform that the box is rented at; your own machine if left out",
 )
 @_terms
 @click.option(
     "--password-stdin",
     "by_password",
     is_flag=True,
-    help="read the console's password from stdin, once, to let our key in",
+    help="read the console's password from stdin, once, to install our key",
 )
 @click.option(
     "--from",
@@ -396,7 +407,7 @@ async def call_off(wish: str, as_json: bool) -> None:
     "--take-over",
     "over",
     metavar="NAME",
-    help="the lease or the gpu-tenant whose mark is on the box and that is no more; a person signs",
+    help="the lease or the gpu-tenant whose mark is on the box, if it no longer exists; a person signs",
 )
 @as_json
 async def adopt(
@@ -413,7 +424,8 @@ async def adopt(
     **terms: Any,
 ) -> None:
     """TARGET is user@host[:port], an ssh alias, or the console's own ssh command in quotes. At a platform
-    with an API it is looked for in its list: a box's id there will do, too. A notebook that lets nobody in: what to paste into it."""
+    with an API, the box is looked for in its list, and its id there will do, too. For a notebook that lets nobody in,
+    this prints what to paste into it."""
     from gpu_tenant.domain.terms import RentRequest
     from gpu_tenant.faces.cli.limits import as_owner
 
@@ -496,16 +508,18 @@ async def extend(
 @lease_argument
 @click.option("--max-price-usd-h", type=USD, help="price cap")
 @click.option("--budget-usd", type=USD, help="total cap")
-@click.option("--idle-h", type=HOURS_OR_NONE, help="ended when idle so long; 0: never")
+@click.option("--idle-h", type=HOURS_OR_NONE, help="end it when it is idle for so long; 0: never")
 @click.option(
-    "--rescue-usd", type=USD, help="past the end, if you sign ahead for what is then lost"
+    "--rescue-usd",
+    type=USD,
+    help="may be spent after the end to save files, if you sign ahead for what is then lost",
 )
 @_DONE[0]
 @_DONE[1]
 @name_option
 @as_json
 async def terms(lease: str | None, as_json: bool, **given: Any) -> None:
-    """What is in force for a lease; with options: changed, up or down. `extend` moves its deadline."""
+    """The terms in force for a lease. Options change them, up or down; `extend` moves its deadline."""
     from gpu_tenant.faces.cli.limits import as_owner
     from gpu_tenant.leases.terms_in_force import policy_of
 
@@ -522,8 +536,8 @@ async def terms(lease: str | None, as_json: bool, **given: Any) -> None:
 @click.option("--lease", "named", help="as LEASE; none is needed while only one is live")
 @as_json
 async def hold(words: tuple[str, ...], named: str | None, as_json: bool) -> None:
-    """More work is coming: for DURATION (`30m`, `2h`; `0` takes it back) the lease is not ended for being
-    done. Its deadline, its budget and its other terms hold on."""
+    """More work is coming: for DURATION (`30m`, `2h`; `0` cancels it) the lease is not ended although
+    its work is done. Its deadline, its budget and its other terms still hold."""
     if not 1 <= len(words) <= 2:
         raise BadRequest("for how long?", remedy=str(Command("hold", "LEASE", "30m")))
     hours = HOURS_OR_NONE.convert(words[-1], None, None)
@@ -589,8 +603,8 @@ async def _change(
 @click.option("--max-price-usd-h", type=USD, help="its price cap from now on; else as it was")
 @as_json
 async def recover(lease: str | None, max_price_usd_h: Decimal | None, as_json: bool) -> None:
-    """From the newest checkpoint that is here, by the identical command, inside what is left of its
-    budget and deadline; where its terms say (`provision --recover`), else at the same platform.
+    """Its job starts again from the newest checkpoint that is here, by the identical command, within what is
+    left of its budget and deadline: where its terms say (`provision --recover`), or else at the same platform.
     Repeat until it runs."""
     from gpu_tenant.faces.cli.limits import as_owner
     from gpu_tenant.leases import recover as recovering

@@ -52,12 +52,12 @@ class Shown(Record):
 @click.option(
     "--unguarded",
     type=click.Choice(["signed", "allowed"]),
-    help="dear boxes that nothing ends if this computer dies",
+    help="expensive boxes that nothing ends if this computer dies",
 )
 @click.option("--smoke", type=click.Choice(["asked", "needed"]), help="a smoke test before renting")
 @as_json
 async def limits(as_json: bool, **given: Any) -> None:
-    """What no tool can pass, and what is used of it; with options, at a terminal: set in config.toml."""
+    """The limits that no tool can pass, and how much of each is used. Options, at a terminal, set them in config.toml."""
     changes = {name: value for name, value in given.items() if value is not None}
     async with output.tenancy(purpose="work" if changes else "look") as tenancy:
         if changes:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from gpu_tenant.service import Tenancy
 
 _interface = click.option(
-    "--interface", help="its name, or their network (10.0.0.0/16) where the names differ"
+    "--interface",
+    help="the interface's name, or their network (10.0.0.0/16) where the names differ",
 )
 _port = click.option(
     "--port",
@@ -75,7 +76,7 @@ def is_meant(over: Mapping[str, object]) -> bool:
 async def preflight(
     leases: tuple[str, ...], interface: str | None, port: int, as_json: bool
 ) -> None:
-    """Each listens for some seconds, and goes to every other one: who answers must know a secret of this call."""
+    """Each box listens for some seconds, and connects to every other box. Whoever answers must know a secret of this call."""
     from gpu_tenant.leases.multinode_launch import preflight_of
 
     async with output.tenancy() as tenancy:

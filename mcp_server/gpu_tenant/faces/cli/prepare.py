@@ -16,7 +16,7 @@ _ASK_AGAIN_S = 5
 @verb("prepare")
 @lease_argument
 @click.option("--source", help="a file of the tree, e.g. requirements.txt or pyproject.toml[train]")
-@click.option("--clone", metavar="URL[@REF]", help="have git on the box bring the tree")
+@click.option("--clone", metavar="URL[@REF]", help="have git on the box clone the tree")
 @click.option("--replay", metavar="LEASE", help="install exactly what that lease's environment had")
 @click.option("--env", multiple=True, help="NAME=env:VAR, file:PATH, keyring:S/U, ref:R or text:T")
 @as_json

@@ -54,14 +54,18 @@ WAITS_FOR_A_PERSON = 10
 @click.option("--vram-gib", type=GIB, help="memory each GPU must have")
 @click.option("--trust", type=click.Choice(get_args(Trust)), help="whose machine is good enough")
 @click.option("--interruptible", type=click.Choice(["no", "yes", "either"]))
-@click.option("--recover", multiple=True, help="if it is taken, where it goes on: `same`, ...")
+@click.option(
+    "--recover", multiple=True, help="where the work goes on if the box is taken: `same`, ..."
+)
 @click.option(
     "--on-failure",
     type=ON_FAILURE,
     metavar="WORDS",
-    help="where the job failed: its box is ended at once; or `park`, or `hold`",
+    help="if the job failed: usually the box is ended at once; or `park`, or `hold`",
 )
-@click.option("--idle-h", type=HOURS_OR_NONE, help="ended when idle so long; 2; 0: never")
+@click.option(
+    "--idle-h", type=HOURS_OR_NONE, help="end it when it is idle for so long; 2; 0: never"
+)
 @click.option("--store", help="a second place for artifacts")
 @click.option("--to", type=click.Path(), help="the directory here for what comes home")
 @click.option("--include", multiple=True, help="ignored files to send all the same")

@@ -25,13 +25,13 @@ _ASK_AGAIN_S = 5
 
 @verb("setup")
 @lease_argument
-@click.option("--again", is_flag=True, help="also if it is done")
+@click.option("--again", is_flag=True, help="run the setup again even if it is done")
 @click.option("--order", default="", help="take the commands from that gpu-tenant.toml")
 @as_json
 async def setup(lease: str | None, again: bool, order: str, as_json: bool) -> None:
     """Leaving with Ctrl-C leaves the setup alone; the same command goes on following it.
 
-    The first push begins it, and otherwise the first launch. One that failed runs anew.
+    The first push or launch begins the setup. A setup that failed runs again.
     """
     async with output.tenancy() as tenancy:
         found = await active(tenancy.context, the_lease(lease, tenancy))

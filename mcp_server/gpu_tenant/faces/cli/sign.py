@@ -37,7 +37,7 @@ class OpenRequests(Record):
 )
 @as_json
 async def sign(code: str | None, lost_passkey: bool, as_json: bool) -> None:
-    """All that is signed for is listed, by name, and its subject must be typed at a terminal.
+    """Everything that is signed for is listed by name, and its subject must be typed at a terminal.
 
     Without a code, what waits for a signature is listed.
     """

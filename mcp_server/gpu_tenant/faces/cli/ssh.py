@@ -44,7 +44,7 @@ _FORWARD = re.compile(r"(\d{1,5})(?::(?:([\w.-]+):)?(\d{1,5}))?")
 )
 @click.option("--ports", is_flag=True, help="the same, of every port that the order names")
 @click.option("--print-config", is_flag=True, help="the entry for ~/.ssh/config, on stdout")
-@click.option("--setup", is_flag=True, help="have plain `ssh LEASE`, and editors, know the leases")
+@click.option("--setup", is_flag=True, help="let plain `ssh LEASE`, and editors, find the leases")
 async def ssh(
     words: tuple[str, ...],
     lease: str | None,

@@ -142,7 +142,7 @@ def _read_list(path: str) -> list[dict[str, object]]:
 @verb("sweep")
 @click.argument("sweep", required=False, metavar="[SWEEP]")
 @click.option("--retry", multiple=True, metavar="CELL", help="run a cell that failed once more")
-@click.option("--add", multiple=True, metavar="LEASE", help="another box for its cells")
+@click.option("--add", multiple=True, metavar="LEASE", help="use another box for its cells")
 @click.option(
     "--give-up", multiple=True, metavar="CELL", help="never run a cell that has not begun"
 )
@@ -151,7 +151,11 @@ def _read_list(path: str) -> list[dict[str, object]]:
     "--settle", is_flag=True, help="accept exactly what is wrong now, so that its boxes may end"
 )
 @click.option("--watch", is_flag=True, help="stay until nothing more may run")
-@click.option("--by", metavar="METRIC", help="sort by it; by what most cells tell, if left out")
+@click.option(
+    "--by",
+    metavar="METRIC",
+    help="sort by this metric; when left out, by the one that most cells report",
+)
 @as_json
 async def sweep(
     sweep: str | None,
@@ -164,8 +168,8 @@ async def sweep(
     by: str | None,
     as_json: bool,
 ) -> None:
-    """Every cell and what became of it. To look is to tend: what a dead client left half done is done, and
-    idle boxes are given work. Status 1 while something is wrong that nobody has accepted."""
+    """Every cell and what became of it. Each look also continues the sweep: what a dead client left half
+    done is finished, and idle boxes are given work. Status 1 while something is wrong that nobody has accepted."""
     import asyncio
 
     from gpu_tenant.sweeps.commands import (

@@ -36,7 +36,7 @@ class VolumeList(Record):
 
 @verb("volumes")
 @click.option("--create", metavar="NAME", help="make it; an order then mounts it by that name")
-@click.option("--adopt", metavar="NAME", help="take up one that was made elsewhere, with --id")
+@click.option("--adopt", metavar="NAME", help="adopt one that was made elsewhere, with --id")
 @click.option("--grow", metavar="NAME", help="make it larger, to --size-gb; none is made smaller")
 @click.option("--on", "provider", metavar="PROVIDER", help="where it is, or is to be")
 @click.option("--region", help="with --create: the provider's own word for it, as in EU-RO-1")

@@ -8,7 +8,7 @@ from gpu_tenant.faces.cli.quantities import Number
 
 
 @verb("watchdog")
-@click.option("--once", is_flag=True, help="one look, and what was due is done or tried; for cron")
+@click.option("--once", is_flag=True, help="look once, do or try what is due, and end; for cron")
 @click.option(
     "--every",
     "every_s",
@@ -19,8 +19,8 @@ from gpu_tenant.faces.cli.quantities import Number
 )
 @as_json
 async def watchdog(once: bool, every_s: float, as_json: bool) -> None:
-    """Deadlines, idleness, prices and budgets are enforced, checkpoints pulled, alarms told: each lease
-    ends proved, or else parked, or else loud. `gpu-tenant install watchdog` keeps it running."""
+    """Deadlines, idleness, prices and budgets are enforced, checkpoints are fetched, and alarms are sent. Each
+    lease ends with its files proved, or is parked, or raises alarms until somebody acts. `gpu-tenant install watchdog` keeps it running."""
     from gpu_tenant.watchdog.loop import Watchdog
 
     async with output.tenancy(purpose="watch") as tenancy:
