@@ -116,10 +116,10 @@ def _open_ledger(home: Home, clock: Clock, purpose: Purpose) -> tuple[Ledger, Lo
     if purpose == "salvage":
         left, rows = Ledger.salvage(home.ledger, clock)
         return left, LedgerCorrupt(
-            f"{home.ledger} is damaged: {rows} records of it can be read and are shown, and each provider was asked "
-            "what stands; nothing of this look is recorded",
-            remedy=f"boxes that stand may be billing: end them at their provider, or keep them in mind; {Command('doctor')} "
-            "says how the ledger is mended",
+            f"{home.ledger} is damaged: {rows} records of it can be read and are shown, and each provider was "
+            "asked which boxes it has; nothing of this look is recorded",
+            remedy="these boxes may be billing: end them at their provider, or write them down; "
+            f"{Command('doctor')} says how to mend the ledger",
         )
     is_there = home.ledger.is_file()
     if purpose == "look" and is_there and takes_no_writes(home.root):
@@ -254,7 +254,10 @@ def _require_agreed(
     if rehearsal is None:
         if ledger.is_rehearsed:
             raise LocalTrouble(
-                f"{home.ledger} is a rehearsal's, and nothing says where that answers",
+                (
+                    f"{home.ledger} belongs to a rehearsal, and nothing says at which address that rehearsal "
+                    "answers"
+                ),
                 remedy=f"open a new shell, or start another one: {Command('rehearse', 'PROVIDER')}",
             )
         require_real(home.root, environ)
@@ -365,7 +368,7 @@ def _address(lease: Lease, stage: str | None) -> Address:
         assert isinstance(lease.address, SshAddress)
         raise BoxUnreachable(
             f"nobody answers at {lease.address.target} in this rehearsal",
-            remedy=f"{Command('leases')} shows how {lease.id} stands",
+            remedy=f"{Command('leases')} shows the state of {lease.id}",
         )
     return located
 

@@ -343,7 +343,7 @@ def test_ctrl_c_and_kill_9_leave_it_standing_and_the_next_process_has_one_box(
         _, err = process.communicate(timeout=60)
         if how is signal.SIGINT:
             assert process.returncode == 130
-            assert "this command stops here, and the wish stands" in err
+            assert "this command stops here, but the wish stays open" in err
             assert f"gpu-tenant call-off {wish}" in err
             assert "Traceback" not in err
     assert json.loads(stage.does("leases", "--json"))["waiting"]

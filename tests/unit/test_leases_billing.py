@@ -183,4 +183,6 @@ def test_what_a_cost_counts_is_told_with_its_source() -> None:
     assert words(price()) == "compute and disk by its provider's rate; bytes are free"
     assert "a price list of 2026-11-01" in words(by_table)
     assert "its owner's word (2 CNY/h at 0.14 USD for 1 CNY)" in words(in_yuan)
-    assert words(price(), bill("1", bytes_usd="0.2")).endswith("0.2 USD for bytes, by its bill until 2026-11-20 13:00 UTC")
+    assert words(price(), bill("1", bytes_usd="0.2")).endswith(
+        "0.2 USD for bytes, by its bill until 2026-11-20 13:00 UTC"
+    )

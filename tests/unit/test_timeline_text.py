@@ -82,7 +82,7 @@ def test_no_detail_is_too_odd_to_be_told(kind: str, detail: dict[str, JsonValue]
             {"broker": "skypilot", "name": "mine", "place": "1.2.3.4"},
             "The box is rented by skypilot, which calls it mine and ends its bill.",
         ),
-        ("billed", {"usd": None}, "Its provider was asked for the bill, and does not say."),
+        ("billed", {"usd": None}, "Its provider was asked for the bill, but does not show it."),
         (
             "launched",
             {"job": "train", "command": "python3 train.py"},
@@ -106,14 +106,14 @@ def test_no_detail_is_too_odd_to_be_told(kind: str, detail: dict[str, JsonValue]
         (
             "permitted",
             {"ground": "verified", "seal": "a" * 64},
-            "Leave to destroy the box: all was verified, seal aaaaaaaaaaaa.",
+            "Permission to destroy the box: all was verified, seal aaaaaaaaaaaa.",
         ),
         (
             "ended",
             {"state": "lost"},
             "Its provider lists the box no more, seen twice, and nobody here ended it.",
         ),
-        ("taken", {"fate": None}, "What had taken the box is over: it runs again."),
+        ("taken", {"fate": None}, "The box runs again: what had stopped it is over."),
         (
             "snapshot",
             {"files": 0, "bytes": 0, "names": [], "pruned_here": ["out/ckpt-1"]},

@@ -29,7 +29,7 @@ class Billed(Record):
         description="all use before this moment is included; later use may be included, too"
     )
     by_part: dict[str, Decimal] = Field(description="as the provider splits it: gpu, disk, bytes")
-    words: str = Field(description="which of the provider's records says so")
+    words: str = Field(description="which of the provider's records shows this bill")
 
     @property
     def by_the_hour_usd(self) -> Decimal:

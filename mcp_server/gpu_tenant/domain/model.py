@@ -64,13 +64,15 @@ class Box(Record):
         default=None, description="what it will cost once it runs, if that differs"
     )
     booting_usd_h: UsdH = Field(
-        default=None, description="what it cost until it ran, if that differed"
+        default=None, description="what the box cost before it ran, if that differed"
     )
     interruptible: bool = False
     words: Line | None = Field(
         default=None, description="what the provider says about it, if its state needs words"
     )
-    taken: Fate | None = Field(default=None, description="what took it, as its provider says")
+    taken: Fate | None = Field(
+        default=None, description="what took the box from us, as its provider says"
+    )
     published: tuple[Line, ...] = Field(
         default=(),
         description="its ports that are open to the whole internet, with their addresses",
@@ -161,7 +163,9 @@ class Lease(Record):
     created_at: AwareDatetime
     active_at: AwareDatetime | None
     ready_at: AwareDatetime | None = Field(description="when the box first let us in")
-    parked_at: AwareDatetime | None = Field(description="None while it is not parked")
+    parked_at: AwareDatetime | None = Field(
+        description="since when it is parked; None: it is not parked"
+    )
     ended_at: AwareDatetime | None
     touched_at: AwareDatetime | None = Field(
         description="written before the first push, launch or login; None: not used by this ledger"
@@ -289,7 +293,9 @@ class Profile(Record):
     python: str | None = Field(description="the interpreter that the image's frameworks are in")
     price_source: Literal["api", "table", "owner"]
     credential: CredentialPlace | None = Field(description="where its key is looked for")
-    states: dict[str, BoxState] = Field(description="the provider's words for a box, in ours")
+    states: dict[str, BoxState] = Field(
+        description="which state each of the provider's words for a box means"
+    )
     boot_timeout_s: float = Field(
         description="a box that is not ready after this time is given back"
     )
@@ -300,14 +306,16 @@ class Profile(Record):
     )
     parked_for_h: float | None = Field(
         default=None,
-        description="after so long in a row a stopped box is deleted, disk and all; None: no end is known",
+        description="a box that is stopped for so long in a row is deleted with its disk; None: no such limit "
+        "is known",
     )
     park_how: Literal["api", "in_box", "owner"]
     park_command: str | None = Field(description="in_box: what stops the GPU meter on the box")
     interruption: str | None = Field(description="how the platform takes a box back, in a sentence")
     notice_s: float | None = Field(
         default=None,
-        description="how long before taking a box it gives notice; None: unknown, or it takes no box",
+        description="how long before taking a box the platform gives notice; None: unknown, or it takes no "
+        "box",
     )
     notice_at_metadata: bool = Field(
         default=False, description="whether the box's metadata server gives that notice"

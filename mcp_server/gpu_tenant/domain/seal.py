@@ -98,9 +98,9 @@ class Manifest(Record):
     empty: Empty = Empty.model_construct()
     lost_by_stop: Unclaimed | None = Field(
         default=None,
-        description="what is accounted for and would not outlive a stop; None: nobody asked",
+        description="the accounted files that would not outlive a stop; None: nobody asked",
     )
     elsewhere: Elsewhere | None = Field(
         default=None,
-        description="what lies in places that are not accounted for; None: nobody looked",
+        description="the files in places that are not accounted for; None: nobody looked",
     )

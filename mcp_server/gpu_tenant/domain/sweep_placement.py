@@ -73,7 +73,8 @@ class Placement(Record):
         description="the latest report; None: the box has said nothing about it"
     )
     reread_at: AwareDatetime | None = Field(
-        default=None, description="when its files were found complete here, after its box was lost"
+        default=None,
+        description="when the cell's files were found complete here, after its box was lost",
     )
 
 

@@ -59,7 +59,7 @@ class Volume(Record):
 
     key: VolumeKey
     provider: str
-    name: str = Field(description="by which an order asks for it")
+    name: str = Field(description="the name by which an order asks for the volume")
     mark: str = Field(description="its name at the provider; no other volume has it")
     region: str = Field(description="the provider's own word for where it is")
     size_gb: int

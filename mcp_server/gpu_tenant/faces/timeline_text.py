@@ -61,7 +61,7 @@ def describe(event: timeline.Event) -> str:
         case timeline.Looked():
             return "The box was looked at: nobody has used it."
         case timeline.TakesOver(over=over):
-            return f"A person has this lease stand in the place of {_text(over)}."
+            return f"A person decided that this lease takes the place of {_text(over)}."
         case timeline.Brokered(broker=tool, name=name):
             return f"The box is rented by {_text(tool)}, which calls it {_text(name)} and ends its bill."
         case timeline.Parking(how=how):
@@ -81,11 +81,15 @@ def describe(event: timeline.Event) -> str:
             return f"New terms: {_terms_words(event)}."
         case timeline.Labelled():
             words = Labels(project=event.project, name=event.name, tags=event.tags).words
-            return f"It is called {_text(words)}." if words else "It is called nothing any more."
+            return (
+                f"The lease is called {_text(words)}."
+                if words
+                else "The lease has no name any more."
+            )
         case timeline.Priced(was=was, now=now):
             return f"Its price changed from {_usd_h(was)} to {_usd_h(now)}."
         case timeline.Billed(usd=None):
-            return "Its provider was asked for the bill, and does not say."
+            return "Its provider was asked for the bill, but does not show it."
         case timeline.Billed(usd=usd, until=until, words=words):
             by = f", by {_clause(words)}" if words else ""
             return f"Its provider has billed {_usd(usd)} until {_when(until)}{by}."
@@ -94,7 +98,7 @@ def describe(event: timeline.Event) -> str:
             return f"{said[:1].upper()}{said[1:]}."
         case timeline.Taken(fate=fate, words=words):
             if fate is None:
-                return "What had taken the box is over: it runs again."
+                return "The box runs again: what had stopped it is over."
             return f"{_FATES[fate]}: {_clause(words)}." if words else f"{_FATES[fate]}."
         case timeline.Forewarned(jobs=jobs, ended=ended, stored_files=stored):
             asked = f"; asked to save: {_names_words(jobs)}" if jobs else "; nothing ran"
@@ -107,7 +111,7 @@ def describe(event: timeline.Event) -> str:
             return "Its provider did not list the box."
         case timeline.Overwritten(files=files):
             named = f", by name: {', '.join(map(_text, files))}" if files else ""
-            return f"A push replaced what was saved nowhere{named}."
+            return f"A push replaced files that were saved nowhere else{named}."
         case timeline.Pushed(tree=tree):
             where = f" of {_text(tree.get('directory'))}{_commit(tree)}" if tree else ""
             return f"Pushed {_files(event)}{where}: what had changed."
@@ -142,7 +146,7 @@ def describe(event: timeline.Event) -> str:
             return f"{some(len(cells), 'cell')} of {_text(sweep)} went to the box: {_names_words(cells)}."
         case timeline.Together(job=job, leases=leases, launcher=launcher):
             boxes = some(len(leases), "box")
-            return f"The job {_text(job)} is one over {boxes}, begun by {_text(launcher)}."
+            return f"The job {_text(job)} is one job over {boxes}, begun by {_text(launcher)}."
         case timeline.Progressed():
             return _progress_words(event)
         case timeline.Stopped(job=job, term=str(), words=why):
@@ -157,14 +161,15 @@ def describe(event: timeline.Event) -> str:
             return f"The command of the job {_text(job)} has ended, and left processes that run on."
         case timeline.Holds(until=until):
             return (
-                f"More work is coming: not ended for being done before {until:%Y-%m-%d %H:%M} UTC."
+                f"More work is coming: until {until:%Y-%m-%d %H:%M} UTC, the lease is not ended although "
+                "its work is done."
             )
         case timeline.Accepted(sweep=sweep):
             return f"A person accepted what is wrong with {_text(sweep)}."
         case timeline.Done(outcome="refused", words=words):
-            return f"Its work is done, and it was not ended for that: {_clause(words)}."
+            return f"Its work is done, but the lease was not ended: {_clause(words)}."
         case timeline.Done(outcome="failed", words=words):
-            return f"Its end did not come about, and is tried again: {_clause(words)}."
+            return f"Its end failed, and is tried again: {_clause(words)}."
         case timeline.Done(words=words):
             return f"Its work is done: {_clause(words)}."
         case timeline.Snapped():
@@ -194,15 +199,13 @@ def describe(event: timeline.Event) -> str:
         case timeline.Ending(term="teardown"):
             return "A teardown that was cut short is tried again."
         case timeline.Ending(words=words):
-            return f"It is being ended: {_clause(words)}."
+            return f"The lease is being ended: {_clause(words)}."
         case timeline.Permitted():
             return _describe_permitted(event)
         case timeline.Unseen(words=words):
             return f"It may have cost less than is counted: {_clause(words)}."
         case timeline.Destroyed(outcome=outcome):
-            return _OUTCOMES.get(
-                outcome, "Whether its provider destroys the box was not to be heard."
-            )
+            return _OUTCOMES.get(outcome, "Its provider did not say whether it destroys the box.")
         case timeline.Attested(by=who):
             return f"{_text(who)} said that the box was ended in its console."
         case timeline.Receipted(ground=ground):
@@ -286,14 +289,14 @@ def _snapshot_words(event: timeline.Snapped) -> str:
 def _describe_permitted(event: timeline.Permitted) -> str:
     match event.ground:
         case "verified":
-            return f"Leave to destroy the box: all was verified, seal {_short(event.seal)}."
+            return f"Permission to destroy the box: all was verified, seal {_short(event.seal)}."
         case "never_used":
-            return "Leave to destroy the box: it was never used."
+            return "Permission to destroy the box: it was never used."
         case "waived":
             who = "Somebody" if event.signed_by is None else _text(event.signed_by)
-            return f"Leave to destroy the box: {who} signed for the loss."
+            return f"Permission to destroy the box: {who} signed for the loss."
         case ground:
-            return f"Leave to destroy the box: {_text(ground)}."
+            return f"Permission to destroy the box: {_text(ground)}."
 
 
 # The parts of a sentence

@@ -41,7 +41,8 @@ class Launched(Record):
         description="the prepared environment it runs in; None: the image's own"
     )
     died: str | None = Field(
-        default=None, description="how it ended, if a look a second later found it ended badly"
+        default=None,
+        description="how the job ended, if it had ended badly a second after its start",
     )
     guard: str
     budget_end: str | None = Field(

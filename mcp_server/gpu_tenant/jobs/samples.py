@@ -52,7 +52,7 @@ class Reading(Record):
     done: float | None = None
     total: float | None = None
     fraction: float | None = None
-    metrics: dict[str, float | None] = Field(default={}, description="None is no number: NaN")
+    metrics: dict[str, float | None] = Field(default={}, description="None: not a number (NaN)")
     log_bytes: int | None = Field(default=None, description="how long its log was known to be")
 
     @property
@@ -90,7 +90,9 @@ class Readings(Record):
     memory_bytes: tuple[float | None, ...]
     memory_limit_bytes: float | None
     disk_free_bytes: tuple[float | None, ...]
-    fraction: tuple[float | None, ...] = Field(description="of the job's whole, by its own log")
+    fraction: tuple[float | None, ...] = Field(
+        description="the fraction of the job that is done, by its own log"
+    )
     gpus: tuple[GpuCourse, ...]
     metrics: dict[str, Series] = Field(
         description="by step, as far as looks saw them; only the log itself has all values"

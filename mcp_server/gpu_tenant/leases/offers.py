@@ -70,7 +70,7 @@ class Ranked(Record):
     reliability: float | None
     max_hours: float | None
     expected_usd: Decimal | None = Field(description="the finished work; None: unknown")
-    terms: tuple[Term, ...] = Field(description="how that cost comes about, if this was asked for")
+    terms: tuple[Term, ...] = Field(description="the parts of that cost, if this was asked for")
     notes: tuple[str, ...]
 
 

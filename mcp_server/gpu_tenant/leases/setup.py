@@ -33,7 +33,7 @@ class SetupReport(Record):
     commands: tuple[str, ...] = ()
     why: str | None = Field(default=None, description="why it failed")
     note: str | None = Field(
-        default=None, description="why what it made is not on record, and so counts as work"
+        default=None, description="why what the setup made is not on record, and so counts as work"
     )
     log: str = ""
     next: str

@@ -36,7 +36,8 @@ class Limits(Record):
     )
     unguarded: Literal["signed", "allowed"] = Field(
         default="signed",
-        description="what it takes to rent a dear box whose bill nothing ends if this computer dies: a signature, or a word",
+        description="whether it takes a signature to rent an expensive box whose bill nothing ends if this "
+        "computer dies",
     )
     smoke: Literal["asked", "needed"] = Field(
         default="asked", description="needed: without a smoke test, renting takes a signature"

@@ -460,9 +460,7 @@ async def adopt(
             click.echo(cell)
             return
         if over is not None:
-            question = (
-                f"Nobody is at work there for {over} any more: type {over} to stand in its place"
-            )
+            question = f"Nobody is at work there for {over} any more: type {over} to take its place"
             typed = prompts.signature(
                 question, instead="its owner runs the same command in a terminal"
             )
@@ -493,7 +491,7 @@ async def adopt(
     "--hours",
     type=HOURS,
     required=True,
-    help="the deadline is so long from now",
+    help="hours from now to the new deadline",
 )
 @click.option("--budget-usd", type=USD, help="total cap from now on; else as it was")
 @as_json
@@ -559,7 +557,7 @@ async def park(lease: str | None, as_json: bool) -> None:
 @click.option(
     "--hours",
     type=HOURS,
-    help="the deadline is so long from now; needed where it has passed",
+    help="hours from now to the new deadline; needed where the old one has passed",
 )
 @click.option("--budget-usd", type=USD, help="total cap from now on; needed where it is spent")
 @as_json

@@ -55,11 +55,11 @@ async def wait_for_box(
     try:
         card = await provision(0)
         if card.phase == WAITING:
-            _tell(tenancy, names, "waiting; Ctrl-C leaves it standing")
+            _tell(tenancy, names, "waiting; after Ctrl-C, the wish stays open")
         while card.phase in _ON_THE_WAY:
             card = await provision(_ANSWER_S)
     except asyncio.CancelledError:
-        _tell(tenancy, names, "this command stops here, and the wish stands")
+        _tell(tenancy, names, "this command stops here, but the wish stays open")
         raise
     return card
 

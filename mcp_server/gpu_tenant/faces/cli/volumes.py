@@ -92,7 +92,7 @@ async def volumes(
         elif adopt is not None:
             if provider is None or volume_id is None:
                 raise BadRequest(
-                    "a volume that is taken up needs its provider and its id there",
+                    "to adopt a volume, name its provider and its id there",
                     remedy=str(Command("volumes", adopt=adopt, on="runpod", id="ID")),
                 )
             where, there = provider, volume_id

@@ -98,12 +98,14 @@ class LeaseRow(Record):
     others_running: int
     ended: JobState | None = Field(
         default=None,
-        description="how its newest job ended, by the record; told of a box that stands still",
+        description="how its newest job ended, by the ledger; only for a box that is stopped",
     )
     signed_ahead: bool = Field(
-        description="whether its owner has signed that it is destroyed once its rescue sum is spent"
+        description="whether its owner has signed that the box is destroyed once its rescue sum is spent"
     )
-    verbs: tuple[Verb, ...] = Field(description="what makes sense now, the most fitting first")
+    verbs: tuple[Verb, ...] = Field(
+        description="the actions that make sense now, the most fitting first"
+    )
 
 
 class Stray(Record):
@@ -122,7 +124,7 @@ class Sums(Record):
     """What everything adds up to, and what a person must hear."""
 
     at: AwareDatetime = Field(
-        description="when it was looked at; growing figures grow from then on"
+        description="when the box was looked at; figures that grow with time grow from then on"
     )
     now: AwareDatetime = Field(description="when it was told")
     watched: str

@@ -39,7 +39,7 @@ class JobMoment(Watched):
     at: AwareDatetime
     run: str
     measured: dict[str, Series] = Field(
-        description="by step, what the newest lines of its log measured"
+        description="the metrics in the newest lines of its log, by step"
     )
 
 

@@ -226,7 +226,7 @@ def _launchd(
     starts = ("launchctl", "bootstrap", _domain(), str(file))
     running = _run(("launchctl", "print", f"{_domain()}/{name}")).returncode == 0
     due = bool(planned.changes) or not running
-    then = f"it runs while you are logged in and the computer is awake; it tells in {log}"
+    then = f"it runs while you are logged in and the computer is awake; its messages are in {log}"
     return Service(
         "launchd",
         name,
@@ -268,7 +268,7 @@ def _cron(
         written = known.model_copy(update={"digest": left_as})
     made = {*(was.made if was else ()), *missing_above([register])}
     becomes = WatchdogInstall(by="cron", name=name, written=(written,), made=sorted(made))
-    then = f"cron starts it every {every_min} min while the computer is awake; it tells in {log}"
+    then = f"cron starts it every {every_min} min while the computer is awake; its messages are in {log}"
     return Service(
         "cron", name, Plan(tuple(changes), tuple(notes), register, was, becomes), (), (), then
     )

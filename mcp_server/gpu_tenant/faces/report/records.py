@@ -28,7 +28,7 @@ class Cost(Record):
     max_price_usd_h: Usd
     rates: tuple[Charged, ...]
     parked_s: float
-    counts: str = Field(description="what the sum counts, and by whose word")
+    counts: str = Field(description="what the sum includes, and who says so")
     not_counted: tuple[str, ...]
     billed_usd: Usd = Field(description="by its provider's own books; None: they do not say")
     billed_until: AwareDatetime | None

@@ -83,7 +83,7 @@ export interface CellRow {
 }
 
 export interface ChangedRows {
-  /** when it was looked at; growing figures grow from then on */
+  /** when the box was looked at; figures that grow with time grow from then on */
   at: string;
   /** when it was told */
   now: string;
@@ -342,7 +342,7 @@ export interface JobMoment {
   next: string;
   at: string;
   run: string;
-  /** by step, what the newest lines of its log measured */
+  /** the metrics in the newest lines of its log, by step */
   measured: Record<string, Series>;
 }
 
@@ -388,11 +388,11 @@ export interface LeaseRow {
   /** whether the state of the job is an old one, because its box cannot be seen now */
   is_old: boolean;
   others_running: number;
-  /** how its newest job ended, by the record; told of a box that stands still */
+  /** how its newest job ended, by the ledger; only for a box that is stopped */
   ended: "absent" | "starting" | "running" | "lingering" | "finished" | "failed" | "killed" | "stopped" | null;
-  /** whether its owner has signed that it is destroyed once its rescue sum is spent */
+  /** whether its owner has signed that the box is destroyed once its rescue sum is spent */
   signed_ahead: boolean;
-  /** what makes sense now, the most fitting first */
+  /** the actions that make sense now, the most fitting first */
   verbs: ("end" | "extend" | "terms" | "park" | "resume" | "resume_and_end" | "give_more" | "look" | "stop" | "stop_and_park" | "collect" | "snapshot" | "teardown" | "waive" | "recover")[];
 }
 
@@ -430,7 +430,7 @@ export interface MetricsView {
   memory_bytes: (number | null)[];
   memory_limit_bytes: number | null;
   disk_free_bytes: (number | null)[];
-  /** of the job's whole, by its own log */
+  /** the fraction of the job that is done, by its own log */
   fraction: (number | null)[];
   gpus: GpuCourse[];
   /** by step, as far as looks saw them; only the log itself has all values */
@@ -461,7 +461,7 @@ export interface Options {
 }
 
 export interface Overview {
-  /** when it was looked at; growing figures grow from then on */
+  /** when the box was looked at; figures that grow with time grow from then on */
   at: string;
   /** when it was told */
   now: string;
@@ -608,7 +608,7 @@ export interface Ranked {
   max_hours: number | null;
   /** the finished work; None: unknown */
   expected_usd: string | null;
-  /** how that cost comes about, if this was asked for */
+  /** the parts of that cost, if this was asked for */
   terms: Term[];
   notes: string[];
 }

@@ -40,7 +40,9 @@ _TITLES: dict[HostName, str] = {
     "vscode": "VS Code",
 }
 _KEYS: dict[HostName, str] = {"codex": "mcp_servers", "vscode": "servers"}
-_FROM_DOCUMENTATION = "where {title} reads from is taken from its documentation; it was not tried"
+_FROM_DOCUMENTATION = (
+    "the place that {title} reads is taken from its documentation, and was not tried"
+)
 _NOTES: dict[HostName, tuple[str, ...]] = {
     "claude": (),
     "codex": (
