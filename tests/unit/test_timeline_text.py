@@ -75,7 +75,7 @@ def test_no_detail_is_too_odd_to_be_told(kind: str, detail: dict[str, JsonValue]
                 "lines": [],
                 "interface": "eth0",
             },
-            "The job train is one over 2 boxes, begun by torchrun.",
+            "The job train is one job over 2 boxes, begun by torchrun.",
         ),
         (
             "brokered",
