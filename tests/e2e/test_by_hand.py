@@ -342,7 +342,7 @@ async def test_what_was_signed_for_is_not_called_nothing(
     waived = at_a_terminal(person, lease, "waive", lease)
 
     assert waived.status == 5, waived
-    assert "what would be lost is signed for, and only a person can end it" in waived.err
+    assert "a person has signed for what would be lost, and only a person can end it" in waived.err
     assert "nothing on it would be lost" not in waived.err
 
 

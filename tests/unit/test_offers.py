@@ -123,7 +123,7 @@ async def test_a_market_that_does_not_answer_is_named_and_the_rest_are_answered(
 
     assert ids(answer, ledger) == ["one"]
     assert answer.troubles == {
-        "runpod": "no answer within 0.05 s; ask again, or look at its status page"
+        "runpod": "no answer within 0.05 s; ask again, or look at the provider's status page"
     }
 
 

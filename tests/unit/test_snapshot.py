@@ -483,7 +483,9 @@ async def test_what_goes_from_the_box_was_proved_here_in_that_call_and_stays_her
     here = await prune(running, 1)
 
     assert pruned.on_the_box == ("work/out/ckpt-1.safetensors",)
-    assert pruned.stayed == ("work/out/ckpt-2.safetensors: it is not complete on this computer",)
+    assert pruned.stayed == (
+        "work/out/ckpt-2.safetensors: the checkpoint is not complete on this computer",
+    )
     assert steps(running.out) == [2, 3, 4]
     assert (running.here / "ckpt-1.safetensors").read_text("utf-8") == weights(1)
     assert "work/out/ckpt-1.safetensors" not in here

@@ -222,7 +222,9 @@ async def prune_box(
                 [await asyncio.to_thread(_is_proved, directory, entry) for entry in one.entries]
             )
             proved += [one] if is_proved else []
-            stayed += [] if is_proved else [f"{one.at}: it is not complete on this computer"]
+            stayed += (
+                [] if is_proved else [f"{one.at}: the checkpoint is not complete on this computer"]
+            )
         if listed is None or not unwanted:
             return Pruned(stayed=(f"all: nothing that is proved here is beyond {policy.words}",))
         if not proved:

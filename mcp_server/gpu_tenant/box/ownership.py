@@ -126,7 +126,7 @@ def _what_was_done(
     look: OccupancyReport, leases: Sequence[str], others: Sequence[Other]
 ) -> str | None:
     if others:
-        return f"another lease stands on it: {others[0].words}"
+        return f"another lease is on it: {others[0].words}"
     if look.files:
         named = ", ".join(plain(name) for name in look.largest[:3])
         return f"files were written on it ({look.files}, {some(look.bytes, 'byte')}): {named}"
@@ -464,7 +464,7 @@ class Occupancy:
 def _box_taken(lease: Lease, others: Sequence[Other]) -> BoxTaken:
     other = others[0] if others else Other(lease="another lease")
     return BoxTaken(
-        f"another lease stands on that box: {other.words}",
+        f"another lease is on that box: {other.words}",
         remedy=f"use that lease, or first end it where its ledger is: {Command('teardown', plain(other.lease)[:80])}; "
         "if no ledger knows that lease any more, a person at a terminal takes its place: "
         f"{Command('adopt', '...', take_over=plain(other.lease)[:80])}",
@@ -484,7 +484,7 @@ def refusals(seen: Marked, jobs: Collection[str]) -> list[tuple[str, str]]:
     """List what belongs to somebody else on a box that would be destroyed, and what to do about each. In words."""
     found = [
         (
-            f"the files of {other.words}, which stands on the same box",
+            f"the files of {other.words}, a lease on the same box",
             f"first end that lease where its ledger is: {Command('teardown', plain(other.lease)[:80])}",
         )
         for other in seen.others

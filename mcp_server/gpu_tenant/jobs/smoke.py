@@ -128,8 +128,8 @@ async def smoke(
         wrote=_some_of_each_place([str(path.relative_to(copy)) for path in wrote]),
         log_tail=log_tail,
         at=started,
-        next=f"{Command('offers')}, then {Command('provision', quote='QUOTE', smoke=receipt_id)}; declare what it wrote "
-        "as artifacts"
+        next=f"{Command('offers')}, then {Command('provision', quote='QUOTE', smoke=receipt_id)}; declare what "
+        "the command wrote as artifacts"
         if passed
         else _after_failure(directory, command, include, left_out, missing),
         confined=confined,

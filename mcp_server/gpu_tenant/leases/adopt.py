@@ -66,7 +66,7 @@ async def adopt(
     other = context.ledger.lease_on(profile.id, address.target)
     if other is not None:
         raise BoxTaken(
-            f"the lease {other.id} already stands on {address.target}",
+            f"the lease {other.id} is already on {address.target}",
             remedy=f"use that lease, or end it first: {Command('teardown', other.id)}",
         )
     lease = intend(

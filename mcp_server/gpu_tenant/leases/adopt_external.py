@@ -55,7 +55,7 @@ async def adopt_from(
         _must_have_moved(context, old, there)
     if standing is not None and (old is None or standing.id != old.id):
         raise BoxTaken(
-            f"the lease {standing.id} already stands on {there.name}",
+            f"the lease {standing.id} is already on {there.name}",
             remedy=f"if {there.title} has moved that box since: --recovers {standing.id}; else end that lease first: "
             f"{Command('teardown', standing.id)}",
         )
@@ -93,8 +93,8 @@ def _must_have_moved(context: Context, old: Lease, there: Brokered) -> None:
     was = broker_of(context.ledger.events(old.id))
     if was is None or (was.broker, was.name) != (there.broker, there.name):
         raise BadRequest(
-            f"{old.id} did not stand on {there.broker}:{there.name}",
-            remedy=f"{Command('leases', all=True)} shows which lease stood on that box",
+            f"{old.id} was not on {there.broker}:{there.name}",
+            remedy=f"{Command('leases', all=True)} shows which lease was on that box",
         )
     if old.state.live and was.place == there.place:
         raise Refused(

@@ -471,8 +471,8 @@ def _setup_words(lease: Lease, events: Lines) -> str | None:
         case timeline.SetUp(state="failed", job=job, why=why):
             push = Command("push", "DIR", lease.id)
             return (
-                f"the box could not be set up: {why}; {Command('monitor', lease.id, job=job)} shows it; "
-                f"correct that and {push}, which sets it up anew"
+                f"the box could not be set up: {why}; {Command('monitor', lease.id, job=job)} shows the setup; "
+                f"correct it, then {push} sets the box up again"
             )
         case _:
             return None

@@ -100,7 +100,7 @@ def must_be_on_failure(words: str) -> str:
         return OnFailure.parse(words).words
     except ValueError as error:
         raise BadRequest(
-            str(error), remedy="write it as in `--on-failure 'end after 15m'`"
+            str(error), remedy="write the term as in `--on-failure 'end after 15m'`"
         ) from None
 
 

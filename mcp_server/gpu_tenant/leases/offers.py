@@ -179,7 +179,9 @@ async def _ask(
         async with asyncio.timeout(patience_s):
             return await market.offers(wish)
     except TimeoutError:
-        return f"no answer within {patience_s:g} s; ask again, or look at its status page"
+        return (
+            f"no answer within {patience_s:g} s; ask again, or look at the provider's status page"
+        )
     except TenantError as error:
         return plain(str(error), max_line=400)
     except Exception as error:  # noqa: BLE001 - reported, and one odd answer hides no other market's offers

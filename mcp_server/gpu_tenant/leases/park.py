@@ -108,7 +108,7 @@ async def ask_to_park(
         why = f" ({lease.place.why})" if lease.place and lease.place.why else ""
         raise Refused(
             f"{profile.title} empties the box's own disk when it stops, and with it everything that was pushed or written{why}",
-            remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}, and rent anew",
+            remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}, and rent again",
         )
     by_hand = isinstance(connector, Tended) and connector.tends(lease.box_id)
     asked = (

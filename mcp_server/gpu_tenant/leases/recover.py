@@ -219,7 +219,7 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
     if context.clock.now() >= lost.terms.deadline_at:
         raise Refused(
             f"the deadline of {lost.id} has passed",
-            remedy=f"provision, push and launch anew; {kept_words(lost)}",
+            remedy=f"provision, push and launch again; {kept_words(lost)}",
         )
     profile, box, now = context.profile(lost.provider), None, context.clock.now()
     events = context.ledger.events(lost.id)

@@ -228,13 +228,13 @@ def budget_left(ledger: Ledger, lease: Lease, now: datetime) -> Decimal | None:
         if cost is None or before is None:
             raise Refused(
                 f"what {each.id} has cost is unknown, and cannot be taken off a budget",
-                remedy="provision anew, with a budget of its own",
+                remedy="provision again, with a new budget",
             )
         left -= cost - before
     if left <= 0:
         raise Refused(
             f"the budget of {lease.terms.budget_usd} USD is spent on {lease.id}",
-            remedy=f"provision anew, with a budget of its own; {kept_words(lease)}",
+            remedy=f"provision again, with a new budget; {kept_words(lease)}",
         )
     return left
 

@@ -482,7 +482,9 @@ def _adopt(context: Context, box: Box, named: LeaseId) -> tuple[str, str]:
         since=born.at,
     )
     note_unseen_boot(lease, box, None, since=born.at, ledger=ledger, at=now)
-    words = "this box carries our mark, but no lease in the ledger stood on it: it is under a lease again"
+    words = (
+        "this box carries our mark, but no lease in the ledger was on it: it is under a lease again"
+    )
     ledger.note(lease.id, timeline.Noticed(words=words), at=now)
     return lease.id, words
 

@@ -261,7 +261,7 @@ def _at_home(told: Message, channel: NotificationChannel) -> Message:
     """
     if told.channel != channel.name:
         return told
-    words = f"this channel works again; it had failed, so alarms may have been missed: {told.words}"
+    words = f"this channel works again; before, it had failed, so you may have missed alarms: {told.words}"
     return replace(told, words=words, next=Command("alarms").line)
 
 
@@ -282,7 +282,7 @@ def _deliver(
     except TenantError as error:
         return error.message
     except Exception as error:  # noqa: BLE001 - only the kind is told: a keyring's error may contain anything
-        return f"its reference leads nowhere ({type(error).__name__})"
+        return f"nothing is at the place that its reference names ({type(error).__name__})"
     return deliver(address, title, body, kind=kind)
 
 

@@ -270,8 +270,8 @@ class Wire:
             wait_s = (pace.renewed_at - now).total_seconds() if pace.renewed_at else 0
             if wait_s > _LONGEST_WAIT_S:
                 raise RateLimited(
-                    f"{self._title} allows {pace.remaining} more calls in the next {wait_s:.0f} s,"
-                    " and they are kept for teardown",
+                    f"{self._title} allows {pace.remaining} more calls in the next {wait_s:.0f} s, and these "
+                    "are kept for a teardown",
                     remedy="wait until then; teardown works meanwhile",
                 )
             if wait_s > 0:

@@ -100,5 +100,5 @@ def _unknown(provider: str, box_id: str, mark: str | None, error: Exception) -> 
         state=BoxState.UNKNOWN,
         address=None,
         price_usd_h=None,
-        words=f"its row in the provider's list cannot be read{f': {why}' if why else ''}",
+        words=f"the box's row in the provider's list cannot be read{(f': {why}' if why else '')}",
     )

@@ -233,7 +233,7 @@ class SshTransport:
         if process.exit_signal:
             return Finished(128 + _SIGNALS.get(process.exit_signal[0], 0), stdout, stderr)
         if process.exit_status is None:
-            raise _cut(EOFError("no exit status came"))
+            raise _cut(EOFError("the command's exit status did not arrive"))
         return Finished(process.exit_status, stdout, stderr)
 
     async def _start(
@@ -351,14 +351,16 @@ async def _read(
         except OSError as exc:
             raise _unreadable(source, exc.strerror) from exc
         if not chunk:
-            raise _unreadable(source, "it became shorter while it was sent")
+            raise _unreadable(source, "the file became shorter while it was sent")
         size_bytes -= len(chunk)
         yield chunk
         _extend(limit)
 
 
 def _unreadable(source: Path, why: str | None) -> LocalTrouble:
-    return LocalTrouble(f"cannot read {str(source)!r}: {why}", remedy="check it, and try again")
+    return LocalTrouble(
+        f"cannot read {str(source)!r}: {why}", remedy="check the file, and try again"
+    )
 
 
 def _no_commands(exc: Exception) -> BoxTrouble:

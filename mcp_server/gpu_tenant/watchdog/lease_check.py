@@ -341,7 +341,7 @@ class Attendant:
             # If the work cannot be brought home, report it. That is no reason to stop looking.
             self.told.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
         except Exception as error:  # noqa: BLE001 - a failure here must not lose how long the box was idle
-            self.told.alarm("gather", f"bringing its work here failed: {error!r}", Level.URGENT)
+            self.told.alarm("gather", f"fetching its work failed: {error!r}", Level.URGENT)
         return 0
 
     async def _pull(self, lease: Lease) -> int:

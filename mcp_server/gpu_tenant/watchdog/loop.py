@@ -347,8 +347,8 @@ class Watchdog:
             since = self._silent_since.setdefault(provider, now)
             self._tenancy.ledger.raise_alarm(
                 f"{_ACCOUNT}{provider}",
-                f"{provider}: it has not answered since {since:%Y-%m-%d %H:%M} UTC or longer; the terms of its "
-                "leases are enforced without its list",
+                f"{provider}: it has not answered since {since:%Y-%m-%d %H:%M} UTC or longer; until it does, "
+                "the terms of its leases are enforced without its list of boxes",
                 level=Level.WARNING,
                 lease_id=None,
                 at=now,

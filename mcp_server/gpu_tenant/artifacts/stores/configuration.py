@@ -202,7 +202,8 @@ def _key(
             value = resolve(f"{half} of [stores.{name}]", reference, environ=environ).strip()
         except BadRequest as error:
             raise BadRequest(
-                error.message, remedy=f"set that, or correct [stores.{name}] in {configuration}"
+                error.message,
+                remedy=f"set that value, or correct [stores.{name}] in {configuration}",
             ) from None
         if not re.fullmatch(r"[!-~]{1,4096}", value):
             raise BadRequest(

@@ -33,7 +33,7 @@ def whereabouts_of(directory: Path) -> Whereabouts:
     if mount is None:
         return Whereabouts(directory=directory)
     if mount.is_memory:
-        words = f"{mount.point} is {mount.kind}, in this computer's memory, which its next start empties"
+        words = f"{mount.point} is {mount.kind}: that is in this computer's memory, and is lost when it restarts"
         return Whereabouts(directory=directory, unknown=words)
     return Whereabouts(directory=directory, host=mount.host)
 

@@ -216,6 +216,6 @@ async def _require_elsewhere(
             raise on_the_box
         if place.parent.resolve() == below(directory, entry.name).parent.resolve():
             raise BadRequest(
-                f"the store {store.words} is the directory that collect fills, and so no second copy",
+                f"the store {store.words} is the directory that collect fills, so it would hold no second copy",
                 remedy="name a store elsewhere: another disk, a remote, a bucket",
             )

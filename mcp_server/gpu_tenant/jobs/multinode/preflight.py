@@ -265,7 +265,10 @@ def _pair(
             if held != "yes":
                 words = f"{target} cannot listen on {at[target].address}:{port} ({held})"
                 if port == ports[0]:
-                    words += f": an earlier job may use that port; look with {Command('monitor', target)}, or name another --port"
+                    words += (
+                        f": an earlier job may use that port: {Command('monitor', target)} shows it; or name "
+                        "another --port"
+                    )
                 return Pair(source=source, target=target, state="does not", words=words)
     if first is None or failed is not None:
         words = (

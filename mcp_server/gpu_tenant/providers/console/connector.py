@@ -63,7 +63,7 @@ class ByHand:
         permit = genuine(permit, provider=self._profile.id)
         if self._lent.find(permit.box_id) is not None:
             lost = (
-                "what would be lost is signed for"
+                "a person has signed for what would be lost"
                 if isinstance(permit.ground, Waived)
                 else "nothing on it would be lost"
             )

@@ -257,7 +257,9 @@ def failure(operation: Message) -> ProviderTrouble | None:
     what = f"Google says {words('; '.join(f'{code}: {message}' for code, message in said))}"
     codes = " ".join(code for code, _ in said)
     if "RESOURCE_POOL_EXHAUSTED" in codes:
-        return NoCapacity(what, remedy=f"another zone, or another machine: {Command('offers')}")
+        return NoCapacity(
+            what, remedy=f"choose another zone, or another machine: {Command('offers')}"
+        )
     if "QUOTA" in codes:
         return NoQuota(what, remedy="ask Google for more: IAM & Admin, Quotas")
     return ProviderTrouble(what, remedy=f"{Command('leases')} shows what runs")

@@ -401,7 +401,7 @@ class GcpConnector:
                 found.append(self._offer(sold, disk_gb, (f"quota: {left.tightest}", *unseen)))
         if full and not found:
             raise NoQuota(
-                f"the quotas leave room for no such box: {full.most_common(1)[0][0]}",
+                f"the quotas leave no room for such a box: {full.most_common(1)[0][0]}",
                 remedy=f"ask Google for more (IAM & Admin, Quotas), or rent elsewhere: {Command('offers')}",
             )
         return found
@@ -415,7 +415,9 @@ class GcpConnector:
         }
         unknown = ", ".join(key for key, usd_h in missing.items() if usd_h is None)
         if unknown:
-            notes.append(f"no rate in the table; give one in config.toml [rates.gcp]: {unknown}")
+            notes.append(
+                f"the table has no rate for it; give one in config.toml [rates.gcp]: {unknown}"
+            )
         if sold.ssd:
             notes.append(
                 "a stop empties its local SSD: it cannot be parked, and Google's timer is not set"

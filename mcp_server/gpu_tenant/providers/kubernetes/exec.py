@@ -97,7 +97,9 @@ class PodTransport:
                             read = partial(original.read, min(CHUNK_BYTES, left))
                             chunk = await run_uninterrupted(read)
                             if not chunk:
-                                raise _unreadable(source, "it became shorter while it was sent")
+                                raise _unreadable(
+                                    source, "the file became shorter while it was sent"
+                                )
                             left -= len(chunk)
                             yield chunk
                             limit.reschedule(asyncio.get_running_loop().time() + _STALL_S)
@@ -248,7 +250,7 @@ class _Exec:
         self._over = over
         self._told = b""
         self._far = StderrParser()
-        self._why = "no exit status came"
+        self._why = "the command's exit status did not arrive"
         self._ended = threading.Event()
         self._input, self.writer = socketpair()
         self.reader, self._output = socketpair()
@@ -349,4 +351,6 @@ def _kept_out(at: PodAddress, said: str) -> BoxTrouble:
 
 
 def _unreadable(source: Path, why: str | None) -> LocalTrouble:
-    return LocalTrouble(f"cannot read {str(source)!r}: {why}", remedy="check it, and try again")
+    return LocalTrouble(
+        f"cannot read {str(source)!r}: {why}", remedy="check the file, and try again"
+    )

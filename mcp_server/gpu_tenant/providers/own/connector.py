@@ -138,7 +138,7 @@ def _offer(machine: OwnMachine, wish: Wish) -> Offer:
     rest = None if machine.rate_usd_h is None else Decimal(0)
     notes = [f"your own, at {machine.address}: trusted as far as you trust it"]
     if machine.disk_gb is None:
-        notes.append("its free disk is not stated: the audit measures it")
+        notes.append("its owner has not stated its free disk: the audit measures it")
     if machine.notes:
         notes.append(machine.notes)
     return Offer(

@@ -420,7 +420,7 @@ def _refusal(no: Rejected) -> ProviderTrouble:
     """Return the error for a refused create."""
     if no.status == 400 and _FULL.search(no.body):
         return NoCapacity(
-            f"nothing like it is free at RunPod: {words(no.body)}",
+            f"RunPod has no such GPU free: {words(no.body)}",
             remedy=f"{Command('offers')} shows what there is now",
         )
     if no.status in _SURE:
@@ -519,7 +519,7 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
     kept_gb = 0 if volumes else _volume_gb(wish.disk_gb)
     disk_gb = _container_gb(wish) + kept_gb
     stop = (
-        "a stop wipes all but the volume"
+        "a stop wipes everything but the volume"
         if volumes
         else f"a stop keeps /workspace ({kept_gb} GB) and wipes the home directory"
     )

@@ -232,7 +232,7 @@ def parse_submitted(answer: Finished) -> str:
     found = re.findall(rb"^(\d+)(?:;\S*)?\r?$", answer.stdout, re.MULTILINE)
     if not found:
         raise ProviderSilent(
-            "sbatch succeeded and named no job: one may have been made",
+            "sbatch succeeded, but named no job: a job may have been made",
             remedy=f"{Command('leases')} looks for it by its mark",
         )
     return str(found[-1].decode())
