@@ -80,7 +80,7 @@ async def test_a_cluster_is_leased_by_skypilots_entry_and_handed_back_with_its_w
         assert (box.host_key.split()[1]) in person.state.joinpath(
             "ssh", "known_hosts", lease.id
         ).read_text(encoding="utf-8")
-        with pytest.raises(BoxTaken, match="already stands on dev"):
+        with pytest.raises(BoxTaken, match="is already on dev"):
             await adopt_from(tenancy.context, "skypilot:dev")
         ended = await tenancy.verify_and_teardown(lease.id)
 

@@ -152,7 +152,7 @@ def test_ctrl_c_leaves_it_running_says_what_goes_on_and_the_same_line_ends_it(
         terminal.read_until("the job runs")
         terminal.interrupt()
         terminal.read_until("goes on without you")
-        shown = terminal.read_until("goes on from there")
+        shown = terminal.read_until("continues from there")
         status = terminal.ended()
 
     assert status == 130

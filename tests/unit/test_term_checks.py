@@ -106,7 +106,7 @@ def test_a_budget_that_pays_for_no_more_than_the_end_says_so() -> None:
     assert leaves_nothing(used, (), after(0.5)) is None
     told = leaves_nothing(used, (), after(1))
     assert told is not None
-    assert "2.00 USD are spent and its end takes about 0.1000 USD" in told
+    assert "2.00 USD are spent and the end takes about 0.1000 USD" in told
 
 
 def test_an_unknown_price_outruns_no_budget_and_no_cap() -> None:

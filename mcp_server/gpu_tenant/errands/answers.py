@@ -85,9 +85,7 @@ def _next_words(standing: ErrandStatus) -> str:
     if standing.mend:
         return f"nothing of it bills; {standing.mend}"
     if standing.job_state in ILL_ENDED:
-        return (
-            "nothing of it bills; correct what the log shows, then run again with a plan of its own"
-        )
+        return "nothing of this run bills; correct what the log shows, then start a new run with a plan of its own"
     return "nothing: it has ended"
 
 

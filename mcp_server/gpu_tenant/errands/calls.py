@@ -45,7 +45,10 @@ class AgentCall:
             if not directory:
                 raise BadRequest(
                     "neither a run nor a work tree is named",
-                    remedy=f"{Command('run', resume='ID')} goes on; or name directory, command and artifacts",
+                    remedy=(
+                        f"{Command('run', resume='ID')} continues a run; or name directory, command and "
+                        "artifacts"
+                    ),
                 )
             return begin(self._tenancy, errand_of(self._tenancy.context, Path(directory), said))
         self._tenancy.ledger.errand(run)

@@ -313,8 +313,8 @@ class Drive:
     async def _choose(self, facts: Known) -> ErrandStatus | None:
         if facts.tried >= MOST_BOXES_TRIED:
             raise NoCapacity(
-                f"{facts.tried} boxes were given back unused: none did what the audit asks for",
-                remedy=f"{Command('hosts')} says why; change the order, and begin anew",
+                f"{facts.tried} boxes were given back unused: none passed the audit",
+                remedy=f"{Command('hosts')} says why; change the order, and start a new run",
             )
         if not self._is_market():
             self._note(Agreed(by="free"))
@@ -499,7 +499,7 @@ class Drive:
 
         The agreement is also valid for other quotes at no more than that price.
         """
-        self._face.hear(f"{trouble.message}; looking again")
+        self._face.hear(f"{trouble.message}; searching again")
         self._note(Agreed(quotes=(), most_usd_h=agreed.most_usd_h, by=agreed.by))
 
     async def _boot(self, facts: Known) -> ErrandStatus | None:
@@ -535,7 +535,7 @@ class Drive:
                 words = f"{lease.id} was given back unused: {'; '.join(seen[:3])}"
                 if lease.quote is None or facts.agreed is None:
                     raise Refused(
-                        words, remedy="mend what the audit names, then the same line again"
+                        words, remedy="correct what the audit names, then run the same line again"
                     )
                 self._choose_again(facts.agreed, NoCapacity(words, remedy=str(Command("offers"))))
                 return None
@@ -782,7 +782,10 @@ class Drive:
         return self._asking(
             asks,
             "what follows needs a person's answer; the box is kept until then",
-            then=f"one of these calls, as the person says; {Command('run', resume=self._run)} looks again",
+            then=(
+                f"make one of these calls, as the person decides; {Command('run', resume=self._run)} checks "
+                "again"
+            ),
         )
 
     def _ways_of(self, lease: Lease, collected: Collected | None) -> list[str]:
@@ -845,7 +848,9 @@ class Drive:
         state = facts.job_state
         if receipt is None:
             where = f"; what was collected is in {lease.kept_in}" if lease and lease.kept_in else ""
-            words = words or f"its box was lost, and nothing says where the work may go on{where}"
+            words = (
+                words or f"its box was lost, and nothing says where the work may continue{where}"
+            )
         elif not words:
             job = _job_words(facts)
             words = f"{job if facts.is_launched else 'no job was started'}; {_home_words(receipt, facts.artifacts)}"
@@ -900,7 +905,7 @@ def _agree_words(plan: RentalPlan) -> str:
     names = [literal_pattern(name) for name in plan.undeclared]
     gives_up = Command("run", resume=plan.run, yes=True, discard=names)
     keeps = Command("run", resume=plan.run, yes=True, artifact=names)
-    return f"{keeps} or {gives_up}, as the person says; {agrees} leaves that for the end"
+    return f"{keeps} or {gives_up}, as the person decides; {agrees} leaves that for the end"
 
 
 def _with_included(names: Sequence[str]) -> str:
@@ -1033,13 +1038,13 @@ def what_stands(tenancy: Verbs, run: str) -> str:
     again = Command("run", resume=run)
     lease = facts.lease
     if lease is None or not lease.state.live:
-        return f"{run} stops here, and nothing bills for it; {again} goes on"
+        return f"{run} stops here, and nothing bills for it; {again} continues it"
     left = (lease.terms.deadline_at - context.clock.now()).total_seconds()
     price = "at an unknown price" if lease.price_usd_h is None else f"at {lease.price_usd_h} USD/h"
     runs = (
         "its job runs on"
         if facts.is_launched and facts.job_state not in ENDED
-        else "its box stands"
+        else "its box is kept"
     )
     rules = rules_of(lease, context.profile(lease.provider), looked_after=context.looked_after)
     return "; ".join(
@@ -1047,6 +1052,6 @@ def what_stands(tenancy: Verbs, run: str) -> str:
             f"{run} goes on without you: {runs} under {lease.id}, {price}, until its deadline in {span(left)}",
             f"watched: {context.watch_words()}",
             *rules[:4],
-            f"{again} goes on from there",
+            f"{again} continues from there",
         )
     )

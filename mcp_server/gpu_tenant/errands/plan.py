@@ -155,8 +155,8 @@ class Planned:
             before += [f"if idle for {terms.idle_h:g} h"] if terms.idle_h else []
         return (
             f"deadline {terms.deadline_at:%Y-%m-%d %H:%M} UTC, in {left}: the guard on the box stops the job; "
-            f"ended earlier {', '.join(before)}; this run sees to that while it is called; "
-            f"watched besides: {self._context.watch_words()}"
+            f"ended earlier {', '.join(before)}; this run enforces that while it is called; otherwise watched: "
+            f"{self._context.watch_words()}"
         )
 
     def _budget(self) -> str:
@@ -176,16 +176,16 @@ class Planned:
             return "no smoke test was run"
         hint = "" if self._errand.smoke else f" ({Option('smoke', 'COMMAND')} names one that tries)"
         return (
-            f"smoke test: {self._smoked.command!r} ended well here in {self._smoked.seconds:.0f} s; "
-            f"no kill and resume was tried, unless by that command itself{hint}"
+            f"smoke test: {self._smoked.command!r} ended well here in {self._smoked.seconds:.0f} s; whether it "
+            f"can be killed and resumed was not tried, unless that command tries it itself{hint}"
         )
 
 
 def _undeclared_words(names: Sequence[str]) -> str:
     named = in_words([quote_text(name) for name in names[:5]], len(names))
     return (
-        f"the smoke test also wrote {named}, which nothing keeps or gives up: say now which; if the job writes it "
-        "too, the box bills on at the end until you say"
+        f"the smoke test also wrote {named}, which nothing keeps or gives up: decide now; if the job writes it "
+        "too, the box bills at the end until you decide"
     )
 
 

@@ -320,8 +320,8 @@ def _next(status: JobStatus, lease: Lease, looked_after: LookedAfter) -> str:
             return f"{home}, then {Command('teardown', lease.id)}: no watchdog runs that would end the lease"
         case "finished" if terms.when_done != "keep":
             return (
-                f"{home}; its box is {ends} {GRACE_S} s after its last job has ended: a launch, or {hold}, before that "
-                "keeps it"
+                f"{home}; its box is {ends} {GRACE_S} s after its last job has ended: a launch, or {hold}, "
+                "before then keeps the box"
             )
         case "finished":
             return str(home)

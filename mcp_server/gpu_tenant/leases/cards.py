@@ -483,13 +483,13 @@ def _more_words(lease: str, too_little: Lack) -> str:
     if too_little == "both":
         raised = Command("terms", lease, budget_usd="N")
         return (
-            f"{raised}, then {Command('extend', lease, hours='N')} if its job shall run to its end"
+            f"{raised}, then {Command('extend', lease, hours='N')} if its job should run to its end"
         )
     if too_little == "budget":
         return (
             f"{Command('terms', lease, budget_usd='N')} if the work is worth more than its budget"
         )
-    return f"{Command('extend', lease, hours='N')} if its job shall run to its end"
+    return f"{Command('extend', lease, hours='N')} if its job should run to its end"
 
 
 def _again(lease: str) -> Command:
@@ -546,8 +546,9 @@ def _next(
             return f"{Command('audit', lease.id)}: this waits until the box lets us in"
         case LeaseState.ACTIVE if is_over and (met := _killed_by(events)) is not None:
             return (
-                f"{_again(lease.id)} again goes on from what its disk kept: its last job was killed when its provider "
-                f"took the box ({met}); or {Command('collect', lease.id)}, then {Command('teardown', lease.id)}"
+                f"{_again(lease.id)} again continues from what its disk kept: its last job was killed when its "
+                f"provider took the box ({met}); or {Command('collect', lease.id)}, then "
+                f"{Command('teardown', lease.id)}"
             )
         case LeaseState.ACTIVE if jobs:
             return _job_words(lease.id, is_over=is_over, is_near=is_near)

@@ -106,10 +106,11 @@ def must_pay_for_its_end(lease: Lease, budget_usd: Decimal, events: Lines, now: 
     else:
         longer = least_budget_usd(lease, events, now, hours=_SOME_H)
         more = Command("terms", lease.id, budget_usd=str(longer))
-        remedy = f"{more} leaves it a quarter of an hour; to end it now: {home}, then {end}"
+        remedy = f"{more} leaves the lease a quarter of an hour; to end it now: {home}, then {end}"
     raise Refused(
-        f"{usd_words(spent)} are spent on {lease.id}, and one more look and its end take about {over}: a budget of "
-        f"{budget_usd} USD would end it at once, and the least that would not is {least} USD",
+        f"{usd_words(spent)} are spent on {lease.id}, and one more look and its end take about {over}: a "
+        f"budget of {budget_usd} USD would end the lease at once, and the smallest that would not is {least} "
+        "USD",
         remedy=remedy,
     )
 
@@ -135,6 +136,6 @@ def leaves_nothing(lease: Lease, events: Lines, now: datetime) -> str | None:
     if cost + end < budget:
         return None
     return (
-        f"{usd_words(cost)} are spent and its end takes about {usd_words(end)}: the budget of {budget} USD leaves "
-        "no time, and the watchdog ends it at its next look"
+        f"{usd_words(cost)} are spent and the end takes about {usd_words(end)}: the budget of {budget} USD "
+        "leaves no time, and the watchdog ends the lease at its next look"
     )

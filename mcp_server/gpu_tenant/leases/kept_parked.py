@@ -34,11 +34,11 @@ def parked_step(lease: Lease, events: Lines, now: datetime) -> str:
     home, end = Command("collect", lease.id), Command("teardown", lease.id)
     gives_up = Command("collect", lease.id, discard=list(kept.missing)) if kept.missing else None
     if read is not None and kept.given_up:
-        return f"{end}: it is ended without being started"
+        return f"{end}: the box is ended without being started"
     if read is not None and gives_up is not None:
         return (
-            f"{gives_up} gives that up, then {end} ends it without starting it, as its whole box was read before its stop; "
-            f"or {resume_step(lease, events, now)} goes on with it"
+            f"{gives_up} gives that up, then {end} ends the lease without starting its box, because the whole "
+            f"box was read before its stop; or {resume_step(lease, events, now)} continues the lease"
         )
     on = resume_step(lease, events, now)
     if gives_up is not None:

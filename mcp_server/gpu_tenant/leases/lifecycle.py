@@ -136,7 +136,8 @@ async def _hold_for(context: Context, lease: str, hours: float | None) -> Card:
         )
     elif found.terms.when_done == "keep":
         words = (
-            "it is kept when its work is done anyway; the hold changes nothing until that changes"
+            "the terms keep the box when its work is done anyway; the hold has no effect until that term "
+            "changes"
         )
     elif until == now:
         words = "no hold is in force any more: the lease is ended once its work is done"

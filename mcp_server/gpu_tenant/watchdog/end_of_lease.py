@@ -173,7 +173,7 @@ class DeadMan:
         lost = f"{'; '.join(given_up[:_NAMED])}{more}" or "nothing that was known"
         words = (
             f"its box was destroyed, as its owner signed; given up: {lost}; {why}; "
-            f"{Command('report', torn.lease)} tells all of it"
+            f"{Command('report', torn.lease)} shows all of it"
         )
         self._told.done(words)
         self._told.alarm("ended", words, Level.URGENT)
@@ -295,7 +295,9 @@ class DeadMan:
             )
             sum_words = f", {spent:.2f} of the {most:.2f} USD since its end; then its box is {then}"
         if recorded_fate(events) == "host_lost":
-            return f"{why}its host is lost, and whether its provider bills on for it is unknown"
+            return (
+                f"{why}its host is lost, and it is unknown whether its provider still bills for it"
+            )
         return f"{why}its box goes on billing, {rate_words(lease)}{sum_words}"
 
 

@@ -368,7 +368,7 @@ def _what_stands(tenancy: Tenancy, before: set[str]) -> Iterator[str]:
             price = f"at {lease.price_usd_h} USD/h"
         yield (
             f"{lease.id} stands: {how}, and bills {price} until {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC; "
-            f"{Command('leases')} goes on with it, {Command('teardown', lease.id)} gives it back"
+            f"{Command('leases')} continues with it, {Command('teardown', lease.id)} gives it back"
         )
 
 
