@@ -18,7 +18,7 @@ from gpu_tenant.domain.errors import (
     ProviderTrouble,
 )
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState, SshAddress
-from gpu_tenant.domain.offers import CENT, Offer, Wish
+from gpu_tenant.domain.offers import USD_STEP, Offer, Wish
 from gpu_tenant.domain.permit import TeardownPermit
 from gpu_tenant.domain.ports import Credential, Setting
 from gpu_tenant.emulators.world import KEY
@@ -263,7 +263,7 @@ async def test_a_converted_price_shows_what_is_billed_and_the_day_of_the_rate(
     ):
         assert offer.price.converted == f"1.98 CNY/h at 0.14 USD for 1 CNY, {day}"
         assert offer.price.converted in offer.notes
-        assert offer.price.running_usd_h == HOUR_USD.quantize(CENT)
+        assert offer.price.running_usd_h == HOUR_USD.quantize(USD_STEP)
 
 
 async def test_the_owner_says_it_in_the_configuration(staged: Staged) -> None:

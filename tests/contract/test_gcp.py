@@ -28,7 +28,7 @@ from gpu_tenant.domain.errors import (
     RateLimited,
 )
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseId, LeaseState, SshAddress
-from gpu_tenant.domain.offers import CENT, Quote, Wish
+from gpu_tenant.domain.offers import USD_STEP, Quote, Wish
 from gpu_tenant.domain.terms import Terms
 from gpu_tenant.emulators.rehearsal_client import RehearsalClock
 from gpu_tenant.emulators.server import Stage
@@ -393,7 +393,7 @@ async def test_an_offer_is_priced_by_the_list_with_its_disk_and_its_address(
     (offer,) = await google.offers(Wish(offer=L4, disk_gb=100))
 
     assert offer.price.gpu_usd_h == Decimal("0.706832276") + Decimal("0.005")
-    assert offer.price.disk_usd_h == (Decimal("0.10") * 100 / 730).quantize(CENT)
+    assert offer.price.disk_usd_h == (Decimal("0.10") * 100 / 730).quantize(USD_STEP)
     assert offer.price.running_usd_h == Decimal("0.7255")
     assert offer.price.parked_usd_h == Decimal("0.0137")
     assert (offer.price.source, offer.price.as_of) == ("table", "2026-10-04")
@@ -414,7 +414,7 @@ async def test_where_no_list_holds_the_price_is_unknown_and_the_owner_can_tell_i
     assert all("[rates.gcp]" in " ".join(offer.notes) for offer in before)
     told = after["europe-west4-a/g2-standard-4/1xnvidia-l4/standard"].price
     assert told.gpu_usd_h == Decimal("0.775")
-    assert told.disk_usd_h == (Decimal("0.11") * 50 / 730).quantize(CENT)
+    assert told.disk_usd_h == (Decimal("0.11") * 50 / 730).quantize(USD_STEP)
     assert told.source == "owner"
 
 

@@ -19,7 +19,7 @@ from gpu_tenant.domain.errors import (
     ProviderTrouble,
 )
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState, SshAddress
-from gpu_tenant.domain.offers import CENT, Wish
+from gpu_tenant.domain.offers import USD_STEP, Wish
 from gpu_tenant.emulators.world import KEY
 from gpu_tenant.providers.vastai.connector import VastConnector
 
@@ -482,7 +482,7 @@ async def test_the_disk_of_the_wish_is_in_the_price(staged: Staged, vast: VastCo
     for gb in (8, 40, 400):
         (offer,) = await vast.offers(Wish(gpu="RTX 3090", disk_gb=gb))
         assert offer.price.gpu_usd_h == GPU_USD_H
-        assert offer.price.disk_usd_h == (Decimal("0.12") * gb / 720).quantize(CENT)
+        assert offer.price.disk_usd_h == (Decimal("0.12") * gb / 720).quantize(USD_STEP)
     assert await vast.offers(Wish(gpu="RTX 3090", disk_gb=501)) == []
 
 

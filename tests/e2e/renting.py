@@ -41,7 +41,7 @@ FOREVER = 10_000
 EVERYTHING = r"^/(?!_rehearsal)"
 MOVING = [slug for slug in RENTED if slug not in ("gcp", "autodl")]
 """Where a price can move: Google's come from a table of ours, AutoDL's from its owner."""
-CENT = Decimal("0.01")
+USD_STEP = Decimal("0.01")
 
 
 def at_two(turn: int, among: Sequence[str] = RENTED) -> pytest.MarkDecorator:
@@ -246,7 +246,7 @@ class Tenant(Staged):
         if not begun:  # it never ran: all of its life may have been free
             free_s = (receipt.first_absent_at - lease.rates[0].at).total_seconds()
         apart = receipt.cost_usd - self.metered(receipt.box_id)
-        step = dearest * Decimal(steps_s) / 3600 + CENT / 100
+        step = dearest * Decimal(steps_s) / 3600 + USD_STEP / 100
         assert -step <= apart <= step + dearest * Decimal(free_s) / 3600, (
             receipt.cost_usd,
             self.metered(receipt.box_id),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from arranged import eventually
 from contract.staged import RENTED
-from e2e.renting import CENT, Tenant, at_two, tenant_at
+from e2e.renting import USD_STEP, Tenant, at_two, tenant_at
 
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.domain.receipt import Receipt
@@ -91,7 +91,7 @@ async def test_a_box_that_is_found_hours_later_costs_what_it_cost(tenant: Tenant
 async def test_a_budget_that_was_spent_before_anybody_looked_is_told(tenant: Tenant) -> None:
     price = (await tenant.offer()).price.running_usd_h
     assert price is not None
-    await killed_while_renting(tenant, hours=2, budget_usd=f"{price * 2 + CENT:.2f}")
+    await killed_while_renting(tenant, hours=2, budget_usd=f"{price * 2 + USD_STEP:.2f}")
 
     tenant.wait(LATE_S)
     (card,) = (await tenant.tenancy.list_leases()).leases
@@ -132,7 +132,7 @@ async def test_a_teardown_that_was_killed_costs_until_it_was_asked_and_not_until
         return  # the last thing that it did was a look
     assert receipt.cost_least_usd is not None
     assert receipt.cost_most_usd is not None
-    assert receipt.cost_least_usd - CENT <= metered <= receipt.cost_most_usd
+    assert receipt.cost_least_usd - USD_STEP <= metered <= receipt.cost_most_usd
     assert receipt.cost_most_usd > metered * 2, "until somebody looked it may have billed"
     assert "its destroy was requested at" in (receipt.counts or "")
     assert receipt.destroy_asked_at < receipt.first_absent_at

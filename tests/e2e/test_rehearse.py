@@ -19,7 +19,7 @@ from parts import required
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.domain.offers import CENT
+from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.emulators.boxes import SSHD
 from gpu_tenant.emulators.faults import ON_THE_WIRE
 from gpu_tenant.emulators.server import Stage
@@ -57,7 +57,7 @@ def test_a_whole_lease_goes_over_the_command_line_with_its_money(
     metered = Decimal(stage.ask("meter")["by_thing"][box])
     print(f"{receipt['cost_usd']} USD, by the meter {metered}")
     # The GPU is not billed until it runs: 90 seconds at less than half a dollar.
-    assert -CENT <= Decimal(receipt["cost_usd"]) - metered <= Decimal("0.015")
+    assert -USD_STEP <= Decimal(receipt["cost_usd"]) - metered <= Decimal("0.015")
     assert stage.ask("meter")["usd_h"] == "0.000000"
 
 
@@ -145,7 +145,7 @@ def test_killed_and_started_again_it_knows_its_box_and_bills_on(
     ended = json.loads(again.does("teardown", "--json"))
     assert ended["receipt"]["ground"] == "never_used"
     metered = Decimal(again.ask("meter")["by_thing"][box])
-    assert -CENT <= Decimal(ended["receipt"]["cost_usd"]) - metered <= Decimal("0.015")
+    assert -USD_STEP <= Decimal(ended["receipt"]["cost_usd"]) - metered <= Decimal("0.015")
     assert eventually(lambda: not again.living())
 
 

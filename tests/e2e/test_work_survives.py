@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 from arranged import eventually
-from e2e.renting import CENT, Tenant, tenant_at
+from e2e.renting import USD_STEP, Tenant, tenant_at
 from waited import over
 
 from gpu_tenant.box.guard import arm_again
@@ -129,7 +129,7 @@ async def test_when_its_client_is_dead_a_pod_stops_itself_and_a_day_costs_its_vo
         assert price.parked_usd_h is not None
         assert price.running_usd_h is not None
         volume_usd, gpu_usd = 24 * price.parked_usd_h, price.running_usd_h * 120 / 3600
-        assert tenant.metered(card.box) - before_usd <= gpu_usd + volume_usd + CENT
+        assert tenant.metered(card.box) - before_usd <= gpu_usd + volume_usd + USD_STEP
 
         await tenant.tenancy.change_lease(card.lease, "resume", hours=1)
         tenant.wait(300)

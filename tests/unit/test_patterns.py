@@ -12,7 +12,7 @@ from box_scripts.caretaker.refusal import Refusal
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.files.patterns import (
     literal_pattern,
-    means,
+    matches_kept_name,
     require_narrow,
     require_patterns,
     told_apart,
@@ -110,14 +110,14 @@ def test_a_pattern_means_the_same_file_here_and_on_the_box(text: str, name: str)
     if not is_taken(text) or not is_below_the_work or {"", ".", ".."} & set(name.split("/")):
         return
 
-    assert means(text, f"work/{name}") == bool(Pattern(text).matches(name))
+    assert matches_kept_name(text, f"work/{name}") == bool(Pattern(text).matches(name))
 
 
 @pytest.mark.parametrize("name", ["a [b] c.txt", "*", "x?", "back\\slash", "[!a]"])
 def test_the_pattern_of_one_file_means_that_file_alone(name: str) -> None:
     pattern = literal_pattern(name)
 
-    assert means(pattern, f"work/{name}")
+    assert matches_kept_name(pattern, f"work/{name}")
     assert Pattern(pattern).matches(name)
     assert not Pattern(pattern).matches(f"{name}2")
 

@@ -27,7 +27,7 @@ from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.files.artifact_directory import SUPERSEDED
 from gpu_tenant.files.patterns import (
     literal_pattern,
-    means,
+    matches_kept_name,
     require_narrow,
     require_patterns,
     told_apart,
@@ -185,8 +185,8 @@ def _require_given_up(
     for pattern in discard:
         if pattern in effective:
             continue
-        names = [entry.name for entry in draft.entries if means(pattern, entry.name)]
-        by = [artifact for artifact in kept if names and means(artifact, names[0])]
+        names = [entry.name for entry in draft.entries if matches_kept_name(pattern, entry.name)]
+        by = [artifact for artifact in kept if names and matches_kept_name(artifact, names[0])]
         if not by:
             raise BadRequest(
                 f"nothing on the box that could be lost matches {pattern!r}; nothing was recorded",

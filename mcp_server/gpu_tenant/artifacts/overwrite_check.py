@@ -13,7 +13,7 @@ from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.wording import some
 from gpu_tenant.files.artifact_directory import SUPERSEDED
 from gpu_tenant.files.paths import below
-from gpu_tenant.files.patterns import means
+from gpu_tenant.files.patterns import matches_kept_name
 from gpu_tenant.files.state_dir import reread
 from gpu_tenant.ledger import Ledger
 
@@ -43,8 +43,8 @@ async def may_replace(
     for name, held in there.items():
         known = sent.get(name, ())
         was_placed = older and name in placed and placed[name].sha256 == held.sha256
-        is_wanted = any(means(pattern, f"work/{name}") for pattern in kept)
-        is_given_up = not is_wanted and any(means(p, f"work/{name}") for p in given_up)
+        is_wanted = any(matches_kept_name(pattern, f"work/{name}") for pattern in kept)
+        is_given_up = not is_wanted and any(matches_kept_name(p, f"work/{name}") for p in given_up)
         if (
             (held.size_bytes, held.sha256) in known
             or was_placed

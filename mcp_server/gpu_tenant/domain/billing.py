@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, Field
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Lease
-from gpu_tenant.domain.offers import CENT
+from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.timeline import Lines
 
@@ -73,7 +73,9 @@ def with_bytes(hourly_usd: Decimal | None, billed: Billed | None) -> Decimal | N
 
 def charged_bytes_usd(billed: Billed | None) -> Decimal:
     """Return what the provider has billed for bytes. 0 if it has not said anything about them."""
-    return Decimal(0) if billed is None else billed.by_part.get(BYTES, Decimal(0)).quantize(CENT)
+    return (
+        Decimal(0) if billed is None else billed.by_part.get(BYTES, Decimal(0)).quantize(USD_STEP)
+    )
 
 
 class Balance(Record):

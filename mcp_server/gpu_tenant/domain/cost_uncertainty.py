@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gpu_tenant.domain.billing import Billed, counted_usd
 from gpu_tenant.domain.model import Box, BoxState, Lease
-from gpu_tenant.domain.offers import CENT, Quote
+from gpu_tenant.domain.offers import USD_STEP, Quote
 from gpu_tenant.domain.terms import cost_usd
 from gpu_tenant.domain.timeline import Destroyed, Lines, Unseen
 
@@ -38,8 +38,8 @@ def unseen_start(lease: Lease, *, usd_h: Decimal, since: datetime, now: datetime
     if most <= _NOT_WORTH_TELLING:
         return None
     return Unseen(
-        likely_less_usd=(dearer * Decimal(likely_s) / 3600).quantize(CENT),
-        most_less_usd=most.quantize(CENT),
+        likely_less_usd=(dearer * Decimal(likely_s) / 3600).quantize(USD_STEP),
+        most_less_usd=most.quantize(USD_STEP),
         words=f"nobody looked from {since:%H:%M:%S} to {now:%H:%M:%S} UTC, while it booted",
     )
 
@@ -59,8 +59,8 @@ def unseen_boot(box: Box, quote: Quote | None, *, since: datetime, now: datetime
         return None
     likely_s = 0.0 if quote is None else min(quote.offer.setup_s, elapsed_s)
     return Unseen(
-        likely_less_usd=((price - booting) * Decimal(likely_s) / 3600).quantize(CENT),
-        most_less_usd=most.quantize(CENT),
+        likely_less_usd=((price - booting) * Decimal(likely_s) / 3600).quantize(USD_STEP),
+        most_less_usd=most.quantize(USD_STEP),
         words=f"it was found running, and nobody saw when it had booted, before {now:%Y-%m-%d %H:%M} UTC",
     )
 
@@ -91,8 +91,8 @@ def unseen_stop(lease: Lease, box: Box, *, since: datetime, now: datetime) -> Un
     return UnseenStop(
         running,
         Unseen(
-            likely_less_usd=(dearer * Decimal(likely_s) / 3600).quantize(CENT),
-            most_less_usd=most.quantize(CENT),
+            likely_less_usd=(dearer * Decimal(likely_s) / 3600).quantize(USD_STEP),
+            most_less_usd=most.quantize(USD_STEP),
             words=f"it was found stopped, and nobody saw when it stopped, before {now:%Y-%m-%d %H:%M} UTC",
         ),
     )
@@ -168,5 +168,5 @@ def in_all(
     likely = max(least, most - sum((d.likely_less_usd for d in told), Decimal(0)))
     told.sort(key=lambda doubt: -doubt.most_less_usd)
     words = "; ".join(doubt.words for doubt in told[:2])
-    least, most = least.quantize(CENT), most.quantize(CENT)
-    return Range(likely.quantize(CENT), least, most, f"between {least} and {most} USD: {words}")
+    least, most = least.quantize(USD_STEP), most.quantize(USD_STEP)
+    return Range(likely.quantize(USD_STEP), least, most, f"between {least} and {most} USD: {words}")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from gpu_tenant.domain.host_reports import HostRecord
-from gpu_tenant.domain.offers import CENT, Offer, Wish
+from gpu_tenant.domain.offers import USD_STEP, Offer, Wish
 from gpu_tenant.domain.record import Record
 
 # Assumptions, used if nobody has given a figure. Each is a judgment, and its term says so. They
@@ -178,12 +178,12 @@ def _volume_terms(offer: Offer, wish: Wish) -> Iterator[Term]:
 
 def _short(usd: Decimal | None) -> Decimal | None:
     """Return the rate, with no more decimal places than anybody bills by."""
-    return None if usd is None else min(usd, usd.quantize(CENT), key=lambda one: len(str(one)))
+    return None if usd is None else min(usd, usd.quantize(USD_STEP), key=lambda one: len(str(one)))
 
 
 def _term(name: str, usd: Decimal, words: str) -> Term:
     # Each term is rounded separately, so that the figures shown add up.
-    return Term(name=name, usd=usd.quantize(CENT), words=words)
+    return Term(name=name, usd=usd.quantize(USD_STEP), words=words)
 
 
 def _exact(number: float) -> Decimal:

@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Lease, LeaseState, Profile
-from gpu_tenant.domain.offers import CENT, Quote
+from gpu_tenant.domain.offers import USD_STEP, Quote
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.domain.wording import some
@@ -112,7 +112,7 @@ def part_of(
     if asked.budget_usd is not None:
         set_aside = (_set_aside(lease, leases, now) for lease in leases)
         left = asked.budget_usd - sum(set_aside, Decimal(0))
-        update["budget_usd"] = (left / lacking).quantize(CENT, ROUND_DOWN)
+        update["budget_usd"] = (left / lacking).quantize(USD_STEP, ROUND_DOWN)
         if update["budget_usd"] <= 0:
             raise _used_up(f"the budget of {asked.budget_usd} USD for {some(count, 'box')}")
     if asked.max_price_usd_h is not None:
@@ -171,7 +171,7 @@ def cap_quote(quote: Quote, most_usd_h: Decimal | None, *, boxes: int = 1) -> Qu
 
 def own_cap(price_usd_h: Decimal, most_usd_h: Decimal, *, boxes: int) -> Decimal:
     """Return a box's own cap: an equal share of what is left for `boxes`, or its price if that is higher."""
-    return max(price_usd_h, (most_usd_h / boxes).quantize(CENT, ROUND_DOWN))
+    return max(price_usd_h, (most_usd_h / boxes).quantize(USD_STEP, ROUND_DOWN))
 
 
 def is_one_machine(profile: Profile) -> bool:

@@ -13,7 +13,7 @@ from gpu_tenant.domain.address import PodAddress as PodAddress
 from gpu_tenant.domain.address import SlurmAddress as SlurmAddress
 from gpu_tenant.domain.address import SshAddress as SshAddress
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.offers import CENT, Quote, UsdH
+from gpu_tenant.domain.offers import USD_STEP, Quote, UsdH
 from gpu_tenant.domain.record import Line, Record
 from gpu_tenant.domain.sourced_fact import Fact
 from gpu_tenant.domain.terms import Rate, Terms, cost_usd
@@ -227,7 +227,7 @@ class Lease(Record):
     def cost_usd(self, now: datetime) -> Decimal | None:
         """Return what the box has cost so far. None if the price is unknown."""
         spent = cost_usd(self.rates, since=None, until=min(self.ended_at or now, now))
-        return None if spent is None else spent.quantize(CENT)
+        return None if spent is None else spent.quantize(USD_STEP)
 
 
 class Declared(Record):

@@ -9,7 +9,7 @@ from gpu_tenant.domain.choices import Trust
 from gpu_tenant.domain.order import NOTHING_ORDERED, Order
 from gpu_tenant.domain.record import Line, Record, Usd
 
-CENT = Decimal("0.0001")
+USD_STEP = Decimal("0.0001")
 """Money is rounded to 0.0001 USD before it is shown or compared."""
 
 _MOST_USD_H = Decimal(100_000)
@@ -156,7 +156,7 @@ class Price(Record):
         """Everything that is billed by the hour while the box runs. None if a part is unknown."""
         if self.gpu_usd_h is None or self.disk_usd_h is None:
             return None
-        return (self.gpu_usd_h + self.disk_usd_h).quantize(CENT)
+        return (self.gpu_usd_h + self.disk_usd_h).quantize(USD_STEP)
 
 
 class Offer(Record):

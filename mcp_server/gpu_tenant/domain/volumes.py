@@ -8,7 +8,7 @@ from typing import NewType
 
 from pydantic import AwareDatetime, Field
 
-from gpu_tenant.domain.offers import CENT, Attachable
+from gpu_tenant.domain.offers import USD_STEP, Attachable
 from gpu_tenant.domain.record import Line, Record, Usd
 from gpu_tenant.domain.wording import span
 
@@ -83,7 +83,7 @@ class Volume(Record):
     @property
     def usd_h(self) -> Decimal | None:
         """What it bills an hour. None if that is unknown."""
-        return None if self.usd_month is None else (self.usd_month / MONTH_H).quantize(CENT)
+        return None if self.usd_month is None else (self.usd_month / MONTH_H).quantize(USD_STEP)
 
     def age(self, now: datetime) -> str:
         """How long it has existed, in words."""

@@ -49,7 +49,12 @@ from gpu_tenant.domain.wording import some, span, usd_words
 from gpu_tenant.errands.answers import ILL_ENDED, ErrandStatus, RentalPlan, Unanswered
 from gpu_tenant.errands.plan import Planned, earlier_runs, undeclared
 from gpu_tenant.errands.steps import MOST_BOXES_TRIED, WORDS, Known, Step, next_step
-from gpu_tenant.files.patterns import literal_pattern, means, require_narrow, require_patterns
+from gpu_tenant.files.patterns import (
+    literal_pattern,
+    matches_kept_name,
+    require_narrow,
+    require_patterns,
+)
 from gpu_tenant.files.worktree import left_out_reasons
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
@@ -421,7 +426,9 @@ class Drive:
         if said is None or not (said.artifacts or said.discard):
             return False
         # What only the smoke test writes must not keep the box of a job that never writes it.
-        may_be_absent = (p for p in said.artifacts if any(means(p, f"work/{n}") for n in names))
+        may_be_absent = (
+            p for p in said.artifacts if any(matches_kept_name(p, f"work/{n}") for n in names)
+        )
         declare(self._tenancy, self._run, said.artifacts, (*said.discard, *may_be_absent))
         return True
 

@@ -17,7 +17,7 @@ from gpu_tenant.domain.terms import RentRequest, duration_words
 from gpu_tenant.domain.trackers import kept_by_default
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import some, span, usd_words
-from gpu_tenant.files.patterns import means, told_apart
+from gpu_tenant.files.patterns import matches_kept_name, told_apart
 from gpu_tenant.leases.budget_end import budget_end
 from gpu_tenant.leases.offers import trust_words
 from gpu_tenant.leases.provision import terms_by_quote
@@ -73,7 +73,9 @@ def undeclared(wrote: Sequence[str], artifacts: Sequence[str], discard: Sequence
     """Return those files that are neither kept nor given up. If the job writes them, they are asked about at its end."""
     kept, lost = told_apart(*kept_by_default(artifacts, discard))
     known = (*kept, *lost, *_CACHES)
-    return [name for name in wrote if not any(means(each, f"work/{name}") for each in known)]
+    return [
+        name for name in wrote if not any(matches_kept_name(each, f"work/{name}") for each in known)
+    ]
 
 
 class Planned:

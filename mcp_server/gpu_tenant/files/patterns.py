@@ -46,10 +46,18 @@ def require_narrow(discard: Iterable[str]) -> None:
     """
     for pattern in discard:
         inner = pattern.removeprefix("~") if pattern.startswith("~/") else pattern
-        hits = [probe for probe in _PROBES if means("./" + inner.strip("/"), f"work/{probe}")]
+        hits = [
+            probe
+            for probe in _PROBES
+            if matches_kept_name("./" + inner.strip("/"), f"work/{probe}")
+        ]
         is_bare = not inner.strip("/.~*")
         if "/" not in inner.strip("/"):
-            hits = [probe for probe in _PROBES if means(inner.strip("/") or "**", f"work/{probe}")]
+            hits = [
+                probe
+                for probe in _PROBES
+                if matches_kept_name(inner.strip("/") or "**", f"work/{probe}")
+            ]
         in_directories = sum("/" in probe for probe in hits)
         if is_bare or 2 * len(hits) >= len(_PROBES) or in_directories >= 4:
             raise too_wide(pattern)
@@ -180,7 +188,7 @@ def covers(pattern: str, path: str) -> bool:
     return pattern[:1] == path[:1] and _covers(parts, [part for part in path.split("/") if part])
 
 
-def means(pattern: str, name: str) -> bool:
+def matches_kept_name(pattern: str, name: str) -> bool:
     """Whether the pattern matches the file that is kept under that name, by the same rules as on the box."""
     top, _, inner = name.partition("/")
     parts = [part for part in pattern.split("/") if part not in ("", ".")]

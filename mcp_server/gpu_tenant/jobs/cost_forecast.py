@@ -14,7 +14,7 @@ from gpu_tenant.domain.billing import Billed, counted_usd
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.job_state import ENDED, JobState
 from gpu_tenant.domain.model import Lease, LeaseId
-from gpu_tenant.domain.offers import CENT
+from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.ledger import Ledger
@@ -205,7 +205,7 @@ def _by(
     if spent is None or rate is None:
         return None
     seconds = Decimal(str(max(0.0, (then - now).total_seconds())))
-    return (spent + rate * seconds / 3600).quantize(CENT)
+    return (spent + rate * seconds / 3600).quantize(USD_STEP)
 
 
 def _over_budget(lease: Lease, told: Forecast, now: datetime, rate: Decimal | None) -> str | None:

@@ -25,7 +25,7 @@ from gpu_tenant.domain.model import (
     LocalAddress,
     Profile,
 )
-from gpu_tenant.domain.offers import CENT, Leftover
+from gpu_tenant.domain.offers import USD_STEP, Leftover
 from gpu_tenant.domain.policy import LookedAfter, rules_of
 from gpu_tenant.domain.protection import Protection
 from gpu_tenant.domain.receipt import Receipt
@@ -156,7 +156,7 @@ class Card(Record):
         """Return what so many seconds cost at the present rate. None if that is unknown."""
         if seconds is None or self.price_usd_h is None:
             return None
-        return (self.price_usd_h * Decimal(seconds) / 3600).quantize(CENT)
+        return (self.price_usd_h * Decimal(seconds) / 3600).quantize(USD_STEP)
 
     @property
     def too_little(self) -> Lack | None:
@@ -321,7 +321,7 @@ def card(
         job_ends_in_s=None if ends_at is None else round((ends_at - now).total_seconds()),
         leaking_usd_month=None
         if phase not in STANDS_STILL or lease.price_usd_h is None
-        else (lease.price_usd_h * MONTH_H).quantize(CENT),
+        else (lease.price_usd_h * MONTH_H).quantize(USD_STEP),
         counts=counted_words(lease, profile, billed),
         terms=rules_of(lease, profile, looked_after=looked_after, now=now) if live else (),
         stops_the_meter=protection.words,
@@ -449,7 +449,7 @@ def _with_since(condition: Condition, lease: Lease, events: Lines, now: datetime
         return condition
     usd = cost_usd(lease.rates, since=since, until=now)
     since_s = max(0, round((now - since).total_seconds()))
-    told = {"since_s": since_s, "since_usd": None if usd is None else usd.quantize(CENT)}
+    told = {"since_s": since_s, "since_usd": None if usd is None else usd.quantize(USD_STEP)}
     return condition.model_copy(update={"to_do": to_do.model_copy(update=told)})
 
 

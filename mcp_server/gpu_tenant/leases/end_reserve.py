@@ -11,7 +11,7 @@ from gpu_tenant.domain.billing import charged_bytes_usd, newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Lease
-from gpu_tenant.domain.offers import CENT
+from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.domain.policy import running_usd_h
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import usd_words
@@ -70,7 +70,7 @@ def kept_back_usd(lease: Lease, events: Lines) -> Decimal | None:
     usd_h = running_usd_h(lease)
     if usd_h is None:
         return None
-    return (usd_h * Decimal(str(end_reserve_s(lease, events))) / 3600).quantize(CENT)
+    return (usd_h * Decimal(str(end_reserve_s(lease, events))) / 3600).quantize(USD_STEP)
 
 
 def least_budget_usd(

@@ -12,7 +12,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.interruption import notice_on_record, recorded_fate
 from gpu_tenant.domain.model import Job, Lease, LeaseId, LeaseState
-from gpu_tenant.domain.offers import CENT, Wish
+from gpu_tenant.domain.offers import USD_STEP, Wish
 from gpu_tenant.domain.reconcile import GOES_ON
 from gpu_tenant.domain.terms import Terms, cost_usd
 from gpu_tenant.domain.timeline import Lines
@@ -256,7 +256,7 @@ def keep_one_budget(ledger: Ledger, lost: Lease, new: Lease, now: datetime) -> N
 
 def _lower_to(ledger: Ledger, lease: Lease, most_usd: Decimal, now: datetime) -> None:
     budget = lease.terms.budget_usd
-    lowered = most_usd.quantize(CENT, rounding=ROUND_DOWN)
+    lowered = most_usd.quantize(USD_STEP, rounding=ROUND_DOWN)
     if budget is not None and lowered < budget and lease.state.live:
         terms = {**lease.terms.model_dump(), "budget_usd": lowered}
         ledger.change_terms(lease.id, Terms.model_validate(terms), at=now)
@@ -307,4 +307,4 @@ def lost_usd(
     """Return what the work that is done again had cost, plus what the new box had cost before its first launch."""
     again = cost_usd(lost.rates, since=since, until=until)
     setup = new.cost_usd(now)
-    return None if again is None or setup is None else (again + setup).quantize(CENT)
+    return None if again is None or setup is None else (again + setup).quantize(USD_STEP)

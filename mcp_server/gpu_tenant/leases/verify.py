@@ -50,7 +50,7 @@ from gpu_tenant.domain.volumes import Volume
 from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.domain.wording import size, some
 from gpu_tenant.files.artifact_directory import is_on_the_box
-from gpu_tenant.files.patterns import means
+from gpu_tenant.files.patterns import matches_kept_name
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.term_checks import began_at, beyond
@@ -580,7 +580,7 @@ def untold_losses(
     for pattern in kept:
         if pattern in now.unmatched or pattern in given_up or pattern in told_bad:
             continue
-        if not any(means(pattern, name) for name in names):
+        if not any(matches_kept_name(pattern, name) for name in names):
             yield Loss(
                 what=f"the declared artifact {pattern}, for which the box lists no file",
                 remedy=f"{Command('collect', lease.id)}, then look at what was collected",

@@ -15,7 +15,7 @@ from gpu_tenant.domain.billing import counted_usd, newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import StillWanted
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
-from gpu_tenant.domain.offers import CENT
+from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.domain.permit import NeverUsed, TeardownPermit, Verified, Waived
 from gpu_tenant.domain.signature import Signature
 from gpu_tenant.domain.timeline import WANTED
@@ -280,12 +280,12 @@ class ProofTable(LeaseTable):
         """
         # In whole parts of a cent, because SQLite adds up no decimals.
         told = self._read(
-            lambda row: (Decimal(row["parts"] or 0) * CENT, int(row["unknown"] or 0)),
+            lambda row: (Decimal(row["parts"] or 0) * USD_STEP, int(row["unknown"] or 0)),
             "SELECT sum(CAST(round(usd / ?) AS INTEGER)) AS parts,"
             " sum(usd IS NULL AND provider NOT IN (SELECT value FROM json_each(?))) AS unknown"
             " FROM (SELECT json_extract(record, '$.cost_usd') AS usd,"
             " json_extract(record, '$.provider') AS provider FROM receipts)",
-            float(CENT),
+            float(USD_STEP),
             json.dumps(sorted(free)),
         )
         return told[0]

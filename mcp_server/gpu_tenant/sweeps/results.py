@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from gpu_tenant.domain.model import JobId, Lease, LeaseId
-from gpu_tenant.domain.offers import CENT
+from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.domain.policy import running_usd_h
 from gpu_tenant.domain.sweep_placement import Placement, Sweep
 from gpu_tenant.files.direct_io import open_regular
@@ -91,7 +91,7 @@ def _result(
     usd_h = running_usd_h(lease)
     cost = None
     if took_s is not None and usd_h:
-        cost = (usd_h * Decimal(str(took_s)) / 3600 / (sweep.slots or 1)).quantize(CENT)
+        cost = (usd_h * Decimal(str(took_s)) / 3600 / (sweep.slots or 1)).quantize(USD_STEP)
     return row.model_copy(
         update={
             "took_s": took_s,

@@ -13,7 +13,7 @@ from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.sweep_grid import Cell
 from gpu_tenant.domain.sweep_placement import Placement, Said, Settlement, Sweep
 from gpu_tenant.domain.wording import some
-from gpu_tenant.files.patterns import means
+from gpu_tenant.files.patterns import matches_kept_name
 
 CellState = Literal[
     "verified",
@@ -246,11 +246,11 @@ def _proof(
     if said is None or said.word != "finished":
         return "finished"
     patterns = sweep.grid.artifacts_of(cell)
-    is_all = all(any(means(pattern, name) for name in files) for pattern in patterns)
+    is_all = all(any(matches_kept_name(pattern, name) for name in files) for pattern in patterns)
     if placement.job in here.ended:
         return "verified" if is_all else "missing"
     came_after = here.as_of is not None and said.heard_at <= here.as_of
-    lacks = any(means(pattern, name) for pattern in patterns for name in here.lacking)
+    lacks = any(matches_kept_name(pattern, name) for pattern in patterns for name in here.lacking)
     if is_all and came_after and not lacks:
         return "verified"
     return "finished" if here.more == "may come" else "missing"
@@ -266,7 +266,7 @@ def _owned_files(here: Here, sweep: Sweep, cells: set[str]) -> dict[str, dict[st
     alone = next(iter(patterns)) if len(sweep.grid.cells) == 1 and patterns else None
     for name, held in here.files.items():
         for cell in (alone,) if alone else _mentions(name, patterns, sizes):
-            if any(means(pattern, name) for pattern in patterns[cell]):
+            if any(matches_kept_name(pattern, name) for pattern in patterns[cell]):
                 found[cell][name] = held
                 break
     return found

@@ -4,7 +4,7 @@ from collections import deque
 from decimal import Decimal
 from threading import Lock
 
-from gpu_tenant.domain.offers import CENT
+from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.domain.wording import size, span
 
 WINDOW_S = 15
@@ -71,7 +71,7 @@ class Eta:
         left_s = self.left_s(at_s=at_s)
         if left_s is None or self._usd_h is None:
             return None
-        return (self._usd_h * Decimal(round(left_s)) / 3600).quantize(CENT)
+        return (self._usd_h * Decimal(round(left_s)) / 3600).quantize(USD_STEP)
 
     def words(self, *, at_s: float) -> str:
         """Return all of this in words for a person, leaving out what is unknown."""

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpu_tenant.box.caretaker import ENDED
-from gpu_tenant.domain.offers import CENT
+from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.wording import size, some, span, usd_words
 from gpu_tenant.faces.chinese import for_terminal
@@ -371,7 +371,7 @@ def _since(card: Card, past_s: float) -> Decimal:
     """Return what the lease has cost since it was last seen. 0 if that is unknown."""
     if card.price_usd_h is None or card.cost_usd is None or not card.state.live:
         return Decimal(0)
-    return (card.price_usd_h * Decimal(past_s) / 3600).quantize(CENT)
+    return (card.price_usd_h * Decimal(past_s) / 3600).quantize(USD_STEP)
 
 
 def _plain_text(words: str, style: str = "") -> Text:

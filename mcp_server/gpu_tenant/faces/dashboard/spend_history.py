@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, Field
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.labels import Labels
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
-from gpu_tenant.domain.offers import CENT
+from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.faces.dashboard.lease_rows import gpu_of
@@ -122,7 +122,7 @@ def history(tenancy: Tenancy) -> History:
     return History(
         days=_days(stretches, now),
         leases=tuple(_past(tenancy, lease, called[lease.id], now) for lease in reversed(over)),
-        spent_usd=sum((s.usd(s.since, s.until) for s in stretches), Decimal(0)).quantize(CENT),
+        spent_usd=sum((s.usd(s.since, s.until) for s in stretches), Decimal(0)).quantize(USD_STEP),
         burning=_burn_rates(stretches, now),
         projects=_shares(cost, {lease: (labels.project,) for lease, labels in called.items()}),
         tags=_shares(cost, {lease: labels.tags or (None,) for lease, labels in called.items()}),
@@ -160,7 +160,7 @@ def _shares(
     if set(usd) <= {None}:
         return ()
     return tuple(
-        CostShare(name=name, leases=count[name], usd=usd[name].quantize(CENT))
+        CostShare(name=name, leases=count[name], usd=usd[name].quantize(USD_STEP))
         for name in sorted(usd, key=lambda name: (-usd[name], name or ""))
     )
 
@@ -179,7 +179,9 @@ def _month(stretches: Sequence[_Stretch], leases: Sequence[Lease], now: datetime
         ),
         Decimal(0),
     )
-    return Month(spent_usd=spent.quantize(CENT), forecast_usd=(spent + to_come).quantize(CENT))
+    return Month(
+        spent_usd=spent.quantize(USD_STEP), forecast_usd=(spent + to_come).quantize(USD_STEP)
+    )
 
 
 def _past(tenancy: Tenancy, lease: Lease, labels: Labels, now: datetime) -> Past:
@@ -213,7 +215,7 @@ def _days(stretches: Sequence[_Stretch], now: datetime) -> tuple[Day, ...]:
                 provider = stretch.lease.provider
                 usd[provider] = usd.get(provider, Decimal(0)) + stretch.usd(since, until)
         if any(usd.values()) or days:
-            known = {who: what.quantize(CENT) for who, what in usd.items() if what}
+            known = {who: what.quantize(USD_STEP) for who, what in usd.items() if what}
             days.append(Day(day=since.date().isoformat(), usd=known))
     return tuple(days)
 

@@ -7,7 +7,7 @@ from pydantic import AwareDatetime, Field
 
 from gpu_tenant.domain.billing import BYTES, counted_usd, newest_bill
 from gpu_tenant.domain.model import Lease, LeaseState
-from gpu_tenant.domain.offers import CENT
+from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.terms import cost_usd
 from gpu_tenant.domain.untrusted_text import plain
@@ -118,6 +118,6 @@ def _expense(context: Context, lease: Lease, since: datetime, until: datetime) -
         state=lease.state,
         since=max(began, since),
         until=min(until, ended or until),
-        usd=None if usd is None else usd.quantize(CENT),
+        usd=None if usd is None else usd.quantize(USD_STEP),
         billed_usd=bill.usd if bill and whole else None,
     )

@@ -15,7 +15,7 @@ from gpu_tenant.domain.billing import BYTES, counted_usd, newest_bill
 from gpu_tenant.domain.evidence import Evidence
 from gpu_tenant.domain.interruption import fate_met
 from gpu_tenant.domain.model import Job, Lease, LeaseState, Profile
-from gpu_tenant.domain.offers import CENT
+from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.domain.policy import rules_of
 from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.seal import Manifest, SealedFile
@@ -220,7 +220,7 @@ def _cost(
             usd_h=rate.usd_h,
             usd=None
             if (usd := cost_usd((rate,), since=None, until=max(rate.at, min(end, until)))) is None
-            else usd.quantize(CENT),
+            else usd.quantize(USD_STEP),
         )
         for rate, end in zip(lease.rates, ends, strict=False)
     ]
@@ -240,7 +240,7 @@ def _cost(
         billed_by=plain(billed.words) if billed else None,
         difference=disagreement(lease, billed, until=until)
         or apart_words(
-            spent and spent.quantize(CENT),
+            spent and spent.quantize(USD_STEP),
             billed,
             until="now" if lease.state.live else "it was seen gone",
         )

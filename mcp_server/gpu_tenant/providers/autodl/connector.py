@@ -21,7 +21,7 @@ from gpu_tenant.domain.errors import (
     Rejected,
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
-from gpu_tenant.domain.offers import CENT, Leftover, Offer, Wish
+from gpu_tenant.domain.offers import USD_STEP, Leftover, Offer, Wish
 from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
@@ -313,7 +313,7 @@ class AutodlConnector:
         except LocalTrouble:
             return None  # a bad line in our own configuration must not hide a box
         usd_h = owner.usd(Decimal(detail.payg_price) / 1000)
-        return None if usd_h is None else usd_h.quantize(CENT)
+        return None if usd_h is None else usd_h.quantize(USD_STEP)
 
     async def _snapshot(self, box_id: str) -> Json:
         """Return the answer with the box's address and price. Empty while the provider does not give them."""

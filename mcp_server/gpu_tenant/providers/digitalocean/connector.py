@@ -20,7 +20,7 @@ from gpu_tenant.domain.errors import (
     Rejected,
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
-from gpu_tenant.domain.offers import CENT, Attachable, Leftover, Offer, Price, Wish
+from gpu_tenant.domain.offers import USD_STEP, Attachable, Leftover, Offer, Price, Wish
 from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import (
     TeardownPermit,
@@ -366,7 +366,7 @@ class DigitalOceanConnector:
                     name=each.name,
                     mark=_mark(each.tags),
                     size_gb=float(each.size_gigabytes),
-                    usd_month=(each.size_gigabytes * _SNAPSHOT_USD_GB_MONTH).quantize(CENT),
+                    usd_month=(each.size_gigabytes * _SNAPSHOT_USD_GB_MONTH).quantize(USD_STEP),
                 )
                 for each in snapshots
             ),
@@ -436,7 +436,7 @@ class DigitalOceanConnector:
             mark=_mark(shown.tags),
             state=state,
             address=ssh_address(f"root@{address}") if address else None,
-            price_usd_h=shown.size.price_hourly.quantize(CENT),
+            price_usd_h=shown.size.price_hourly.quantize(USD_STEP),
             words=words,
             created_at=instant(shown.created_at),
         )

@@ -22,7 +22,7 @@ from gpu_tenant.domain.errors import (
     Rejected,
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
-from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish
+from gpu_tenant.domain.offers import USD_STEP, Leftover, Offer, Price, Wish
 from gpu_tenant.domain.order import AtProvider, Order
 from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Asking, Setting
@@ -448,7 +448,7 @@ class GcpConnector:
         owner = self._owner_rates()
         machine = owner.get(sold.rate_key, list_usd_h(sold))
         disk = owner.get(sold.disk_type, disk_usd_gb_month(sold.region, sold.disk_type))
-        disk_usd_h = (disk * disk_gb / MONTH_H).quantize(CENT) if disk is not None else None
+        disk_usd_h = (disk * disk_gb / MONTH_H).quantize(USD_STEP) if disk is not None else None
         return Price(
             gpu_usd_h=machine + ADDRESS_USD_H if machine is not None else None,
             disk_usd_h=disk_usd_h,

@@ -9,7 +9,7 @@ from typing import Any
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, ProviderSilent, ProviderTrouble, Rejected
 from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, PodAddress
-from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish
+from gpu_tenant.domain.offers import USD_STEP, Leftover, Offer, Price, Wish
 from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Setting, wanted_quote
@@ -291,7 +291,7 @@ class KubernetesConnector:
 
     def _usd_h(self, gpu_count: int) -> Decimal | None:
         rate = self._where.rate_usd_h
-        return None if rate is None else (rate * gpu_count).quantize(CENT)
+        return None if rate is None else (rate * gpu_count).quantize(USD_STEP)
 
     async def _notes(self) -> tuple[str, ...]:
         queue = self._where.queue

@@ -7,7 +7,7 @@ from decimal import Decimal
 from gpu_tenant.domain.billing import Balance, Billed
 from gpu_tenant.domain.errors import ProviderSilent
 from gpu_tenant.domain.model import MARK_PREFIX, Lease
-from gpu_tenant.domain.offers import CENT, Leftover
+from gpu_tenant.domain.offers import USD_STEP, Leftover
 from gpu_tenant.providers.http_client import Json
 
 PODS, GRAPHQL = "/v2/billing/pods", "/graphql"
@@ -121,7 +121,7 @@ def standard_usd_month(size_gb: int) -> Decimal:
     # "0.05 above 1 TB" may apply to the whole volume or only to the part above 1 TB. This takes
     # the more expensive reading.
     each = Decimal("0.05") * size_gb + Decimal("0.02") * min(size_gb, 1000)
-    return each.quantize(CENT)
+    return each.quantize(USD_STEP)
 
 
 def _moment(at: datetime) -> str:

@@ -16,7 +16,7 @@ from gpu_tenant.domain.errors import (
     Rejected,
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
-from gpu_tenant.domain.offers import CENT, Attachable, Leftover, Offer, Price, Wish, sane
+from gpu_tenant.domain.offers import USD_STEP, Attachable, Leftover, Offer, Price, Wish, sane
 from gpu_tenant.domain.order import AtProvider, Order
 from gpu_tenant.domain.permit import (
     TeardownPermit,
@@ -475,9 +475,11 @@ def _price_usd_h(pod: Object, state: BoxState) -> Decimal | None:
     if not isinstance(kept_gb, int) or not isinstance(disk_gb, int):
         return None
     if state is BoxState.PARKED:
-        return (_STOPPED_USD_MONTH * kept_gb / _MONTH_H).quantize(CENT)
+        return (_STOPPED_USD_MONTH * kept_gb / _MONTH_H).quantize(USD_STEP)
     compute = _usd(pod.get("cost"))
-    return None if compute is None else (compute + _disk_usd_h(disk_gb + kept_gb)).quantize(CENT)
+    return (
+        None if compute is None else (compute + _disk_usd_h(disk_gb + kept_gb)).quantize(USD_STEP)
+    )
 
 
 def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
@@ -526,7 +528,7 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
     price = Price(
         gpu_usd_h=None if each is None else each * wish.gpu_count,
         disk_usd_h=_disk_usd_h(disk_gb),
-        parked_usd_h=(_STOPPED_USD_MONTH * kept_gb / _MONTH_H).quantize(CENT),
+        parked_usd_h=(_STOPPED_USD_MONTH * kept_gb / _MONTH_H).quantize(USD_STEP),
         upload_usd_gb=Decimal(0),
         download_usd_gb=Decimal(0),
         source="api",
@@ -625,7 +627,7 @@ def _volume_gb(disk_gb: int) -> int:
 
 
 def _disk_usd_h(size_gb: int) -> Decimal:
-    return (_DISK_USD_MONTH * size_gb / _MONTH_H).quantize(CENT)
+    return (_DISK_USD_MONTH * size_gb / _MONTH_H).quantize(USD_STEP)
 
 
 def _usd(value: Json) -> Decimal | None:

@@ -17,7 +17,7 @@ from gpu_tenant.domain.errors import (
     ProviderTrouble,
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
-from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Quote, Wish, sane
+from gpu_tenant.domain.offers import USD_STEP, Leftover, Offer, Price, Quote, Wish, sane
 from gpu_tenant.domain.order import AtProvider, port_number
 from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
@@ -257,8 +257,8 @@ class VastConnector:
             state=state,
             mark=label if isinstance(label, str) and label.startswith(MARK_PREFIX) else None,
             address=_direct(row) if state is BoxState.READY else None,
-            price_usd_h=None if price is None else price.quantize(CENT),
-            running_usd_h=None if running is None else running.quantize(CENT),
+            price_usd_h=None if price is None else price.quantize(USD_STEP),
+            running_usd_h=None if running is None else running.quantize(USD_STEP),
             interruptible=row.get("is_bid") is True,
             words=self._words(row, word, state),
             published=_published(row) if state is BoxState.READY else (),
@@ -491,7 +491,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
     ):
         return None
     storage = money(row.get("storage_cost"))
-    disk = None if storage is None else (storage * wish.disk_gb / MONTH_H).quantize(CENT)
+    disk = None if storage is None else (storage * wish.disk_gb / MONTH_H).quantize(USD_STEP)
     notes = ["bytes are billed in both directions, in every state"]
     if kind == "bid":
         notes.append("whoever bids more stops it without notice; it may start again by itself")
