@@ -79,7 +79,7 @@ async def test_a_new_name_changes_no_terms_and_withdraws_no_signature(tenancy: T
 
 
 async def test_a_name_that_is_none_is_refused_before_anything_is_rented(tenancy: Tenancy) -> None:
-    with pytest.raises(BadRequest, match="before the / stands the project"):
+    with pytest.raises(BadRequest, match="the project comes before the /"):
         await tenancy.provision(smoke="none", name="/x")
 
     assert tenancy.ledger.leases() == []

@@ -94,7 +94,7 @@ async def test_an_unverified_host_is_named_in_the_answer_and_on_record(
     )
 
     assert card.alarm == (
-        f"its provider calls the host of this box unverified; that of {lost} was called verified"
+        f"its provider calls the host of this box unverified; the host of {lost} was called verified"
     )
     for lease in (lost, card.lease):
         (told,) = [x for _, x in tenancy.ledger.events(lease) if isinstance(x, timeline.Recovered)]

@@ -85,7 +85,7 @@ async def test_a_watchdog_that_knows_only_the_ledger_rents_when_the_price_comes_
     assert tenant.tenancy.ledger.wish(wish).outcome == "had"
     (news,) = [a for a in tenant.tenancy.ledger.open_alarms() if a.key == f"wish {wish}"]
     assert news.level is Level.NOTICE
-    assert f"was had: {lease.id} at vastai for" in news.words
+    assert f"now has a box: {lease.id} at vastai for" in news.words
     assert (await tenant.tenancy.list_leases()).waiting == ()
     again = await waits(tenant, wish)
     assert (again.lease, tenant.creates()) == (lease.id, 1)
@@ -338,7 +338,7 @@ def test_ctrl_c_and_kill_9_leave_it_standing_and_the_next_process_has_one_box(
         assert process.stderr is not None
         assert "a rehearsal" in process.stderr.readline()
         first = process.stderr.readline()
-        assert "Ctrl-C leaves it standing" in first, first + process.stderr.read()
+        assert "after Ctrl-C, the wish stays open" in first, first + process.stderr.read()
         process.send_signal(how)
         _, err = process.communicate(timeout=60)
         if how is signal.SIGINT:

@@ -268,7 +268,7 @@ async def test_a_budget_that_only_pays_for_the_end_is_refused(tmp_path: Path) ->
         await scene.rent(budget_usd=Decimal("10"))
         await scene.work()
 
-        with pytest.raises(Refused, match=r"a budget of 0\.02 USD would end it at once"):
+        with pytest.raises(Refused, match=r"a budget of 0\.02 USD would end the lease at once"):
             await scene.tenant.tenancy.change_lease(
                 scene.lease, "terms", budget_usd=Decimal("0.02")
             )

@@ -118,7 +118,7 @@ async def test_a_rehearsal_s_ledger_is_never_taken_for_real(
     await open_tenancy({"GPU_TENANT_HOME": str(tmp_path)}).aclose()
     (tmp_path / "rehearsal.json").unlink()
 
-    with pytest.raises(LocalTrouble, match="is a rehearsal's"):
+    with pytest.raises(LocalTrouble, match="belongs to a rehearsal"):
         open_tenancy({"GPU_TENANT_HOME": str(tmp_path)})
 
 

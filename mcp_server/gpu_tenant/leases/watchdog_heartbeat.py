@@ -23,7 +23,7 @@ _OVERDUE = 2.5
 """After so many of its intervals without a look, it is said that a watchdog may have ended."""
 
 BY_THIS_SERVER = "by this server, while it runs"
-HOW = f"{Command('install', 'watchdog')} starts one that looks after every lease"
+HOW = f"{Command('install', 'watchdog')} starts a watchdog that looks after every lease"
 
 
 def put_heartbeat(

@@ -36,7 +36,7 @@ def prove(
     stop: Event | None = None,
     flushed: Literal["flushed", "not flushed"] = "not flushed",
 ) -> Proof | None:
-    """Hash and inspect what the regular file at `path` holds on its storage, in one pass.
+    """Read the regular file at `path` once, from the disk and not from a cache, and hash and inspect it.
 
     None if there is no such file. The verdict counts only if the hash equals `sha256`. Memory stays bounded
     as with `inspect`. Once `stop` is set, the pass ends at the next block. A file that was `flushed` just now is not
