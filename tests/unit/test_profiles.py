@@ -342,7 +342,9 @@ def test_a_fact_may_carry_its_source_and_its_confidence(profiles: Path) -> None:
 
 def test_a_sourced_fact_without_a_date_was_checked_when_the_page_was(profiles: Path) -> None:
     facts = FACTS.replace("destroy: no", "destroy: {v: no, src: m, conf: docs1}")
-    facts = facts.replace("host_loss: no", "host_loss: {v: no, src: m, on: 2026-11-23, conf: docs1}")
+    facts = facts.replace(
+        "host_loss: no", "host_loss: {v: no, src: m, on: 2026-11-23, conf: docs1}"
+    )
 
     profile = load_profile(write(profiles, facts))
 
