@@ -340,6 +340,19 @@ def test_a_fact_may_carry_its_source_and_its_confidence(profiles: Path) -> None:
     assert load_profile(path).accounted_paths == ()
 
 
+def test_a_sourced_fact_without_a_date_was_checked_when_the_page_was(profiles: Path) -> None:
+    facts = FACTS.replace("destroy: no", "destroy: {v: no, src: m, conf: docs1}")
+    facts = facts.replace(
+        "host_loss: no", "host_loss: {v: no, src: m, on: 2026-11-23, conf: docs1}"
+    )
+
+    profile = load_profile(write(profiles, facts))
+
+    on = {fact.place: fact.checked_on for fact in profile.facts}
+    assert on["paths[~].survives.destroy"] == profile.checked_on
+    assert str(on["paths[~].survives.host_loss"]) == "2026-11-23"
+
+
 def test_survival_that_nobody_knows_counts_as_loss(profiles: Path) -> None:
     path = write(profiles, FACTS.replace("destroy: no", "destroy: unknown"))
 

@@ -104,7 +104,7 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
         f"{_GOTCHAS}#inodes-or-wrong-mount",
     ),
     "shm_full": (
-        "use fewer workers or `file_system` sharing, or a box with more /dev/shm",
+        "use fewer workers, `prefetch_factor=1` or `num_workers=0`, or a box with more /dev/shm",
         f"{_GOTCHAS}#shm-bus-error",
     ),
     "pids_full": (

@@ -180,12 +180,15 @@ _NAMES_OF_THE_FILE = ("schema", "id", "title", "checked")
 
 
 def _sources(facts: Facts) -> Iterator[dict[str, Leaf]]:
-    """Yield every fact with its place. A plain value has the source, date and confidence of the whole file."""
+    """Yield every fact with its place.
+
+    A plain value has the source, date and confidence of the whole file, and a sourced one without a date its date.
+    """
     whole = cast("Facts", facts["checked"])
     stating = (section for section in facts if section not in _NAMES_OF_THE_FILE)
     for section in stating:
         for where, leaf in _leaves(facts[section], section):
-            stated = leaf if isinstance(leaf, dict) else {**whole, "v": leaf}
+            stated = {"on": whole["on"], **leaf} if isinstance(leaf, dict) else {**whole, "v": leaf}
             value = stated["v"]
             yield {
                 "place": where,

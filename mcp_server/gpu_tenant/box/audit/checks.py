@@ -279,7 +279,7 @@ def _shm(place: SeenPlace, needs: Needs) -> Finding:
         return blocker("shared memory", size, f"the job needs {needs.shm_gib:g} GiB")
     if place.total_bytes <= 64 * MIB:
         reason = (
-            "data loader workers die of SIGBUS: use a larger --shm-size, or file_system sharing"
+            "data loader workers die of SIGBUS: use few of them, or a box with a larger --shm-size"
         )
         return warning("shared memory", size, reason)
     return ok("shared memory", size)
