@@ -34,14 +34,17 @@ from gpu_tenant.domain.errors import (
     OwnerMustAct,
     PriceMoved,
     ProviderSilent,
+    ProviderTrouble,
     RateLimited,
     Refused,
     TenantError,
     Unverified,
 )
+from gpu_tenant.domain.interruption import fate_met
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.ports import Market
+from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.stop_cause import Term
 from gpu_tenant.domain.terms import OnFailure, RentRequest
 from gpu_tenant.domain.trackers import kept_by_default
@@ -265,6 +268,8 @@ class Drive:
             case "end":
                 return await self._end(facts)
             case "show":
+                if (left := await self._end_earlier_boxes(facts)) is not None:
+                    return left
                 twin = await self._without_twin(facts)
                 return await self._with_its_log(self._over(facts, step, twin=twin))
             case "over":
@@ -635,13 +640,8 @@ class Drive:
                 return await self._wait_for_a_look(lease, str(state), until)
             if rule.does != "end":
                 return await self._keep(lease, rule, str(state))
-        for other in facts.leases:
-            # If the work was continued elsewhere, the old box may still exist, and bill.
-            if other.id != lease.id and other.state.live:
-                ended = await self._bring_home(other)
-                if isinstance(ended, ErrandStatus):
-                    return ended
         try:
+            # This box first: its bill is the largest, and no other box is needed to prove what it holds.
             ended = await self._bring_home(lease)
         except BoxTrouble:
             await self._tenancy.list_leases()
@@ -823,6 +823,31 @@ class Drive:
             next=then or f"answer, then {Command('run', resume=self._run)}",
         )
 
+    async def _end_earlier_boxes(self, facts: Known) -> ErrandStatus | None:
+        """End the boxes from which the work went on elsewhere. None if none is left.
+
+        Such a box may still exist, hold the only copy of something, and bill. If it cannot be ended now, the errand
+        stays open: the same call tries again.
+        """
+        for old in facts.leases:
+            if not old.state.live or (facts.lease is not None and old.id == facts.lease.id):
+                continue
+            home = _home_so_far(facts, self._tenancy)
+            try:
+                ended = await self._bring_home(old)
+            except (Refused, BoxTrouble, ProviderTrouble) as trouble:
+                asks = Unanswered(
+                    lease=old.id, losses=(), ways=(trouble.remedy,), usd_h=old.price_usd_h
+                )
+                words = (
+                    f"{home}; but {old.id}, the box before, could not be ended, and bills {rate_words(old)}: "
+                    f"{trouble.message}"
+                )
+                return self._asking(asks, words)
+            if isinstance(ended, ErrandStatus):
+                return ended.model_copy(update={"words": f"{home}; {old.id}: {ended.words}"})
+        return None
+
     async def _without_twin(self, facts: Known) -> str | None:
         """Give back a second box that a request of this errand made. Return what is left to tell of one."""
         from gpu_tenant.leases.overview import give_back_twins, live_twins
@@ -938,11 +963,18 @@ _MORE: dict[Term, Option] = {
 
 
 def _mend(facts: Known, receipt: Receipt | None) -> str:
-    """Say how another run goes on with work that a term of its lease has cut off. Empty if none has."""
+    """Say how another run goes on with work that a term of its lease, or its provider, has cut off. Else empty."""
     cause = facts.stopped_for
-    if cause is None:
+    if cause is not None:
+        more = f"the same line with a larger {_MORE[cause.term]} is a run of its own"
+    elif (
+        facts.job is not None
+        and facts.job_state == "killed"
+        and fate_met(facts.lines, facts.job.id)
+    ):
+        more = "its provider took its box, so the log has nothing to correct: the same line is a run of its own"
+    else:
         return ""
-    more = f"the same line with a larger {_MORE[cause.term]} is a run of its own"
     places = _places(receipt, facts.artifacts) if receipt else {}
     if not places:
         return f"{more}, and begins anew: nothing was kept"
@@ -965,6 +997,13 @@ def _after_words(lease: Lease | None, state: str | None, mend: str) -> str:
     if state not in ILL_ENDED:
         return report
     return f"correct what the log shows, then the same line again, which is a run of its own; {report} has the rest"
+
+
+def _home_so_far(facts: Known, tenancy: Verbs) -> str:
+    """Say how the job stands, and where what it wrote lies on this computer."""
+    receipt = tenancy.ledger.receipt(facts.lease.id) if facts.lease else None
+    kept = f"; {_home_words(receipt, facts.artifacts)}" if receipt else ""
+    return f"{_job_words(facts)}{kept}"
 
 
 def _home_words(receipt: Receipt, artifacts: Sequence[str]) -> str:
