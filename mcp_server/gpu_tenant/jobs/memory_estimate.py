@@ -9,11 +9,11 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from gpu_tenant.domain.gpu_memory import GpuMemory
+from gpu_tenant.domain.gpu_memory import GIB, GpuMemory
 from gpu_tenant.domain.record import Record
 
 CONTEXT_BYTES = 760 << 20
@@ -27,11 +27,14 @@ ERROR = 0.25
 
 _MOST_BYTES = 1 << 20
 _MOST_FILES = 64
-_COPIES = {
-    name: 1
-    for name in ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta")
-} | {"SGD": 0}
-"""How many copies of the parameters the optimizer's step makes on a GPU, if it computes all of them together."""
+_ONE_COPY = frozenset(
+    ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta", "ASGD", "Rprop")
+)
+"""The optimizers whose step makes a copy of the parameters on a GPU, where it computes all of them together."""
+
+
+Bytes = Annotated[int, Field(ge=0, le=1 << 50)]
+"""A figure that the probe can have noted. The command could write there, too."""
 
 
 class _Noted(Record):
@@ -41,21 +44,21 @@ class _Noted(Record):
 class Window(_Noted):
     """One step: from the end of the one before it."""
 
-    most: tuple[int, int] = Field(description="the highest level before the optimizer's step")
-    level: tuple[int, int] = Field(description="the level when the optimizer's step began")
-    left: int = Field(ge=0)
-    gradients: int = Field(ge=0)
-    state: int = Field(ge=0)
-    step_most: tuple[int, int]
-    state_after: int = Field(ge=0)
-    attention: tuple[int, int] = Field(
+    most: tuple[Bytes, Bytes] = Field(description="the highest level before the optimizer's step")
+    level: tuple[Bytes, Bytes] = Field(description="the level when the optimizer's step began")
+    left: Bytes
+    gradients: Bytes
+    state: Bytes
+    step_most: tuple[Bytes, Bytes]
+    state_after: Bytes
+    attention: tuple[Bytes, Bytes] = Field(
         default=(0, 0),
         description="what attention with dropout kept, and most of one that is computed again",
     )
 
 
 class Group(_Noted):
-    bytes: Mapping[str, int]
+    bytes: Mapping[str, Bytes]
     options: Mapping[str, str]
 
 
@@ -71,9 +74,9 @@ class Seen(_Noted):
     autocast: tuple[tuple[str, str, bool], ...]
     windows: tuple[Window, ...]
     optimizers: tuple[Optimizer, ...]
-    parameters: Mapping[str, int] = {}
-    buffers: int = 0
-    gradients: int = 0
+    parameters: Mapping[str, Bytes] = {}
+    buffers: Bytes = 0
+    gradients: Bytes = 0
     malloc: bool = False
 
 
@@ -105,7 +108,7 @@ def estimate(rows: list[dict[str, Any]]) -> GpuMemory | None:
             continue
         if seen.windows:
             estimates.append(_of_one(seen))
-    return max(estimates, key=lambda each: each.bytes, default=None)
+    return max(estimates, key=lambda each: each.estimate_bytes, default=None)
 
 
 def _of_one(seen: Seen) -> GpuMemory:
@@ -125,7 +128,13 @@ def _of_one(seen: Seen) -> GpuMemory:
         "peak_of_tensors": tensors,
     }
     low, high = round(wanted * (1 - ERROR)), round(wanted * (1 + ERROR))
-    return GpuMemory(bytes=wanted, low_bytes=low, high_bytes=high, parts=parts, words="")
+    told = GpuMemory(estimate_bytes=wanted, low_bytes=low, high_bytes=high, parts=parts, words="")
+    words = (
+        f"about {told.figures} of a GPU's memory, for the batch that the smoke test used; a larger batch wants more "
+        f"than its {parts['batch'] / GIB:.1f} GiB, and the model with its optimizer has "
+        f"{(held + gradients + state) / GIB:.1f} GiB at any batch"
+    )
+    return told.model_copy(update={"words": words})
 
 
 def _beyond_held(window: Window, seen: Seen) -> int:
@@ -163,7 +172,7 @@ def _together(optimizer: Optimizer) -> int:
         options = group.options
         if options.get("fused") == "True" or options.get("foreach", "False") == "False":
             continue
-        copies = _COPIES.get(name, 0)
+        copies = int(name in _ONE_COPY)
         decays = options.get("weight_decay", "0") not in ("0", "0.0")
         copies += decays and options.get("decoupled_weight_decay", "False") != "True"
         most = max(most, copies * max(group.bytes.values(), default=0))

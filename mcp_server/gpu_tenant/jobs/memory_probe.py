@@ -382,7 +382,7 @@ def _next_sitecustomize():
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
     sys.path_importer_cache.pop(_HERE, None)
     mine = sys.modules.pop("sitecustomize", None)
-    import sitecustomize  # noqa: F401  (without one this raises what Python expects where there is none)
+    import sitecustomize  # type: ignore[import-not-found]  # noqa: F401  (without one this raises what Python expects where there is none)
 
     del mine
 

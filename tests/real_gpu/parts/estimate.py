@@ -39,7 +39,8 @@ def part(record: Record) -> None:
     def run(case: str, side: str) -> None:
         left = min(EACH_S, until - time.monotonic())
         if left < 12:
-            return noted(case, side, {"error": "no time left"})
+            noted(case, side, {"error": "no time left"})
+            return
         if side == "cpu":
             argv = [sys.executable, "-m", "real_gpu.smoked", case, record.python]
             environ, threads = dict(os.environ), cores
@@ -50,7 +51,8 @@ def part(record: Record) -> None:
         try:
             ran = record.run(argv, timeout_s=left, environ=environ, cwd=ROOT / "tests")
         except Exception as error:  # noqa: BLE001  (one that fails stops no other)
-            return noted(case, side, {"error": repr(error)})
+            noted(case, side, {"error": repr(error)})
+            return
         reply = ran.reply()
         said = reply if isinstance(reply, dict) else {"error": ran.words()}
         noted(case, side, {**said, "whole_s": ran.took_s})
@@ -77,7 +79,7 @@ def _used_mib(row: dict[str, Any]) -> float | None:
 
 def _ratio(row: dict[str, Any]) -> float | None:
     memory, used = row.get("cpu", {}).get("gpu_memory"), _used_mib(row)
-    return memory["bytes"] / 2**20 / used if memory and used else None
+    return memory["estimate_bytes"] / 2**20 / used if memory and used else None
 
 
 def _line(row: dict[str, Any]) -> str:

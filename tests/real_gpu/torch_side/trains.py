@@ -124,7 +124,8 @@ def plain(kind, width, layers=0, *, length):
             wide = [width * 2**each for each in range(5)]
             self.down = nn.ModuleList(map(twice, [3, *wide[:-1]], wide))
             self.up = nn.ModuleList(
-                nn.ConvTranspose2d(b, a, 2, 2) for a, b in zip(wide[-2::-1], wide[:0:-1])
+                nn.ConvTranspose2d(b, a, 2, 2)
+                for a, b in zip(wide[-2::-1], wide[:0:-1], strict=True)
             )
             self.join = nn.ModuleList(twice(2 * a, a) for a in wide[-2::-1])
             self.out = nn.Conv2d(width, 3, 1)
@@ -135,7 +136,7 @@ def plain(kind, width, layers=0, *, length):
                 x = part(x if not at else nn.functional.max_pool2d(x, 2))
                 kept.append(x)
             kept.pop()
-            for up, join in zip(self.up, self.join):
+            for up, join in zip(self.up, self.join, strict=True):
                 x = join(torch.cat([kept.pop(), up(x)], 1))
             return self.out(x)
 
