@@ -49,6 +49,9 @@ class _Waiting:
             self._then(module)
 
         try:
+            # A traceback out of torch's import leaves out the frames of the import system: so this one, too.
+            frozen = sys.modules["_frozen_importlib"]._find_and_load.__code__.co_filename
+            exec_module.__code__ = exec_module.__code__.replace(co_filename=frozen)
             loader.exec_module = exec_module
         except AttributeError:
             pass  # This loader takes no attribute, and torch goes unnoticed.
