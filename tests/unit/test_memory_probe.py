@@ -31,6 +31,20 @@ for _ in range(2):
     model(torch.randn(4096, 512)).square().mean().backward()
     optimizer.step()
 """
+ATTENDS = """
+import torch
+project = torch.nn.Linear(64, 3 * 64)
+data_set = bytearray(800_000_000)
+optimizer = torch.optim.SGD(project.parameters(), lr=0.1)
+def attend(x):
+    query, key, value = project(x).view(4, 1024, 3, 4, 16).permute(2, 0, 3, 1, 4)
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value, dropout_p=0.1)
+for _ in range(2):
+    optimizer.zero_grad()
+    for _ in range(3):
+        attend(torch.randn(4, 1024, 64)).square().mean().backward()
+    optimizer.step()
+"""
 TELLS = (
     "import sys; print(sys.path, sorted(sys.modules), [type(f).__name__ for f in sys.meta_path])"
 )
@@ -179,6 +193,26 @@ async def test_a_training_is_estimated_and_its_data_set_is_not_counted(
     assert 2 * parameters <= parts["optimizer_state"] <= 2 * parameters + 1024
     # The hidden layer twice, and the outputs, of 4096 rows; the gradients of the backward pass.
     assert 4096 * (2048 + 512) * 4 < parts["batch"] < 3 * 4096 * (2048 + 512) * 4
+
+
+def test_what_attention_with_dropout_keeps_on_a_cpu_alone_is_noted_once_for_each_backward_pass(
+    tmp_path: Path, probe: Path
+) -> None:
+    """Three batches are computed for each step, and each is freed before the next."""
+    (tmp_path / "train.py").write_text(ATTENDS, encoding="utf-8")
+
+    said = told(tmp_path, "train.py", path=str(probe), python=TORCH_PYTHON or sys.executable)
+
+    noted = [json.loads(path.read_text("utf-8")) for path in probe.glob("*.json")]
+    if not TORCH_PYTHON:
+        assert "No module named 'torch'" in said
+        assert noted == []
+        return
+    assert said == "0"
+    square = 4 * 4 * 1024 * 1024 * 4  # of one batch: each head has a row of figures for each word
+    kept = [window["attention"] for window in noted[0]["windows"]]
+    assert len(kept) == 2
+    assert all(2.5 * square < most < 3.5 * square and again == 0 for most, again in kept)
 
 
 HOSTILE: dict[str, Any] = {

@@ -51,7 +51,7 @@ class GpuMemory(Record):
                 return None
 
 
-class Tested(Record):
+class MemoryTest(Record):
     """A smoke test that said how much memory its job will want."""
 
     smoke: str

@@ -118,6 +118,7 @@ class _Probe:
         self._row = None
         self._states = {}
         self._attention = [0, 0]
+        self._began = self._kept = 0
         self._told = {
             "torch": str(torch.__version__),
             "steps": 0,
@@ -197,7 +198,10 @@ class _Probe:
     def _after_attention(self, before, out):
         kept = max(0, self._memory.now()[0] - before - out.untyped_storage().nbytes())
         if self._torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
-            self._attention[0] += kept
+            if not self._kept or before < self._began + self._kept:  # A backward pass has freed what was kept before.
+                self._began, self._kept = before, 0
+            self._kept += kept
+            self._attention[0] = max(self._attention[0], self._kept)
         else:  # What is kept goes to somebody else, who computes it again: never twice at once.
             self._attention[1] = max(self._attention[1], kept)
 
@@ -230,7 +234,7 @@ class _Probe:
             self._rise = max(self._rise, rises)
             self._row = {"step": self._told["steps"], "most": most, "level": level}
             self._row.update(self._look(optimizer), attention=self._attention)
-        self._attention = [0, 0]
+        self._attention, self._began, self._kept = [0, 0], 0, 0
         self._most = self._memory.now()
 
     @_quietly

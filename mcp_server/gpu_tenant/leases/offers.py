@@ -18,7 +18,7 @@ from gpu_tenant.domain.expected_cost import (
     expected_cost,
     needed_h,
 )
-from gpu_tenant.domain.gpu_memory import Fit, Tested
+from gpu_tenant.domain.gpu_memory import Fit, MemoryTest
 from gpu_tenant.domain.host_reports import NO_RECORDS, HostRecord, HostRecords, host_name
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.offers import Offer, Price, Quote, Wish
@@ -106,7 +106,7 @@ async def find_offers(
     explain: Literal["", "explain"] = "",
     patience_s: float = _PATIENCE_S,
     wish_id: str | None = None,
-    tested: Tested | None = None,
+    tested: MemoryTest | None = None,
 ) -> Found:
     """Ask every market. The best offers and the cheapest offer get quotes, by which they can be rented.
 
@@ -364,7 +364,7 @@ def _show_offer(
     quote: Quote | None,
     records: HostRecords,
     speed: str | None,
-    tested: Tested | None,
+    tested: MemoryTest | None,
     *,
     explain: Literal["", "explain"],
 ) -> Ranked:

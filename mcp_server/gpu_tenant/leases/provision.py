@@ -20,7 +20,7 @@ from gpu_tenant.domain.errors import (
     ProviderTrouble,
     Refused,
 )
-from gpu_tenant.domain.gpu_memory import Tested
+from gpu_tenant.domain.gpu_memory import MemoryTest
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.model import (
     Address,
@@ -410,7 +410,7 @@ def _not_ready(lease: Lease, why: str) -> NotReady:
     )
 
 
-def tested_memory(receipt_id: str | None, *, ledger: Ledger) -> Tested | None:
+def tested_memory(receipt_id: str | None, *, ledger: Ledger) -> MemoryTest | None:
     """Return what that smoke test said of the GPU memory that its job wants, or what the newest one said.
 
     None if it said nothing, or does not count for renting.
@@ -424,7 +424,7 @@ def tested_memory(receipt_id: str | None, *, ledger: Ledger) -> Tested | None:
     counts = receipt.passed and ledger.now() - receipt.at <= _SMOKE_COUNTS_FOR
     if receipt.gpu_memory is None or not counts:
         return None
-    return Tested(smoke=receipt.id, memory=receipt.gpu_memory)
+    return MemoryTest(smoke=receipt.id, memory=receipt.gpu_memory)
 
 
 def memory_noted(card: Card, smoke: str | None, *, ledger: Ledger) -> Card:
