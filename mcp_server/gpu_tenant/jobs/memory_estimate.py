@@ -9,9 +9,9 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, JsonValue, ValidationError
 
 from gpu_tenant.domain.gpu_memory import GIB, GpuMemory
 from gpu_tenant.domain.record import Record
@@ -59,11 +59,15 @@ class Window(_Noted):
 
 
 class Group(_Noted):
+    """Parameters that an optimizer treats alike."""
+
     bytes: Mapping[str, Bytes]
     options: Mapping[str, str]
 
 
 class Optimizer(_Noted):
+    """How one optimizer computes its step."""
+
     name: str
     groups: tuple[Group, ...]
 
@@ -81,12 +85,12 @@ class Seen(_Noted):
     malloc: bool = False
 
 
-def seen_in(directory: Path) -> list[dict[str, Any]]:
+def seen_in(directory: Path) -> list[dict[str, JsonValue]]:
     """Return what the probe wrote, of each process that trained. The command could write there, too: it is only data."""
     return [seen for path in sorted(directory.glob("*.json"))[:_MOST_FILES] for seen in _read(path)]
 
 
-def _read(path: Path) -> Iterator[dict[str, Any]]:
+def _read(path: Path) -> Iterator[dict[str, JsonValue]]:
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(opened, "rb") as file:
@@ -99,7 +103,7 @@ def _read(path: Path) -> Iterator[dict[str, Any]]:
         yield seen
 
 
-def estimate(rows: list[dict[str, Any]]) -> GpuMemory | None:
+def estimate(rows: list[dict[str, JsonValue]]) -> GpuMemory | None:
     """Return the largest estimate of those processes. None if none of them took a step."""
     estimates = []
     for row in rows:

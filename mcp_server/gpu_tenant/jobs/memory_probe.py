@@ -14,6 +14,8 @@ import os
 import sys
 
 _EVERY_S = 0.001
+_REST = 20
+"""How many times as long as one look the probe rests before the next one."""
 _FIRST, _MOST = 3, 20
 """How many steps are noted in any case, and how many are if each needs more than all before."""
 _OPTIONS = ("foreach", "fused", "weight_decay", "decoupled_weight_decay", "amsgrad", "momentum")
@@ -108,7 +110,11 @@ class _Probe:
     """What was noted of this process."""
 
     def __init__(self, torch, where):
+        import time
+
         self._torch = torch
+        self._clock = time.perf_counter
+        self._started, self._spent = self._clock(), 0.0
         self._pid = os.getpid()
         self._path = os.path.join(where, "%d.json" % self._pid)
         self._memory = _Memory()
@@ -190,15 +196,15 @@ class _Probe:
         dropout = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
         query = args[0] if args else kwargs["query"]
         plain = type(query) in (self._torch.Tensor, self._torch.nn.Parameter)
-        if not plain or not dropout or os.getpid() != self._pid or not query.requires_grad:
-            return 0
-        return self._memory.now()[0] if self._torch.is_grad_enabled() else 0
+        learns = plain and dropout and query.requires_grad and self._torch.is_grad_enabled()
+        return self._level()[0] if learns and self._may_ask() else 0
 
     @_quietly
     def _after_attention(self, before, out):
-        kept = max(0, self._memory.now()[0] - before - out.untyped_storage().nbytes())
+        kept = max(0, self._level()[0] - before - out.untyped_storage().nbytes())
         if self._torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
-            if not self._kept or before < self._began + self._kept:  # A backward pass has freed what was kept before.
+            # If less is in use than was, then a backward pass has freed what was kept before.
+            if not self._kept or before < self._began + self._kept:
                 self._began, self._kept = before, 0
             self._kept += kept
             self._attention[0] = max(self._attention[0], self._kept)
@@ -208,11 +214,13 @@ class _Probe:
     def _sample(self):
         import time
 
-        now, sleep, every = self._memory.now, time.sleep, _EVERY_S
+        now, sleep, clock = self._memory.now, time.sleep, self._clock
         try:
             while not self._ends:
+                began = clock()
                 self._note(now())
-                sleep(every)
+                # With very many free pieces of memory an answer takes long, and the command waits for it.
+                sleep(max(_EVERY_S, _REST * (clock() - began)))
         except Exception:
             pass
 
@@ -221,36 +229,48 @@ class _Probe:
         if level[0] > most[0] or level[1] > most[1]:
             self._most = (max(level[0], most[0]), max(level[1], most[1]))
 
+    def _level(self):
+        """Ask for the level of memory. The command waits meanwhile, so that time is counted."""
+        began = self._clock()
+        level = self._memory.now()
+        self._spent += self._clock() - began
+        self._note(level)
+        return level
+
+    def _may_ask(self):
+        """Whether the command would notice it: the first steps matter most, and later ones may take a little longer."""
+        if os.getpid() != self._pid or self._ends:
+            return False
+        early = len(self._told["windows"]) < _FIRST
+        return early or self._spent * _REST < self._clock() - self._started
+
     @_quietly
     def _before_step(self, optimizer, args, kwargs):
-        if os.getpid() != self._pid or self._ends:
+        self._row = None
+        if not self._may_ask():
             return
-        level = self._memory.now()
-        self._note(level)
-        most, self._row = self._most, None
-        rises = most[0] - level[0]
+        level = self._level()
+        most, rises = self._most, self._most[0] - level[0]
         windows = self._told["windows"]
         if len(windows) < _FIRST or (len(windows) < _MOST and rises > 1.02 * self._rise):
             self._rise = max(self._rise, rises)
             self._row = {"step": self._told["steps"], "most": most, "level": level}
             self._row.update(self._look(optimizer), attention=self._attention)
         self._attention, self._began, self._kept = [0, 0], 0, 0
-        self._most = self._memory.now()
+        self._most = level
 
     @_quietly
     def _after_step(self, optimizer, args, kwargs):
-        if os.getpid() != self._pid or self._ends:
-            return
-        level = self._memory.now()
-        self._note(level)
-        most, self._most = self._most, level
-        self._told["steps"] += 1
         row = self._row
-        if row is not None:
-            row["step_most"], row["after"] = most, level
-            row["state_after"] = self._state(optimizer)
-            self._told["windows"].append(row)
-            self._write()
+        if os.getpid() == self._pid:
+            self._told["steps"] += 1
+        if row is None or self._ends or os.getpid() != self._pid:
+            return
+        level = self._level()
+        row["step_most"], row["after"], self._most = self._most, level, level
+        row["state_after"] = self._state(optimizer)
+        self._told["windows"].append(row)
+        self._write()
 
     def _state(self, optimizer):
         """The bytes that this optimizer keeps between steps, and those of others as they were last seen."""

@@ -63,10 +63,25 @@ def part(record: Record) -> None:
             smokes.submit(run, case, "cpu")
             gpus.submit(run, case, "gpu")
     record.keep("estimate.json", list(rows.values()))
+    fixture = [json.dumps(recorded(rows[case])) for case in trains.CASES if _ratio(rows[case])]
+    record.keep("h100.jsonl", "".join(f"{line}\n" for line in fixture))
     for row in rows.values():
         ratio = _ratio(row)
         seen = _line(row)
         record.right(f"{row['case']}: estimate / GPU", seen, ratio and abs(ratio - 1) <= BAR)
+
+
+def recorded(row: dict[str, Any]) -> dict[str, Any]:
+    """What the tests of the estimate keep of one model: what the probe noted, and what the GPU had."""
+    gpu, cpu = row["gpu"], row["cpu"]
+    figures = ("gpu", "torch", "peak_bytes", "phases", "reserved_bytes", "smi_mib")
+    return {
+        "case": row["case"],
+        "parameters": gpu["parameters"],
+        "gpu": {name: gpu[name] for name in figures},
+        "cpu": {name: cpu[name] for name in ("peak_bytes", "seconds")},
+        "seen": cpu["seen"][0],
+    }
 
 
 def _used_mib(row: dict[str, Any]) -> float | None:
