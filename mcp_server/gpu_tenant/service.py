@@ -205,12 +205,17 @@ class Tenancy:
         order: str | Order = "",
         disk_gb: int | None = None,
         region: str | None = None,
+        smoke: str | None = None,
         **wished: object,
     ) -> Found:
-        """As `find_offers`, for a person: `wished` is anything that a wish can say."""
+        """As `find_offers`, for a person: `wished` is anything that a wish can say.
+
+        `smoke` is the smoke test whose estimate of the GPU's memory counts. None: the newest one.
+        """
         from gpu_tenant.domain.host_reports import provider_of_host
         from gpu_tenant.leases.offers import find_offers
         from gpu_tenant.leases.orders import order_of
+        from gpu_tenant.leases.provision import tested_memory
         from gpu_tenant.leases.volumes import volumes_for
         from gpu_tenant.providers.gpu_catalog import wished_gpus
 
@@ -237,7 +242,13 @@ class Tenancy:
         )
         wish_id = context.ledger.file_wish(wish, provider, at=context.clock.now())
         return await find_offers(
-            wish, markets, ledger=context.ledger, limit=limit, explain=explain, wish_id=wish_id
+            wish,
+            markets,
+            ledger=context.ledger,
+            limit=limit,
+            explain=explain,
+            wish_id=wish_id,
+            tested=tested_memory(smoke, ledger=context.ledger),
         )
 
     async def provision(
@@ -340,6 +351,36 @@ class Tenancy:
         count: int = 1,
     ) -> Card:
         """Do as `provision`, on terms that were put together by the caller."""
+        from gpu_tenant.leases.provision import memory_noted
+
+        card = await self._rent(
+            asked,
+            provider=provider,
+            target=target,
+            price_usd_h=price_usd_h,
+            unguarded=unguarded,
+            smoke=smoke,
+            quotes=quotes,
+            wait_h=wait_h,
+            wait_s=wait_s,
+            count=count,
+        )
+        return memory_noted(card, smoke, ledger=self.context.ledger)
+
+    async def _rent(
+        self,
+        asked: RentRequest,
+        *,
+        provider: str,
+        target: str | None,
+        price_usd_h: Decimal | None,
+        unguarded: Unguarded,
+        smoke: str | None,
+        quotes: Sequence[str],
+        wait_h: float,
+        wait_s: float,
+        count: int,
+    ) -> Card:
         from gpu_tenant.leases.adopt import adopt
         from gpu_tenant.leases.overview import card_of
         from gpu_tenant.leases.provision import intend, require_smoke

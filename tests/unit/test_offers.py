@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gpu_tenant.domain.errors import NoCapacity, NoQuota, ProviderSilent
 from gpu_tenant.domain.expected_cost import estimated_usd, expected_cost
+from gpu_tenant.domain.gpu_memory import GIB, GpuMemory, MemoryTest
 from gpu_tenant.domain.offers import Offer, Price, Wish
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.leases.offers import Found, find_offers, rank, unfit
@@ -538,3 +539,34 @@ def test_nothing_above_the_cap_passes(one: Offer, wish: Wish) -> None:
     passes = unfit(one, wish) is None
 
     assert passes == (cap is None or (running is not None and running <= cap))
+
+
+# What a smoke test has estimated
+
+
+async def test_an_offer_that_is_too_small_for_what_was_tested_is_noted_and_stays(
+    ledger: Ledger,
+) -> None:
+    memory = GpuMemory(
+        estimate_bytes=24 * GIB, low_bytes=20 * GIB, high_bytes=30 * GIB, parts={}, words=""
+    )
+    has = [offer(f"{gib}", vram_gib=gib) for gib in (16, 24, 80, None)]
+
+    answer = await find_offers(
+        Wish(),
+        {"vastai": Listing(has)},
+        ledger=ledger,
+        tested=MemoryTest(smoke="smoke-1", memory=memory),
+    )
+
+    said = {row.vram_gib: (row.memory, row.notes) for row in answer.offers}
+    assert {gib: memory for gib, (memory, _) in said.items()} == {
+        16: "too small",
+        24: "tight",
+        80: "fits",
+        None: None,
+    }
+    assert "16 GiB is too small, by the estimate of smoke-1: it wants 24.0 GiB" in said[16][1][0]
+    assert "24 GiB is tight, by the estimate of smoke-1" in said[24][1][0]
+    assert not [note for gib in (80, None) for note in said[gib][1] if "smoke-1" in note]
+    assert all(row.quote for row in answer.offers)

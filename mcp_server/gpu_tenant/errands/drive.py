@@ -378,6 +378,7 @@ class Drive:
             vram_gib=errand.vram_gib,
             trust=errand.trust,
             interruptible=errand.interruptible,
+            smoke=facts.smoked,
         )
         fitting = [offer for offer in found.offers if self._fits(offer)]
         if not fitting:

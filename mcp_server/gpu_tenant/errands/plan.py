@@ -109,6 +109,7 @@ class Planned:
             *(f"the box: {words}" for words in order),
             f"it runs {self._errand.command!r}, and keeps {', '.join(self._facts.artifacts)}",
             self._smoke(),
+            *self._memory(),
             *([_undeclared_words(undeclared)] if undeclared else []),
         ]
 
@@ -181,6 +182,20 @@ class Planned:
             f"smoke test: {self._smoked.command!r} ended well here in {self._smoked.seconds:.0f} s; whether it "
             f"can be killed and resumed was not tried, unless that command tries it itself{hint}"
         )
+
+    def _memory(self) -> list[str]:
+        """Say how much of the GPU's memory it will want, and on which of the chosen boxes that is too much."""
+        if self._smoked is None or self._smoked.gpu_memory is None:
+            return []
+        memory = self._smoked.gpu_memory
+        first, *others = self._chosen
+        lines = [memory.warning(first.vram_gib, self._smoked.id) or memory.words]
+        lines += [
+            f"{o.gpu} at {o.provider}: {words}"
+            for o in others
+            if (words := memory.warning(o.vram_gib, self._smoked.id))
+        ]
+        return lines
 
 
 def _undeclared_words(names: Sequence[str]) -> str:

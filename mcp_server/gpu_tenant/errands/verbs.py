@@ -56,6 +56,7 @@ class Verbs(Protocol):
         vram_gib: float | None,
         trust: Trust,
         interruptible: str,
+        smoke: str | None,
     ) -> Found: ...
 
     async def rent(

@@ -4,12 +4,13 @@ This is a program of its own that needs only the standard library. It makes the 
 and everything after that happens in them. Usage: `python -I sandbox.py JSON`, where the JSON says what the
 command may see. The first line that it writes to the descriptor `says` is `namespaces`, or `processes: WHY`
 if the system gives us no namespaces. In that case the command runs like any other program, and only its
-processes are cleaned up.
+processes are cleaned up. The second line, at the end, is the most memory that one of its processes had, in bytes.
 """
 
 import ctypes
 import json
 import os
+import resource
 import signal
 import struct
 import sys
@@ -44,11 +45,18 @@ def main() -> int:
         how = f"processes: {lacking}"
         child = _as_any_program(said)
     os.write(said["says"], how.encode() + b"\n")
-    os.close(said["says"])
     signal.signal(signal.SIGTERM, lambda *_: _end(child))
     status = _status(os.waitpid(child, 0)[1])
     _end_all()
+    with suppress(OSError):  # Whoever asked may be gone.
+        os.write(said["says"], b"%d\n" % _peak_bytes())
     return status
+
+
+def _peak_bytes() -> int:
+    """Return the most resident memory that one process of the command had."""
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _end(child: int) -> None:

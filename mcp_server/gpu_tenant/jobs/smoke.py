@@ -23,18 +23,21 @@ from pydantic import AwareDatetime, Field
 from gpu_tenant.artifacts.left_behind import left_out_words, reasons_of
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
+from gpu_tenant.domain.gpu_memory import GpuMemory
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import fence, plain
 from gpu_tenant.files.missing_file import missing_files
 from gpu_tenant.files.protected_files import Guarded
 from gpu_tenant.files.remove_tree import remove_tree
 from gpu_tenant.files.worktree import left_out_lines, left_out_reasons, read_tree
-from gpu_tenant.jobs import sandbox
+from gpu_tenant.jobs import memory_estimate, memory_probe, sandbox
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import read_table
 
 _TAIL_CHARS = 2000
 _PATIENCE_S = 10
+_PROBE = "probe"
+"""The directory of `memory_probe.py`, and of what that noted."""
 _SHOWN = 20
 """How many of the files that the command wrote are named."""
 _CACHES = {"HF_HUB_CACHE": ".cache/huggingface/hub", "TORCH_HOME": ".cache/torch"}
@@ -66,6 +69,12 @@ class SmokeReceipt(Record):
     )
     missing: tuple[str, ...] = Field(
         default=(), description="what its log misses, of what was left out"
+    )
+    peak_bytes: int | None = Field(
+        default=None, description="memory of its largest process here; None: unknown"
+    )
+    gpu_memory: GpuMemory | None = Field(
+        default=None, description="the GPU memory that it will want; None: no step of torch's seen"
     )
 
 
@@ -102,16 +111,19 @@ async def smoke(
     own = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="gpu-tenant-smoke-")).resolve()
     copy = own / "tree"
     try:
-        for name in ("tree", "home", "tmp"):
+        for name in ("tree", "home", "tmp", _PROBE):
             (own / name).mkdir(mode=0o700)
+        # Python runs a module of this name at every start. This one waits for torch.
+        shutil.copyfile(memory_probe.__file__, own / _PROBE / "sitecustomize.py")
         work = await asyncio.to_thread(read_tree, directory, include)
         await asyncio.to_thread(_copy, work.files, directory, copy, guarded)
         before = {path: path.stat().st_mtime_ns for path in _files(copy)}
         inside = _Inside(own, directory.resolve(), environ, guarded, network)
         started = ledger.now()
-        exit_status, output, confined = await _run(command, inside, time_limit_s)
+        exit_status, output, confined, peak_bytes = await _run(command, inside, time_limit_s)
         seconds = (ledger.now() - started).total_seconds()
         wrote = [p for p in _files(copy) if before.get(p) != p.stat().st_mtime_ns]
+        seen = await asyncio.to_thread(memory_estimate.seen_in, own / _PROBE)
     finally:
         await asyncio.to_thread(remove_tree, own)
     passed = exit_status == 0
@@ -135,6 +147,8 @@ async def smoke(
         confined=confined,
         left_out=left_out_lines(work.left_out),
         missing=missing,
+        peak_bytes=peak_bytes,
+        gpu_memory=memory_estimate.estimate(seen),
     )
     ledger.file_smoke(receipt.id, receipt.model_dump_json(), at=ledger.now())
     return receipt
@@ -241,9 +255,11 @@ class _Inside:
             for name, place in _CACHES.items()
             if (home / place).is_dir()
         }
+        modules = filter(None, (str(self._own / _PROBE), usual.get("PYTHONPATH")))
         return {
             **caches,
             **usual,
+            "PYTHONPATH": os.pathsep.join(modules),
             "HOME": str(self._own / "home"),
             "TMPDIR": str(self._own / "tmp"),
             "CUDA_VISIBLE_DEVICES": "",
@@ -298,8 +314,13 @@ class _Inside:
                 yield path
 
 
-async def _run(command: str, inside: _Inside, time_limit_s: float) -> tuple[int | None, bytes, str]:
-    """Run the command. Returns its exit status (None if it did not end in time), the end of its output, and its sandbox."""
+async def _run(
+    command: str, inside: _Inside, time_limit_s: float
+) -> tuple[int | None, bytes, str, int | None]:
+    """Run the command.
+
+    Returns its exit status (None if it did not end in time), the end of its output, its sandbox, and its most memory.
+    """
     told, says = os.pipe()
     with tempfile.TemporaryFile() as log, os.fdopen(told, "rb") as telling:
         try:
@@ -325,8 +346,10 @@ async def _run(command: str, inside: _Inside, time_limit_s: float) -> tuple[int 
         finally:
             await _end_process(process)
         confined = (await asyncio.to_thread(telling.readline)).decode(errors="replace").strip()
+        peak = (await asyncio.to_thread(telling.readline)).strip()
         log.seek(max(0, log.seek(0, os.SEEK_END) - 16 * _TAIL_CHARS))
-        return exit_status, log.read(), confined or "not at all"
+        peak_bytes = int(peak) if peak.isdigit() else None
+        return exit_status, log.read(), confined or "not at all", peak_bytes
 
 
 async def _end_process(process: asyncio.subprocess.Process) -> None:

@@ -99,6 +99,7 @@ class Card(Record):
     jobs: tuple[str, ...]
     alarm: str | None
     unclaimed: str = Field(default="", description="files that nobody has claimed")
+    memory: str = Field(default="", description="if its GPU may be too small for what was tested")
     published: tuple[str, ...] = Field(
         default=(), description="ports that are open to the whole internet, as just looked up"
     )

@@ -18,6 +18,7 @@ from gpu_tenant.domain.expected_cost import (
     expected_cost,
     needed_h,
 )
+from gpu_tenant.domain.gpu_memory import Fit, MemoryTest
 from gpu_tenant.domain.host_reports import NO_RECORDS, HostRecord, HostRecords, host_name
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.offers import Offer, Price, Quote, Wish
@@ -72,6 +73,9 @@ class Ranked(Record):
     expected_usd: Decimal | None = Field(description="the finished work; None: unknown")
     terms: tuple[Term, ...] = Field(description="the parts of that cost, if this was asked for")
     notes: tuple[str, ...]
+    memory: Fit | None = Field(
+        default=None, description="its GPU's memory, by a smoke test's estimate; None: unknown"
+    )
 
 
 class Found(Record):
@@ -102,11 +106,12 @@ async def find_offers(
     explain: Literal["", "explain"] = "",
     patience_s: float = _PATIENCE_S,
     wish_id: str | None = None,
+    tested: MemoryTest | None = None,
 ) -> Found:
     """Ask every market. The best offers and the cheapest offer get quotes, by which they can be rented.
 
     `troubles` names a market that fails, or that has not answered after `patience_s`. `wish_id` is the id under
-    which the wish is on record.
+    which the wish is on record. `tested` says how much memory is wanted: an offer with less is noted, and stays.
     """
     async with asyncio.TaskGroup() as group:
         asked = {
@@ -140,7 +145,9 @@ async def find_offers(
     counts = Counter(reason for _, reason in reasons if reason)
     return Found(
         offers=tuple(
-            _show_offer(offer, wish, total, quote, records, hours.on(offer)[1], explain=explain)
+            _show_offer(
+                offer, wish, total, quote, records, hours.on(offer)[1], tested, explain=explain
+            )
             for (offer, total), quote in zip(shown, quotes, strict=True)
         ),
         cheapest=next((quote.id for quote in quotes if quote and quote.offer is cheapest), None),
@@ -357,6 +364,7 @@ def _show_offer(
     quote: Quote | None,
     records: HostRecords,
     speed: str | None,
+    tested: MemoryTest | None,
     *,
     explain: Literal["", "explain"],
 ) -> Ranked:
@@ -368,6 +376,8 @@ def _show_offer(
         notes.append(speed)
     if known_gpu(offer.gpu) is None:
         notes.append("no table here knows this GPU: its memory is what the provider states")
+    if tested and (warning := tested.memory.warning(offer.vram_gib, tested.smoke)):
+        notes.insert(0, warning)
     if quote is None:
         notes.append("its price is unknown, which is not zero, so it gets no quote")
     elif cost.total_usd is None:
@@ -391,6 +401,7 @@ def _show_offer(
         expected_usd=cost.total_usd,
         terms=cost.terms if explain else (),
         notes=tuple(notes),
+        memory=tested.memory.fit(offer.vram_gib) if tested else None,
     )
 
 

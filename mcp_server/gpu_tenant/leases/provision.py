@@ -20,6 +20,7 @@ from gpu_tenant.domain.errors import (
     ProviderTrouble,
     Refused,
 )
+from gpu_tenant.domain.gpu_memory import MemoryTest
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.model import (
     Address,
@@ -50,6 +51,7 @@ from gpu_tenant.ledger import Allowed, Ledger
 
 if TYPE_CHECKING:
     from gpu_tenant.jobs.smoke import SmokeReceipt
+    from gpu_tenant.leases.cards import Card
 
 DEADLINE_H = 24
 """The deadline in hours if none was given: a day, because eight hours would end most overnight runs."""
@@ -406,6 +408,33 @@ def _not_ready(lease: Lease, why: str) -> NotReady:
         f"the box {lease.box_id} of {lease.id} is not ready: {why}",
         remedy=f"{Command('teardown', lease.id)} gives it back unused; {Command('offers')} has others",
     )
+
+
+def tested_memory(receipt_id: str | None, *, ledger: Ledger) -> MemoryTest | None:
+    """Return what that smoke test said of the GPU memory that its job wants, or what the newest one said.
+
+    None if it said nothing, or does not count for renting.
+    """
+    record = ledger.smoke(receipt_id) if receipt_id else ledger.newest_smoke()
+    if record is None:
+        return None
+    from gpu_tenant.jobs.smoke import SmokeReceipt
+
+    receipt = SmokeReceipt.model_validate_json(record)
+    counts = receipt.passed and ledger.now() - receipt.at <= _SMOKE_COUNTS_FOR
+    if receipt.gpu_memory is None or not counts:
+        return None
+    return MemoryTest(smoke=receipt.id, memory=receipt.gpu_memory)
+
+
+def memory_noted(card: Card, smoke: str | None, *, ledger: Ledger) -> Card:
+    """Return the card, with a note if the rented GPU may be too small for what that smoke test ran."""
+    tested = tested_memory(smoke, ledger=ledger) if smoke else None
+    quote = ledger.lease(LeaseId(card.lease)).quote if tested else None
+    if tested is None or quote is None:
+        return card
+    warning = tested.memory.warning(quote.offer.vram_gib, tested.smoke)
+    return card.model_copy(update={"memory": warning}) if warning else card
 
 
 def require_smoke(receipt_id: str | None, *, ledger: Ledger) -> SmokeReceipt | None:

@@ -5,11 +5,11 @@ from typing import Any
 
 from real_gpu.record import BESIDE, Record
 
-BYTES_A_PARAMETER = {"amp": 18, "bf16": 8, "fp32": 16}
-"""The rule of `references/debug/memory.md` for Adam, before activations. The last follows from its parts."""
+BYTES_A_PARAMETER = {"amp": 20, "bf16": 10, "fp32": 20}
+"""The rule of `references/debug/memory.md` for AdamW's step, before activations."""
 BAR = 0.25
 CONTEXT_MIB = (200, 2048)
-"""What the driver counts beyond torch's own memory: the rule says 1 to 2 GB of context."""
+"""What the driver counts beyond torch's own memory: the rule says 0.8 GB of context."""
 
 
 def part(record: Record) -> None:

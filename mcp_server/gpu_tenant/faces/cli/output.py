@@ -123,6 +123,8 @@ def smoke(receipt: SmokeReceipt) -> None:
         f"{receipt.id}: {how}",
         [
             ("ended", f"{ended} after {receipt.seconds:.1f} s"),
+            *([("peak memory", size(receipt.peak_bytes))] if receipt.peak_bytes else []),
+            *([("on a GPU", receipt.gpu_memory.words)] if receipt.gpu_memory else []),
             ("wrote", ", ".join(receipt.wrote) or "nothing"),
             *(("left out", line) for line in receipt.left_out),
             ("confined by", receipt.confined),
@@ -143,6 +145,7 @@ def card(shown: Card) -> None:
         ("if this computer dies", shown.stops_the_meter),
         *([("watched", shown.watched)] if shown.watched else []),
         *([("unclaimed", shown.unclaimed)] if shown.unclaimed else []),
+        *([("GPU memory", shown.memory)] if shown.memory else []),
         *(("open to the internet", port) for port in shown.published),
         ("next", shown.next),
     ]

@@ -56,6 +56,8 @@ export interface Card {
   alarm: string | null;
   /** files that nobody has claimed */
   unclaimed: string;
+  /** if its GPU may be too small for what was tested */
+  memory: string;
   /** ports that are open to the whole internet, as just looked up */
   published: string[];
   next: string;
@@ -611,6 +613,8 @@ export interface Ranked {
   /** the parts of that cost, if this was asked for */
   terms: Term[];
   notes: string[];
+  /** its GPU's memory, by a smoke test's estimate; None: unknown */
+  memory: "fits" | "tight" | "too small" | null;
 }
 
 export interface Rated {

@@ -41,6 +41,8 @@ export interface Card {
   alarm: string | null;
   /** files that nobody has claimed */
   unclaimed: string;
+  /** if its GPU may be too small for what was tested */
+  memory: string;
   /** ports that are open to the whole internet, as just looked up */
   published: string[];
   next: string;
