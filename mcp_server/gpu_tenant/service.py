@@ -215,7 +215,7 @@ class Tenancy:
         from gpu_tenant.domain.host_reports import provider_of_host
         from gpu_tenant.leases.offers import find_offers
         from gpu_tenant.leases.orders import order_of
-        from gpu_tenant.leases.provision import tested_memory
+        from gpu_tenant.leases.provision import counted_smoke, tested_memory
         from gpu_tenant.leases.volumes import volumes_for
         from gpu_tenant.providers.gpu_catalog import wished_gpus
 
@@ -249,6 +249,7 @@ class Tenancy:
             explain=explain,
             wish_id=wish_id,
             tested=tested_memory(smoke, ledger=context.ledger),
+            smoke=counted_smoke(smoke, ledger=context.ledger),
         )
 
     async def provision(

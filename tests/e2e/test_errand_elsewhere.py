@@ -17,7 +17,7 @@ from sshd import Sshd, wait_until
 
 from gpu_tenant.artifacts.snapshot import snapshot
 from gpu_tenant.domain.errors import BoxUnreachable
-from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Leases
 
@@ -123,3 +123,56 @@ async def test_a_box_that_is_taken_goes_on_at_the_next_by_itself_when_the_order_
         assert (kept / "done.json").read_text().strip() == '{"resumed": true}'
         assert len(tenant.tenancy.ledger.leases()) == tenant.creates() == 2
         tenant.assert_nothing_bills()
+
+
+class ParkedSince(Outbid):
+    """Somebody whose first box is outbid, and is on record as parked before the work is done elsewhere."""
+
+    def __init__(self, tenant: Tenant) -> None:
+        super().__init__(tenant)
+        self._first: str | None = None
+
+    async def follow(self, lease: str, job: str) -> Watched:
+        self._first = self._first or lease
+        first = self.tenancy.ledger.lease(LeaseId(self._first))
+        if lease != first.id and first.parked_at is None:
+            await self.tenancy.change_lease(first.id, "park")
+        return await super().follow(lease, job)
+
+    async def _takes(self, lease: Lease) -> None:
+        self._tenant.fault("outbid", box=lease.box_id)
+        raise BoxUnreachable("a box that was outbid answers nobody", remedy="look again")
+
+
+async def test_the_box_that_did_the_work_is_ended_though_the_one_before_cannot_be(
+    tmp_path: Path,
+) -> None:
+    tree = a_tree(tmp_path / "tree")
+    (tree / "train.sh").write_text(RESUMES, encoding="utf-8")
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        errand = an_errand(
+            tenant.tenancy,
+            tree,
+            recover=("same",),
+            interruptible="yes",
+            max_price_usd_h="2",
+            max_usd="5",
+        )
+
+        standing = await goes_on(tenant.tenancy, errand, ParkedSince(tenant))
+
+        old, new = tenant.tenancy.ledger.leases()
+        assert (old.state, new.state) == (LeaseState.ACTIVE, LeaseState.GONE)
+        assert (standing.outcome, standing.lease, standing.job_state) == (
+            "asks",
+            old.id,
+            "finished",
+        )
+        assert f"{old.id}, the box before, could not be ended, and bills" in standing.words
+        receipt = tenant.tenancy.ledger.receipt(new.id)
+        assert receipt is not None
+        assert receipt.kept_in is not None
+        assert receipt.kept_in in standing.words
+        again = await goes_on(tenant.tenancy, errand, Asker())
+        assert (again.outcome, again.lease) == ("asks", old.id)
+        assert tenant.creates() == 2

@@ -107,11 +107,13 @@ async def find_offers(
     patience_s: float = _PATIENCE_S,
     wish_id: str | None = None,
     tested: MemoryTest | None = None,
+    smoke: str | None = None,
 ) -> Found:
     """Ask every market. The best offers and the cheapest offer get quotes, by which they can be rented.
 
     `troubles` names a market that fails, or that has not answered after `patience_s`. `wish_id` is the id under
-    which the wish is on record. `tested` says how much memory is wanted: an offer with less is noted, and stays.
+    which the wish is on record. `tested` says how much memory is wanted: an offer with less is noted, and stays. `smoke` is the
+    smoke test that the next step names.
     """
     async with asyncio.TaskGroup() as group:
         asked = {
@@ -163,6 +165,7 @@ async def find_offers(
             troubles,
             markets,
             wish_id,
+            smoke,
         ),
     )
 
@@ -418,9 +421,12 @@ def _next(
     troubles: Mapping[str, str],
     markets: Mapping[str, Market],
     wish_id: str | None,
+    smoke: str | None,
 ) -> str:
     if quotes:
-        return f"{Command('provision', quote=list(quotes[:_TRIED]))}: rents the first of these that is still available"
+        tested = {} if smoke is None else {"smoke": smoke}
+        rents = Command("provision", quote=list(quotes[:_TRIED]), **tested)
+        return f"{rents}: rents the first of these that is still available"
     if shown:
         return "no price is known: read the provider's profile, and rent by its runbook"
     if unknown := [gpu for gpu in wish.gpus if known_gpu(gpu) is None]:

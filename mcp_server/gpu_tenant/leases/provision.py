@@ -427,6 +427,18 @@ def tested_memory(receipt_id: str | None, *, ledger: Ledger) -> MemoryTest | Non
     return MemoryTest(smoke=receipt.id, memory=receipt.gpu_memory)
 
 
+def counted_smoke(receipt_id: str | None, *, ledger: Ledger) -> str | None:
+    """Return the id of that smoke test, or of the newest one, if `provision` accepts it. Otherwise None."""
+    record = ledger.smoke(receipt_id) if receipt_id else ledger.newest_smoke()
+    if record is None:
+        return None
+    from gpu_tenant.jobs.smoke import SmokeReceipt
+
+    receipt = SmokeReceipt.model_validate_json(record)
+    counts = receipt.passed and ledger.now() - receipt.at <= _SMOKE_COUNTS_FOR
+    return receipt.id if counts else None
+
+
 def memory_noted(card: Card, smoke: str | None, *, ledger: Ledger) -> Card:
     """Return the card, with a note if the rented GPU may be too small for what that smoke test ran."""
     tested = tested_memory(smoke, ledger=ledger) if smoke else None

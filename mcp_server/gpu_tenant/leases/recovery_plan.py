@@ -17,6 +17,7 @@ from gpu_tenant.domain.reconcile import GOES_ON
 from gpu_tenant.domain.terms import Terms, cost_usd
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.jobs.multinode.launcher import gangs
+from gpu_tenant.leases.end_reserve import least_budget_usd
 from gpu_tenant.ledger import Ledger
 
 _SAID_WITHIN = timedelta(minutes=10)
@@ -211,6 +212,10 @@ def gone_on(ledger: Ledger, lease: Lease) -> Lease | None:
 
 # Within which caps
 
+_WAY_HOME_H = 0.1
+_WAY_HOME_SHARE = Decimal("0.1")
+"""So long a box that was taken can be started again, to be collected and ended, and so much of the budget at most."""
+
 
 def budget_left(ledger: Ledger, lease: Lease, now: datetime) -> Decimal | None:
     """What the work may still cost: the budget less what its leases have cost. None if there is no budget.
@@ -242,16 +247,20 @@ def budget_left(ledger: Ledger, lease: Lease, now: datetime) -> Decimal | None:
 def keep_one_budget(ledger: Ledger, lost: Lease, new: Lease, now: datetime) -> None:
     """From now on, keep both leases together within the first lease's budget.
 
-    The box that was taken may bill until it is torn down. So its lease may spend no more, and what it has cost
-    since the new lease was made is subtracted from the new lease's budget.
+    The box that was taken may bill until it is torn down, and may hold what is nowhere else. So its lease keeps what
+    a short start takes, in which it is collected and ended. That, and what it has cost since the new lease was made,
+    is subtracted from the new lease's budget.
     """
     lost, new = ledger.lease(lost.id), ledger.lease(new.id)
     cost, before = lost.cost_usd(now), lost.cost_usd(new.created_at)
     if cost is None or before is None:
         return
-    _lower_to(ledger, lost, cost, now)
+    left = max(Decimal(0), (new.terms.budget_usd or Decimal(0)) - (cost - before))
+    least = least_budget_usd(lost, ledger.events(lost.id), now, hours=_WAY_HOME_H)
+    kept = min(max(Decimal(0), (least or cost) - cost), left * _WAY_HOME_SHARE)
+    _lower_to(ledger, lost, cost + kept, now)
     if new.terms.budget_usd is not None:
-        _lower_to(ledger, new, max(Decimal(0), new.terms.budget_usd - (cost - before)), now)
+        _lower_to(ledger, new, left - kept, now)
 
 
 def _lower_to(ledger: Ledger, lease: Lease, most_usd: Decimal, now: datetime) -> None:
