@@ -60,11 +60,13 @@ def test_a_draft_that_a_crash_left_is_written_anew_and_a_link_in_its_place_is_no
 
 
 def test_nothing_else_renames_a_file_into_the_place_of_another() -> None:
-    # A landing goes by open directories, a transport copies a stream, and a job brings its own code.
+    # A landing goes by open directories, a transport copies a stream, and a job brings its own code. The probe runs in
+    # the smoke test's command, alone, and writes its notes where the test deletes them.
     others = {
         "files/replace_file.py",
         "files/state_dir.py",
         "transports/local.py",
+        "jobs/memory_probe.py",
         "faces/demo/job/train.py",
     }
     found = {
