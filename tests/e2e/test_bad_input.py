@@ -192,7 +192,7 @@ def test_all_of_a_box_is_no_artifact(owner: Owner, pattern: str) -> None:
         BAD_CALL, "BAD_REQUEST", "launch", lease, "--artifact", pattern, "--", "true"
     )
 
-    assert "all of the box" in told
+    assert "covers the whole box" in told
 
 
 @pytest.mark.parametrize("place", ["/proc/nothing", "a file", "a file/below"])
