@@ -255,7 +255,7 @@ async def test_the_last_calls_of_an_hour_are_kept_for_the_end_of_a_box(staged: S
     staged.fault("allowance", amount=4)
     await staged.connector.list_boxes()
 
-    with pytest.raises(RateLimited, match="kept for teardown"):
+    with pytest.raises(RateLimited, match="kept for a teardown"):
         await staged.connector.list_boxes()
     await staged.connector.destroy(permit)
 

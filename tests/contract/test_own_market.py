@@ -108,7 +108,7 @@ async def test_a_disk_that_is_not_stated_is_said_to_be_unknown(
 
     offer = (await offered(connector, disk_gb=100))["lab"]
 
-    assert any("disk is not stated" in note for note in offer.notes)
+    assert any("has not stated its free disk" in note for note in offer.notes)
 
 
 async def test_a_drained_machine_is_not_offered(

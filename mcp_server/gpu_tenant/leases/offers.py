@@ -424,8 +424,7 @@ def _next(
     smoke: str | None,
 ) -> str:
     if quotes:
-        tested = {} if smoke is None else {"smoke": smoke}
-        rents = Command("provision", quote=list(quotes[:_TRIED]), **tested)
+        rents = Command("provision", quote=list(quotes[:_TRIED]), smoke=smoke)
         return f"{rents}: rents the first of these that is still available"
     if shown:
         return "no price is known: read the provider's profile, and rent by its runbook"
