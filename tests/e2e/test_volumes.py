@@ -152,7 +152,7 @@ async def test_a_volume_that_nobody_made_is_told_before_anybody_is_asked(
 async def test_a_box_without_a_quote_gets_no_volume(tenant: Tenant, tmp_path: Path) -> None:
     await made(tenant)
 
-    with pytest.raises(BadRequest, match="without a quote is as it is"):
+    with pytest.raises(BadRequest, match="without a quote is taken as it is"):
         await tenant.tenancy.provision("own", "me@192.0.2.1", order=ordered(tmp_path))
 
 
