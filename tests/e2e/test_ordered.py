@@ -105,5 +105,5 @@ async def test_a_variable_that_leads_nowhere_is_told_before_a_box_bills(
 async def test_a_box_that_exists_takes_no_image(tenant: Tenant, tmp_path: Path) -> None:
     order = ordered(tmp_path, f'image = "{IMAGE}"\n')
 
-    with pytest.raises(BadRequest, match="without a quote is as it is"):
+    with pytest.raises(BadRequest, match="without a quote is taken as it is"):
         await tenant.tenancy.provision("own", "me@192.0.2.1", order=order)
