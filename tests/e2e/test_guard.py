@@ -19,8 +19,8 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.transports.local import LocalTransport
 
 PROVED = (
-    "it stops the jobs, then the box stops itself with its own key (proved); at most 15 min later while a "
-    "watchdog ends it"
+    "it stops the jobs, then the box stops itself with its own key (proved); while a watchdog is still "
+    "ending the lease, it waits at most 15 min longer"
 )
 
 

@@ -182,7 +182,7 @@ async def test_one_command_moves_budget_and_deadline_and_the_lease_lives(tmp_pat
         budget = Decimal(
             late.value.remedy.partition("--budget-usd ")[2].split("`")[0].split(",")[0]
         )
-        with pytest.raises(Refused, match="would end it at once"):
+        with pytest.raises(Refused, match="would end the lease at once"):
             await tenancy.change_lease(lease, "resume", hours=1)
         await with_signature(
             tenancy,
@@ -203,10 +203,10 @@ async def test_a_budget_that_is_spent_is_refused_with_the_least_that_is_not(tmp_
         await scene.tenant.clock.sleep(600)
         tenancy, lease = scene.tenant.tenancy, scene.lease
 
-        with pytest.raises(Refused, match="would end it at once") as refused:
+        with pytest.raises(Refused, match="would end the lease at once") as refused:
             await tenancy.change_lease(lease, "terms", budget_usd=Decimal("0.01"))
 
-        assert "the least that would not is 0." in refused.value.message
+        assert "the smallest that would not is 0." in refused.value.message
         assert f"gpu-tenant teardown {lease}" in refused.value.remedy
         least = Decimal(refused.value.message.partition("would not is ")[2].split()[0])
         await tenancy.change_lease(lease, "terms", budget_usd=least + Decimal("0.01"))
