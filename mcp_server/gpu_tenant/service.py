@@ -308,6 +308,7 @@ class Tenancy:
         from gpu_tenant.leases.lifecycle import must_be_on_failure
         from gpu_tenant.leases.names import must_be_labels
         from gpu_tenant.leases.orders import order_for
+        from gpu_tenant.leases.provision import memory_noted
 
         context = self.context
         asked = RentRequest(
@@ -324,7 +325,7 @@ class Tenancy:
             order=order_for(context, provider, quotes, order),
             labels=must_be_labels(name),
         )
-        return await self.rent(
+        card = await self.rent(
             asked,
             provider=provider,
             target=target,
@@ -336,6 +337,7 @@ class Tenancy:
             wait_s=wait_s,
             count=count,
         )
+        return memory_noted(card, smoke, ledger=context.ledger)
 
     async def rent(
         self,
@@ -352,36 +354,6 @@ class Tenancy:
         count: int = 1,
     ) -> Card:
         """Do as `provision`, on terms that were put together by the caller."""
-        from gpu_tenant.leases.provision import memory_noted
-
-        card = await self._rent(
-            asked,
-            provider=provider,
-            target=target,
-            price_usd_h=price_usd_h,
-            unguarded=unguarded,
-            smoke=smoke,
-            quotes=quotes,
-            wait_h=wait_h,
-            wait_s=wait_s,
-            count=count,
-        )
-        return memory_noted(card, smoke, ledger=self.context.ledger)
-
-    async def _rent(
-        self,
-        asked: RentRequest,
-        *,
-        provider: str,
-        target: str | None,
-        price_usd_h: Decimal | None,
-        unguarded: Unguarded,
-        smoke: str | None,
-        quotes: Sequence[str],
-        wait_h: float,
-        wait_s: float,
-        count: int,
-    ) -> Card:
         from gpu_tenant.leases.adopt import adopt
         from gpu_tenant.leases.overview import card_of
         from gpu_tenant.leases.provision import intend, require_smoke

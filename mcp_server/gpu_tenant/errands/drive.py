@@ -40,7 +40,7 @@ from gpu_tenant.domain.errors import (
     TenantError,
     Unverified,
 )
-from gpu_tenant.domain.interruption import fate_met
+from gpu_tenant.domain.interruption import fate_met, recorded_fate
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.ports import Market
@@ -827,8 +827,11 @@ class Drive:
     async def _end_earlier_boxes(self, facts: Known) -> ErrandStatus | None:
         """End the boxes from which the work went on elsewhere. None if none is left.
 
-        Such a box may still exist, hold the only copy of something, and bill. If it cannot be ended now, the errand
-        stays open: the same call tries again.
+        Such a box may still exist, hold the only copy of something, and bill. If it is stopped and cannot be ended, a
+        person is asked, and the errand stays open: the same call tries again.
+
+        Raises:
+            BoxTrouble, ProviderTrouble: it may work, or its provider may answer, when this is tried again.
         """
         for old in facts.leases:
             if not old.state.live or (facts.lease is not None and old.id == facts.lease.id):
@@ -837,6 +840,14 @@ class Drive:
             try:
                 ended = await self._bring_home(old)
             except (Refused, BoxTrouble, ProviderTrouble) as trouble:
+                known = self._tenancy.ledger.lease(old.id)
+                stopped = known.parked_at is not None or recorded_fate(
+                    self._tenancy.ledger.events(old.id)
+                )
+                if not isinstance(trouble, Refused) and (
+                    isinstance(trouble, ProviderTrouble) or not stopped
+                ):
+                    raise
                 asks = Unanswered(
                     lease=old.id, losses=(), ways=(trouble.remedy,), usd_h=old.price_usd_h
                 )

@@ -11,7 +11,7 @@ from gpu_tenant.artifacts.collect import Collected, answer_of
 from gpu_tenant.artifacts.unbegun_jobs import unbegun_jobs
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import BoxTrouble, ProviderTrouble, Refused
+from gpu_tenant.domain.errors import ProviderTrouble, Refused, TenantError
 from gpu_tenant.domain.model import BoxState, Lease, LeaseState
 from gpu_tenant.domain.parked import read_at_stop
 from gpu_tenant.domain.ports import Chronicling
@@ -39,7 +39,8 @@ async def read_before_stop(context: Context, lease: Lease) -> Assessment | None:
         return None
     if not isinstance(context.connector(lease), Chronicling):
         return None  # Nobody could say later whether the box was started.
-    with suppress(BoxTrouble, Refused, TimeoutError):
+    # This only spares a later start, and must not keep the box from its stop.
+    with suppress(TenantError, TimeoutError):
         async with asyncio.timeout(_READ_WITHIN_S):
             lease, others = await check_before_seal(context, lease)
             if isinstance(others, Assessment):

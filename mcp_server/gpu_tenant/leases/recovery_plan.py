@@ -257,7 +257,9 @@ def keep_one_budget(ledger: Ledger, lost: Lease, new: Lease, now: datetime) -> N
         return
     left = max(Decimal(0), (new.terms.budget_usd or Decimal(0)) - (cost - before))
     least = least_budget_usd(lost, ledger.events(lost.id), now, hours=_WAY_HOME_H)
-    kept = min(max(Decimal(0), (least or cost) - cost), left * _WAY_HOME_SHARE)
+    kept = Decimal(0)
+    if lost.state.live and least is not None:
+        kept = min(max(kept, least - cost), left * _WAY_HOME_SHARE)
     _lower_to(ledger, lost, cost + kept, now)
     if new.terms.budget_usd is not None:
         _lower_to(ledger, new, left - kept, now)
