@@ -9,7 +9,7 @@ import random
 import re
 import struct
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 _NUMBERS = [0, 1, -1, 2**31, 2**32 - 1, 2**63, 2**64 - 1, 2**70, 10**30, 1e308, -5, float("nan")]
@@ -72,6 +72,19 @@ def _changed(draw: random.Random, value: Any, depth: int) -> Any:
     for _ in range(draw.choice((1, 30))):
         deep = [deep] if draw.random() < 0.5 else {"a": deep}
     return draw.choice((draw.choice(_NUMBERS), draw.choice(_TEXTS), None, True, [], {}, deep))
+
+
+def with_each_number(value: Any, odd: float) -> Iterator[Any]:
+    """The value, with each of its numbers in turn replaced by that one."""
+    if isinstance(value, dict):
+        for key, held in value.items():
+            yield from ({**value, key: changed} for changed in with_each_number(held, odd))
+    elif isinstance(value, list):
+        for at, held in enumerate(value):
+            for changed in with_each_number(held, odd):
+                yield [*value[:at], changed, *value[at + 1 :]]
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield odd
 
 
 def mutated(draw: random.Random, content: bytes, others: Sequence[bytes]) -> bytes:

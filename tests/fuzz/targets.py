@@ -28,7 +28,7 @@ from threading import Thread
 from types import ModuleType
 from typing import Any
 
-from fuzz.mutation import mutated, mutated_json
+from fuzz.mutation import mutated, mutated_json, with_each_number
 from fuzz.recorded import PROVIDERS, answers, asking
 from unit.formats.samples import GOOD
 
@@ -358,6 +358,22 @@ def listed(draw: random.Random) -> Generator[Find | None, None, None]:
                         request: said
                     }
                     yield loop.run(_looked(connector, provider, f"{provider} {request}: {said}"))
+
+
+def odd_numbers(provider: str) -> Iterator[Find | None]:
+    """What each number of each answer does where it is none that one can calculate with."""
+    good = answers(provider)
+    with (
+        asyncio.Runner() as loop,
+        tempfile.TemporaryDirectory() as scratch,
+        asking(provider, Path(scratch)) as (connector, desk),
+    ):
+        for request, answer in good.items():
+            desk.always = {path: json.dumps(said) for path, said in good.items()}
+            for odd in (math.nan, -math.inf, 10**400):
+                for changed in with_each_number(answer, odd):
+                    said = desk.always[request] = json.dumps(changed)
+                    yield loop.run(_looked(connector, provider, f"{request}: {said}"))
 
 
 async def _looked(connector: Any, provider: str, said: str) -> Find | None:

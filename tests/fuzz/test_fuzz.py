@@ -1,7 +1,8 @@
 """Input that nobody meant, the same as always; `make fuzz` draws new ones for as long as one likes."""
 
 import pytest
-from fuzz.targets import TARGETS, remembered_again, run
+from fuzz.recorded import PROVIDERS
+from fuzz.targets import TARGETS, odd_numbers, remembered_again, run
 
 INPUTS = {
     "loads": 400,
@@ -24,6 +25,14 @@ def test_no_input_crashes_hangs_or_comes_through(target: str) -> None:
 
     assert [find.words for find in finds] == [], repr(finds[0].input[:2000])
     assert inputs == INPUTS[target]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_number_that_is_none_in_an_answer_of_a_provider_is_no_crash(provider: str) -> None:
+    looked = list(odd_numbers(provider))
+
+    assert len(looked) >= 30
+    assert {find.words for find in looked if find} == set()
 
 
 def test_a_record_that_once_crashed_a_reader_does_so_no_more() -> None:

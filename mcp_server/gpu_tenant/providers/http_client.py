@@ -43,6 +43,7 @@ _LONGEST_WAIT_S = 60.0
 _RESERVE = 5
 """How many calls of a provider's allowance are reserved for teardown."""
 _WORDS_CHARS = 300
+_LARGEST_FIGURE = 1e15
 _SECRET_FIELDS = re.compile(
     r"instance_api_key|api_?key|jupyter_(token|url)|extra_env|user_?data|password|secret|result_url|^env$",
     re.IGNORECASE,
@@ -365,6 +366,16 @@ def words(body: str) -> str:
         body = json.dumps(redact(json.loads(body)))
     text = " ".join(plain(body).split())
     return text if len(text) <= _WORDS_CHARS else f"{text[:_WORDS_CHARS]}..."
+
+
+def figure(value: Json) -> float | None:
+    """Return the value if it is a number that can be calculated with. None for anything else.
+
+    JSON as Python reads it also has NaN, infinities, and whole numbers that no float can hold.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if abs(value) < _LARGEST_FIGURE else None
 
 
 def _retry_after_s(reply: Reply, now: datetime) -> float:

@@ -33,7 +33,7 @@ from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gpu_catalog import known_gpu
-from gpu_tenant.providers.http_client import Json, Reply, Spacing, Wire
+from gpu_tenant.providers.http_client import Json, Reply, Spacing, Wire, figure
 from gpu_tenant.providers.list_rows import Subject, read_each
 
 _INSTANCES = "/api/v1/instances"
@@ -550,8 +550,8 @@ def _offer(kind: _Type, region: str) -> Offer:
         max_hours=None,
         download_mbps=None,
         upload_mbps=None,
-        cpus=kind.specs.vcpus,
-        ram_gib=kind.specs.memory_gib,
+        cpus=figure(kind.specs.vcpus),
+        ram_gib=figure(kind.specs.memory_gib),
         setup_s=_SETUP_S,
         notes=tuple(notes),
     )

@@ -8,7 +8,7 @@ from gpu_tenant.domain.billing import Balance, Billed
 from gpu_tenant.domain.errors import ProviderSilent
 from gpu_tenant.domain.model import MARK_PREFIX, Lease
 from gpu_tenant.domain.offers import USD_STEP, Leftover
-from gpu_tenant.providers.http_client import Json
+from gpu_tenant.providers.http_client import Json, figure
 
 PODS, GRAPHQL = "/v2/billing/pods", "/graphql"
 MYSELF: Json = {"query": "query myself { myself { clientBalance currentSpendPerHr } }"}
@@ -139,12 +139,10 @@ def _time(value: Json) -> datetime:
 
 
 def _usd(value: Json) -> Decimal:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    number = figure(value)
+    if number is None:
         raise _unreadable()
-    usd = Decimal(str(value))
-    if not usd.is_finite():
-        raise _unreadable()
-    return usd
+    return Decimal(str(number))
 
 
 def _unreadable() -> ProviderSilent:

@@ -29,7 +29,7 @@ from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gpu_catalog import known_gpu
-from gpu_tenant.providers.http_client import Json, Wire, words
+from gpu_tenant.providers.http_client import Json, Wire, figure, words
 from gpu_tenant.providers.list_rows import Subject, read_each
 from gpu_tenant.providers.response_limits import Leafing
 from gpu_tenant.providers.runpod.billing import (
@@ -489,7 +489,7 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
         return None
     model = known_gpu(theirs)
     name = model.name if model else theirs
-    vram_gib = float(memory) if isinstance(memory, int) else None
+    vram_gib = figure(memory)
     within = _parts(wish.offer)[3] if wish.offer else ()
     part = "" if wish.offer else (wish.region or "").lower()
     places = [

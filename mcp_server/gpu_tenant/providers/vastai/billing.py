@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 
 from gpu_tenant.domain.billing import BYTES, Balance, Billed
 from gpu_tenant.domain.errors import ProviderSilent
 from gpu_tenant.domain.model import MARK_PREFIX, Lease
 from gpu_tenant.domain.offers import Leftover
+from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.providers.http_client import Json
+from gpu_tenant.providers.http_client import Json, figure
 
 CHARGES, USER = "/api/v0/charges/", "/api/v0/users/current"
 MONTH_H = 720
@@ -40,8 +41,8 @@ def charge(rows: Sequence[Mapping[str, Json]], box_id: str, now: datetime) -> Bi
     row = next((row for row in rows if row.get("source") == f"instance-{box_id}"), None)
     if row is None:
         return None
-    usd, end, items = money(row.get("amount")), row.get("end"), row.get("items")
-    if usd is None or isinstance(end, bool) or not isinstance(end, int | float):
+    usd, end, items = money(row.get("amount")), instant(row.get("end")), row.get("items")
+    if usd is None or end is None:
         raise _unreadable(f"the charges of instance {box_id}")
     by_part: dict[str, Decimal] = {}
     for item in items if isinstance(items, list) else []:
@@ -50,7 +51,7 @@ def charge(rows: Sequence[Mapping[str, Json]], box_id: str, now: datetime) -> Bi
         if part is None or sum_usd is None:
             raise _unreadable(f"a part of the charges of instance {box_id}")
         by_part[part] = by_part.get(part, Decimal(0)) + sum_usd
-    until = min(datetime.fromtimestamp(end, UTC), now)
+    until = min(end, now)
     return Billed(usd=usd, until=until, by_part=by_part, words="Vast.ai's charges per instance")
 
 
@@ -63,24 +64,21 @@ def credit(user: Mapping[str, Json]) -> Balance | None:
 def leftover(row: Mapping[str, Json]) -> Leftover:
     """Describe a volume, with what it costs."""
     label, hourly = str(row.get("label") or ""), money(row.get("storage_total_cost"))
-    size_gb = row.get("disk_space")
     return Leftover(
         provider="vastai",
         kind="volume",
         id=str(row.get("id")),
         name=plain(label) or f"V.{row.get('id')}",
         mark=label if label.startswith(MARK_PREFIX) else None,
-        size_gb=size_gb if isinstance(size_gb, int | float) else None,
+        size_gb=figure(row.get("disk_space")),
         usd_month=None if hourly is None else (hourly * MONTH_H).quantize(Decimal("0.01")),
     )
 
 
 def money(value: Json) -> Decimal | None:
     """Return the value as a sum of money. None if it is not one."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    sum_usd = Decimal(str(value))
-    return sum_usd if sum_usd.is_finite() else None
+    number = figure(value)
+    return None if number is None else Decimal(str(number))
 
 
 def _unreadable(what: str) -> ProviderSilent:

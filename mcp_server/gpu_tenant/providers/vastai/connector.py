@@ -24,7 +24,15 @@ from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.gpu_catalog import known_gpu
-from gpu_tenant.providers.http_client import Json, Method, Reply, Spacing, Wire, words
+from gpu_tenant.providers.http_client import (
+    Json,
+    Method,
+    Reply,
+    Spacing,
+    Wire,
+    figure,
+    words,
+)
 from gpu_tenant.providers.list_rows import in_fields, read_each
 from gpu_tenant.providers.response_limits import Leafing, silent
 from gpu_tenant.providers.vastai.billing import (
@@ -270,7 +278,7 @@ class VastConnector:
 
     def _words(self, row: Mapping[str, Json], word: str, state: BoxState) -> str | None:
         told = []
-        ends = _number(row.get("end_date"))
+        ends = figure(row.get("end_date"))
         if ends is not None and ends <= self._setting.clock.now().timestamp():
             told.append(_ENDED)
         elif state is BoxState.PARKED and row.get("intended_status") == "running":
@@ -477,11 +485,11 @@ def _search(wish: Wish, kind: str) -> dict[str, Json]:
 
 def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
     """Return the offer in that row. None if it does not fit the wish."""
-    name, vram = _gpu(str(row.get("gpu_name")), _number(row.get("gpu_ram")))
-    ram_mb = _number(row.get("cpu_ram"))
-    place, seconds = row.get("geolocation"), _number(row.get("duration"))
+    name, vram = _gpu(str(row.get("gpu_name")), figure(row.get("gpu_ram")))
+    ram_mb = figure(row.get("cpu_ram"))
+    place, seconds = row.get("geolocation"), figure(row.get("duration"))
     region = plain(place) if isinstance(place, str) else None
-    score = _number(row.get("dlperf"))
+    score = figure(row.get("dlperf"))
     ask, count, machine = row.get("id"), row.get("num_gpus"), row.get("machine_id")
     if (
         not (isinstance(ask, int) and isinstance(count, int))
@@ -519,13 +527,13 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
         else "verified"
         if row.get("verification") == "verified"
         else "unverified",
-        reliability=_number(row.get("reliability2", row.get("reliability"))),
+        reliability=figure(row.get("reliability2", row.get("reliability"))),
         max_hours=None if seconds is None else seconds / 3600,
         setup_s=_SETUP_S,
-        download_mbps=_number(row.get("inet_down")),
-        upload_mbps=_number(row.get("inet_up")),
+        download_mbps=figure(row.get("inet_down")),
+        upload_mbps=figure(row.get("inet_up")),
         dlperf=score if score is not None and 0 < score < math.inf else None,
-        cpus=_number(row.get("cpu_cores_effective")),
+        cpus=figure(row.get("cpu_cores_effective")),
         ram_gib=None if ram_mb is None else ram_mb / 1024,
         notes=tuple(notes),
     )
@@ -564,10 +572,6 @@ def _field(reply: Reply, name: str) -> Json:
 def _about_the_key(reply: Reply) -> bool:
     """Whether the answer is about the key: billing endpoints report a bad key with a 404."""
     return _field(reply, "error") == "auth_error" or _field(reply, "msg") == "Invalid user key"
-
-
-def _number(value: Json) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def connect(setting: Setting) -> VastConnector:
