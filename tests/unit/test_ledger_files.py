@@ -144,6 +144,50 @@ def test_processes_that_make_the_ledger_at_the_same_moment_all_get_it(path: Path
     ledger.close()
 
 
+TOUCHING = """
+import sys
+from datetime import datetime
+from pathlib import Path
+from gpu_tenant.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]), busy_timeout_s=30)
+ledger.touch(sys.argv[2], at=datetime.fromisoformat(sys.argv[3]))
+ledger.close()
+"""
+
+
+def open_again(path: Path) -> None:
+    Ledger(path).close()
+
+
+def copy_for_looks(path: Path) -> None:
+    Ledger.copy_of(path).close()
+
+
+def salvage(path: Path) -> None:
+    Ledger.salvage(path)[0].close()
+
+
+@pytest.mark.parametrize("opens", [open_again, copy_for_looks, salvage])
+def test_a_ledger_opened_twice_in_one_process_keeps_its_locks_against_others(
+    written: Path, opens: Callable[[Path], None]
+) -> None:
+    ledger = Ledger(written)
+    ledger.touch(LEASE, at=NOON)
+    log = written.with_name(f"{written.name}-wal")
+    opens(written)
+
+    # The other process must not take itself for the last one, and remove the log.
+    before = log.stat().st_ino
+    argv = [sys.executable, "-c", TOUCHING, written, LEASE, NOON.isoformat()]
+    subprocess.run(argv, check=True)
+
+    assert log.stat().st_ino == before
+    ledger.close()
+    again = Ledger(written)
+    again.check()
+    again.close()
+
+
 # Whose file it is
 
 

@@ -2,8 +2,8 @@
 
 import errno
 import os
-import shutil
 import sqlite3
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
@@ -59,13 +59,7 @@ class Database:
         self._original = path
         self.clock = clock or WallClock()
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        try:
-            # The mode is right from the start, and SQLite gives its companion files the same mode.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        except IsADirectoryError as error:
-            raise self._unreadable(error) from error
-        except OSError as error:
-            raise self._full() if error.errno in _NO_ROOM else self._unwritable(error) from error
+        self._must_be_there()
         self._db = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None)
         try:
             with self._translate_errors():
@@ -80,6 +74,27 @@ class Database:
         except BaseException:
             self._db.close()
             raise
+
+    def _must_be_there(self) -> None:
+        """Create the file if there is none.
+
+        An existing file is never opened here, nor anywhere else but by SQLite. When a process closes a file, it loses
+        all its POSIX locks on that file, also those of its other connections. Another process would then take itself
+        for the last one, and remove the log that these connections go on writing.
+        """
+        path = self._path
+        try:
+            # The mode is right from the start, and SQLite gives its companion files the same mode.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError as error:
+            if path.is_dir():
+                raise self._unreadable(_error(errno.EISDIR)) from error
+            if not _may_write(path):
+                is_read_only = os.statvfs(path).f_flag & os.ST_RDONLY
+                why = _error(errno.EROFS if is_read_only else errno.EACCES)
+                raise self._unwritable(why) from error
+        except OSError as error:
+            raise self._full() if error.errno in _NO_ROOM else self._unwritable(error) from error
 
     @classmethod
     def copy_of(cls, path: Path, clock: Clock | None = None) -> Self:
@@ -268,9 +283,35 @@ def _copy_whole(path: Path, copy: Path) -> None:
         before = [_stamp(part) for part in parts]
         for part in parts:
             if part.exists():
-                shutil.copyfile(part, copy.with_name(part.name))
+                _copy_elsewhere(part, copy.with_name(part.name))
         if before == [_stamp(part) for part in parts]:
             return
+
+
+def _may_write(path: Path) -> bool:
+    as_effective = os.access in os.supports_effective_ids
+    return os.access(path, os.R_OK | os.W_OK, effective_ids=as_effective)
+
+
+def _error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
+def _copy_elsewhere(part: Path, copy: Path) -> None:
+    """Copy the file in a process of its own: were it closed in this one, the connections here would lose their locks.
+
+    Raises:
+        OSError: it cannot be copied.
+    """
+    copied = subprocess.run(
+        ["cp", "--", part, copy],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if copied.returncode:
+        raise OSError(copied.stderr.strip())
 
 
 def _stamp(part: Path) -> tuple[int, int] | None:
