@@ -65,6 +65,9 @@ class ErrandStatus(Record):
     log: str = Field(default="", description="the end of the log of what failed")
     mend: str = Field(default="", description="what makes another run go further, if that is known")
     log_of: str = Field(default="the job's log, from the box", description="which log that is")
+    watched: str = Field(
+        default="", description="who looks after its live box once this call has ended"
+    )
     next: str
 
 

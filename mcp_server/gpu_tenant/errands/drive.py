@@ -1088,6 +1088,17 @@ def declare(tenancy: Verbs, run: str, artifacts: Sequence[str], discard: Sequenc
     return True
 
 
+def watch_over(tenancy: Verbs, run: str) -> str:
+    """Say who looks after the errand's boxes from now on. Empty if none of them is left, or nobody bills for them."""
+    context = tenancy.context
+    bill = [
+        lease
+        for lease in tenancy.ledger.leases_of_errand(run)
+        if lease.state.live and context.profile(lease.provider).kind != "own"
+    ]
+    return context.watch_words() if bill else ""
+
+
 def what_stands(tenancy: Verbs, run: str) -> str:
     """Say what continues when the person leaves: who watches over it, what it costs, and what ends it."""
     from gpu_tenant.domain.policy import rules_of

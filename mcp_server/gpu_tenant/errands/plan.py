@@ -21,6 +21,7 @@ from gpu_tenant.files.patterns import matches_kept_name, told_apart
 from gpu_tenant.leases.budget_end import budget_end
 from gpu_tenant.leases.offers import trust_words
 from gpu_tenant.leases.provision import terms_by_quote
+from gpu_tenant.leases.watchdog_heartbeat import HOW, by_this
 
 if TYPE_CHECKING:
     from gpu_tenant.domain.offers import Quote
@@ -158,9 +159,14 @@ class Planned:
             before += [f"if idle for {terms.idle_h:g} h"] if terms.idle_h else []
         return (
             f"deadline {terms.deadline_at:%Y-%m-%d %H:%M} UTC, in {left}: the guard on the box stops the job; "
-            f"ended earlier {', '.join(before)}; this run enforces that while it is called; otherwise watched: "
-            f"{self._context.watch_words()}"
+            f"ended earlier {', '.join(before)}; {self._watched()}"
         )
+
+    def _watched(self) -> str:
+        words = f"watched: {self._context.watch_words()}"
+        if self._context.watches != "run":
+            return f"this run enforces that while it is called; otherwise {words}"
+        return f"{words}; {HOW}" if by_this("run") in words else words
 
     def _budget(self) -> str:
         """Say how long the budget lasts from the first minute on, if that is shorter than the deadline."""

@@ -40,7 +40,7 @@ from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.files.disk_reserve import give_up_reserve
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.files.state_dir import Home
-from gpu_tenant.leases.watchdog_heartbeat import BY_THIS_SERVER, is_watched, last_watch_words
+from gpu_tenant.leases.watchdog_heartbeat import Watcher, by_this, is_watched, last_watch_words
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import Account, read_table
 
@@ -123,8 +123,8 @@ class Context:
         self.tending = tending
         self.unrecorded = unrecorded
         """Why nothing can be recorded. None if the ledger takes writes. Only verbs that merely look can run then."""
-        self.watches = False
-        """Whether this process itself looks after every lease while it runs."""
+        self.watches: Watcher | None = None
+        """As what this process itself looks after every lease while it runs. None: it does not."""
         self.account = Account.of(profiles.values(), home.root)
         self._transports: dict[tuple[str, str], Transport] = {}
         self.balances: dict[str, tuple[datetime, Balance | None]] = {}
@@ -393,14 +393,16 @@ class Context:
     def watch_words(self) -> str:
         """Say who looks after the leases now, in words for a person."""
         said = last_watch_words(self.home.watchdog, self.clock.now())
-        if self.watches and (said.startswith(("nobody", BY_THIS_SERVER))):
-            return BY_THIS_SERVER
+        if self.watches is not None:
+            ours = by_this(self.watches)
+            if said.startswith(("nobody", ours)):
+                return ours
         return said
 
     @property
     def looked_after(self) -> LookedAfter:
         """Whether somebody looks after the leases now."""
-        looks = self.watches or is_watched(self.home.watchdog, self.clock.now())
+        looks = self.watches is not None or is_watched(self.home.watchdog, self.clock.now())
         return "watched" if looks else "unwatched"
 
     def kept_in(self, lease: Lease) -> Path:

@@ -12,9 +12,8 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.files.replace_file import replace_file
 from gpu_tenant.ledger.hold_owner import Holder, this_process
 
-Watcher = Literal["watchdog", "server"]
-"""Who looks at the leases: a watchdog process, or the MCP server while its host runs it."""
-
+Watcher = Literal["watchdog", "server", "run"]
+"""Who looks at the leases: a watchdog process, the MCP server while its host runs it, or `run` at a terminal."""
 
 _UNWATCHED_S = 900
 """A heartbeat that is older proves nothing. A look at many leases, or at a slow box, may take minutes."""
@@ -22,7 +21,10 @@ _UNWATCHED_S = 900
 _OVERDUE = 2.5
 """After so many of its intervals without a look, it is said that a watchdog may have ended."""
 
-BY_THIS_SERVER = "by this server, while it runs"
+_OTHERS: Mapping[Watcher, str] = {
+    "server": "by an MCP server, while it runs",
+    "run": f"by {Command('run')} at a terminal, while it runs",
+}
 HOW = f"{Command('install', 'watchdog')} starts a watchdog that looks after every lease"
 
 
@@ -46,6 +48,18 @@ def put_heartbeat(
     }
     with suppress(OSError):  # A full disk must not end the watch.
         replace_file(path, json.dumps(told), durable="none")
+
+
+def withdraw_heartbeat(path: Path) -> None:
+    """Remove the last heartbeat if this process wrote it: nobody looks any more once it has stopped to watch."""
+    with suppress(OSError, ValueError, AttributeError):
+        if json.loads(path.read_text(encoding="utf-8")).get("pid") == os.getpid():
+            path.unlink()
+
+
+def by_this(watcher: Watcher) -> str:
+    """Say that this process looks after the leases."""
+    return f"by this {watcher}, while it runs"
 
 
 def _last_beat(path: Path, now: datetime) -> tuple[dict[str, Any], float] | None:
@@ -105,10 +119,9 @@ def last_watch_words(path: Path, now: datetime) -> str:
         for provider, since in (unasked.items() if isinstance(unasked, dict) else ())
     ]
     words = f"a watchdog looked {max(0, past_s):.0f} s ago"
-    if said.get("by") == "server":
-        one = (
-            BY_THIS_SERVER if said.get("pid") == os.getpid() else "by an MCP server, while it runs"
-        )
+    by: Watcher = "watchdog" if said.get("by") not in _OTHERS else said["by"]
+    if by in _OTHERS:
+        one = by_this(by) if said.get("pid") == os.getpid() else _OTHERS[by]
         words = f"{one}; it looked {max(0, past_s):.0f} s ago"
     if _missed(said, past_s):
         words = f"{words}, and its next look is overdue: it may have ended"

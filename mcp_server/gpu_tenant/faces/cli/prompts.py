@@ -1,5 +1,6 @@
 """Input that only a person types: a password that is replaced by a key, and a signature at a terminal."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -56,14 +57,29 @@ def signature(question: str, *, instead: str, default: str | None = None) -> str
     return str(click.prompt(question, err=True, default=default, show_default=False))
 
 
-def choice(question: str, choices: Sequence[str], *, default: str) -> str:
+async def choice(question: str, choices: Sequence[str], *, default: str) -> str:
     """Let the person at the terminal choose one of these words. It is an answer, and no signature.
 
-    Raises:
-        Refused: nobody is at a terminal.
+    All else that this process does goes on while it waits.
     """
-    at_terminal(instead="answer it at a terminal")
-    return str(click.prompt(question, type=click.Choice(choices), default=default, err=True))
+    while True:
+        click.echo(f"{question} ({', '.join(choices)}) [{default}]: ", nl=False, err=True)
+        word = (await _typed_line()).strip() or default
+        if word in choices:
+            return word
+        click.echo(f"{word!r} is not one of {', '.join(choices)}", err=True)
+
+
+async def _typed_line() -> str:
+    """Wait until the person at the terminal has typed a line, and return it. Empty at the end of the input."""
+    loop = asyncio.get_running_loop()
+    is_there = asyncio.Event()
+    loop.add_reader(sys.stdin, is_there.set)
+    try:
+        await is_there.wait()
+    finally:
+        loop.remove_reader(sys.stdin)
+    return sys.stdin.readline()
 
 
 def shown_whole(lines: Sequence[str]) -> None:

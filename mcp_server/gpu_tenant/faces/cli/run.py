@@ -88,8 +88,9 @@ async def run(
     where it is, after any death. `[run]` of gpu-tenant.toml says what does not change. Status 10: it waits for an
     answer that only a person can give.
     """
-    from gpu_tenant.errands.drive import Answers, Drive, begin, declare, what_stands
+    from gpu_tenant.errands.drive import Answers, Drive, begin, declare, watch_over, what_stands
     from gpu_tenant.faces.cli.limits import as_owner
+    from gpu_tenant.faces.watch import watching
 
     words = command_words()
     if again is not None:
@@ -112,10 +113,15 @@ async def run(
             return await drive.go_on()
 
         try:
-            standing = await as_owner(tenancy, go_on)
+            async with watching("run"):
+                tenancy.context.watches = "run"
+                standing = await as_owner(tenancy, go_on)
         except asyncio.CancelledError:
+            tenancy.context.watches = None
             click.echo(what_stands(tenancy, name), err=True)
             raise
+        tenancy.context.watches = None
+        standing = standing.model_copy(update={"watched": watch_over(tenancy, name)})
         if terminal.has_shown_log and standing.step != "smoke":
             standing = standing.model_copy(update={"log": ""})
         _tell(drive, standing, as_json)
@@ -202,7 +208,7 @@ class _Terminal:
             return "yes"
         if not can_ask:
             return None
-        word = prompts.choice("Rent it?", ("yes", "no"), default="no")
+        word = await prompts.choice("Rent it?", ("yes", "no"), default="no")
         return "person" if word == "yes" else None
 
     async def follow(self, lease: str, job: str) -> Watched:
@@ -234,7 +240,7 @@ class _Terminal:
         open_files = (*asks.unclaimed, *asks.never_appeared)
         if not open_files:
             return None
-        word = prompts.choice(
+        word = await prompts.choice(
             "Keep what nobody has claimed, lose it, or decide later",
             ("keep", "lose", "later"),
             default="later",
@@ -268,6 +274,8 @@ def _print(standing: ErrandStatus) -> None:
     if standing.ended is not None:
         output.receipt(standing.ended)
     click.echo(f"{standing.run}: {standing.words}")
+    if standing.watched:
+        click.echo(f"watched from now on: {standing.watched}")
     if standing.plan is not None:
         for line in standing.plan.lines:
             click.echo(f"  {line}")

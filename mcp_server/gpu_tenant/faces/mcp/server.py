@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Annotated, Any, Literal
 
 import anyio
@@ -27,7 +27,7 @@ from gpu_tenant.domain.choices import Purpose
 from gpu_tenant.domain.command import Command, in_tools
 from gpu_tenant.domain.errors import BadRequest, Refused, TenantError
 from gpu_tenant.faces.mcp import chat_card
-from gpu_tenant.faces.mcp.watch import WATCH_EVERY_S, watch
+from gpu_tenant.faces.watch import WATCH_EVERY_S, watching
 from gpu_tenant.files.rehearsal_marker import rehearsal_of
 from gpu_tenant.files.skill_files import skill_directory
 from gpu_tenant.files.state_dir import Home
@@ -258,7 +258,7 @@ class _Rooms:
 
             tending: Literal["on", "off"] = "on" if self._scope == "full" else "off"
             self._tenancy = open_tenancy(tell=_log.warning, tending=tending, purpose=purpose)
-            self._tenancy.context.watches = self._scope == "full"
+            self._tenancy.context.watches = "server" if self._scope == "full" else None
         return self._tenancy
 
     async def aclose(self) -> None:
@@ -286,14 +286,11 @@ def make_server(
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[None]) -> AsyncIterator[None]:
-        watching = asyncio.create_task(watch(every_s=watch_every_s)) if scope == "full" else None
+        watch = watching("server", every_s=watch_every_s) if scope == "full" else nullcontext()
         try:
-            yield
+            async with watch:
+                yield
         finally:
-            if watching is not None:
-                watching.cancel()
-                with suppress(asyncio.CancelledError):
-                    await watching
             await rooms.aclose()
 
     server: MCPServer[None] = MCPServer(
