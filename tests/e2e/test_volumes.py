@@ -863,6 +863,27 @@ async def test_a_blank_disk_that_was_made_elsewhere_is_not_formatted_and_nobody_
             await come_in(tenancy.context, tenant.lease(card))
 
 
+async def test_a_signature_ends_nothing_at_google_once_somebody_else_s_box_has_had_the_volume(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("gcp", tmp_path) as tenant:
+        context = tenant.tenancy.context
+        volume = await create_volume(
+            context, "data", provider="gcp", region=GOOGLE_S_ZONE, size_gb=50
+        )
+        with pytest.raises(SignatureWanted) as asked:
+            await destroy_volume(context, "data")
+        signs(tenant.tenancy, asked.value.asked)
+        assert volume.volume_id is not None
+        tenant.stage.end_by_hand(tenant.stage.rent_by_hand(volume.volume_id))
+        tenant.wait(60)
+
+        with pytest.raises(SignatureWanted):
+            await destroy_volume(context, "data")
+
+        assert len(tenant.stage.world.volumes()) == 1
+
+
 async def test_a_region_of_google_s_is_told_to_be_no_zone_and_leaves_no_volume_on_record(
     tmp_path: Path,
 ) -> None:

@@ -4,9 +4,8 @@ import shlex
 from collections.abc import Collection, Iterable
 
 _HEAD = """#!/bin/sh
-# gpu-tenant: mounts the volumes that the order names. {}
-"""
-_MOUNT = """await_device() {
+# gpu-tenant: mounts the volumes that the order names. It formats none that anything is on.
+await_device() {
     tries=300
     until [ -b "$1" ] || [ "$tries" -eq 0 ]; do sleep 2; tries=$((tries - 1)); done
 }
@@ -19,8 +18,8 @@ mount_volume() {
     resize2fs "$1" >/dev/null 2>&1 || :
 }
 """
-_FORMAT = """# Status 2 of blkid: no sign of a file system, of partitions or of anything else. Any other answer, and any byte
-# other than 0 in the first 16 MiB, and the volume stays as it is.
+_FORMAT = """# Status 2 of blkid: no sign of a file system, of partitions or of anything else. Any other answer, or any byte but
+# zero in the first 16 MiB, and the volume stays as it is.
 format_if_blank() {
     await_device "$1"
     if blkid -p "$1" >/dev/null 2>&1 || [ "$?" -ne 2 ]; then return; fi
@@ -45,9 +44,8 @@ def mount_script(volumes: Iterable[tuple[str, str]], *, made_raw: Collection[str
     lines: list[str] = []
     for device, path in volumes:
         at, where = shlex.quote(device), shlex.quote(path)
-        mount = f"mount_volume {at} {where}"
-        raw = device in made_raw
-        lines += [f"format_if_blank {at}", mount, f"open_to_jobs {where}"] if raw else [mount]
-    formats = "It formats nothing that anything is on." if made_raw else "It formats nothing."
-    head = _HEAD.format(formats) + _MOUNT + (_FORMAT if made_raw else "")
-    return head + "".join(f"{line}\n" for line in lines)
+        asked = [["mount_volume", at, where]]
+        if device in made_raw:
+            asked = [["format_if_blank", at], *asked, ["open_to_jobs", where]]
+        lines += [" ".join(words) for words in asked]
+    return _HEAD + (_FORMAT if made_raw else "") + "".join(f"{line}\n" for line in lines)

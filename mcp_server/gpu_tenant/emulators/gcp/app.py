@@ -221,7 +221,7 @@ class GcpEmulator:
             box = self._rent_box(zone, body)
             box.phase = "booting"
             for disk in disks:
-                disk.facts["user"] = box.name
+                self._attach(disk, box)
             self._world.bill(box, disk=gce.disk_usd_h(body))
             if not self._once("never_ready"):
                 self._world.later(_BOOT_S, "boot", box.id)
@@ -402,6 +402,9 @@ class GcpEmulator:
                 found[paths[device]] = disk.id
         return found
 
+    def _attach(self, disk: Thing, box: Thing) -> None:
+        disk.facts |= {"user": box.name, "lastAttachTimestamp": self._world.now}
+
     def _delete_disk(self, disk: Thing) -> None:
         self._sites.delete_volume(disk.id)
         self._world.end(disk, status="DELETED")
@@ -411,7 +414,7 @@ class GcpEmulator:
         zone, body = str(volume.facts["zone"]), gce.SOMEBODYS
         source = {"source": gce.link(f"zones/{zone}/disks/{volume.name}"), "autoDelete": False}
         box = self._rent_box(zone, {**body, "disks": [*body["disks"], source]})
-        volume.facts["user"] = box.name
+        self._attach(volume, box)
         self._running(box)
         return box
 
@@ -442,7 +445,7 @@ class GcpEmulator:
                 self._sites.delete(_site(thing))
                 self._unreachable(thing)
                 for each, disk in self._disks_of(thing):
-                    disk.facts["user"] = None
+                    disk.facts |= {"user": None, "lastDetachTimestamp": self._world.now}
                     if each.get("autoDelete"):
                         self._delete_disk(disk)
                 self._world.end(thing, status="DELETED")

@@ -428,8 +428,7 @@ def instance(box: Thing, sizes: Mapping[str, int]) -> Body:
         ],
     }
     if box.facts.get("started_at"):
-        started = datetime.fromtimestamp(float(str(box.facts["started_at"])), UTC)
-        shown["lastStartTimestamp"] = started.isoformat(timespec="milliseconds")
+        shown["lastStartTimestamp"] = _moment(float(str(box.facts["started_at"])))
     if count:
         kind = link(f"zones/{zone}/acceleratorTypes/{gpu}")
         shown["guestAccelerators"] = [{"acceleratorType": kind, "acceleratorCount": count}]
@@ -457,7 +456,7 @@ def disk(it: Thing) -> Body:
     """A disk that is not a box's own, with the box that has it."""
     zone, user = str(it.facts["zone"]), str(it.facts.get("user") or "")
     body = body_of(it)
-    shown = {
+    shown: Body = {
         **shared_fields(it),
         "kind": "compute#disk",
         "sizeGb": str(body["sizeGb"]),
@@ -469,7 +468,12 @@ def disk(it: Thing) -> Body:
         "labelFingerprint": "42WmSpB8rSM=",
         "physicalBlockSizeBytes": "4096",
     }
-    return {**shown, "users": [link(f"zones/{zone}/instances/{user}")]} if user else shown
+    for field in ("lastAttachTimestamp", "lastDetachTimestamp"):
+        if field in it.facts:
+            shown[field] = _moment(float(str(it.facts[field])))
+    if user:
+        shown["users"] = [link(f"zones/{zone}/instances/{user}")]
+    return shown
 
 
 def machine_type(name: str, zone: str) -> Body:
@@ -594,9 +598,12 @@ def thing_body(thing: Thing) -> Body:
 
 def shared_fields(thing: Thing) -> Body:
     """The fields that come first in everything that the API shows."""
-    made_at = datetime.fromtimestamp(thing.created_at, UTC).isoformat(timespec="milliseconds")
     number = thing.id if thing.id.isdigit() else str(crc32(thing.id.encode()))
-    return {"id": number, "name": thing.name, "creationTimestamp": made_at}
+    return {"id": number, "name": thing.name, "creationTimestamp": _moment(thing.created_at)}
+
+
+def _moment(when: float) -> str:
+    return datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds")
 
 
 def passes(filtered: str, item: Body) -> bool:

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpu_tenant.domain.offers import Attachable
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gcp.catalog import VOLUME_TYPE, last
 from gpu_tenant.providers.gcp.client import Message
+from gpu_tenant.providers.http_client import Json
 from gpu_tenant.providers.mount_script import mount_script
 
 _DEVICE = "gpu-tenant-"
@@ -44,7 +45,7 @@ def volume_label(name: str) -> str | None:
     return f"{made['deployment']}_{made['key']}" if made else None
 
 
-def new_disk(volume: Volume, label: str) -> dict[str, Any]:
+def new_disk(volume: Volume, label: str) -> Json:
     """Return the body of the request that makes the volume."""
     return {
         "name": volume.mark,
@@ -64,7 +65,7 @@ def is_made_raw(disk: Message, label: str) -> bool:
     )
 
 
-def attached_disks(project: str, volumes: Sequence[AttachedVolume]) -> list[dict[str, Any]]:
+def attached_disks(project: str, volumes: Sequence[AttachedVolume]) -> list[Json]:
     """Return the entries of a box's body for its volumes. Google deletes none of them with the box."""
     return [
         {
@@ -103,6 +104,7 @@ def volume_of(disk: Message, usd_month: Decimal | None) -> ListedVolume:
         size_gb=disk.size_gb,
         usd_month=usd_month,
         boxes=tuple(plain(user.rpartition("/zones/")[2]) for user in disk.users),
+        last_use=f"{disk.last_attach_timestamp} {disk.last_detach_timestamp}",
     )
 
 
