@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from parts import required
 
 from gpu_tenant.providers.mount_script import mount_script
 
@@ -67,6 +68,7 @@ def test_a_device_and_a_path_are_words_of_the_shell_and_nothing_else() -> None:
 
 def a_disk(tmp_path: Path) -> Path:
     """A disk on which nothing is."""
+    required("mkfs")
     disk = tmp_path / "disk"
     with disk.open("wb") as file:
         file.truncate(SIZE)
