@@ -100,7 +100,7 @@ fuzz: $(VENV)/.ready-dev        ## hostile input for every reader, in turns; MIN
 
 TORTURE ?= more
 torture: $(VENV)/.ready-dev     ## every case of what the suite samples, and 500 deaths; TORTURE=all: all of those
-	GPU_TENANT_TORTURE=$(TORTURE) $(BIN)/pytest -s tests/crash tests/e2e/test_corruption.py tests/e2e/test_renting.py tests/e2e/test_renting_ends.py tests/e2e/test_late_looks.py tests/contract/test_orders.py
+	GPU_TENANT_TORTURE=$(TORTURE) $(BIN)/pytest -s tests/crash tests/e2e/test_corruption.py tests/e2e/test_renting.py tests/e2e/test_renting_ends.py tests/e2e/test_late_looks.py tests/e2e/test_volume_stories.py tests/contract/test_orders.py
 
 DEATHS ?= 100
 deaths: $(VENV)/.ready-dev      ## the tenant's computer dies; what each platform bills from its deadline on

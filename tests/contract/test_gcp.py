@@ -1,5 +1,6 @@
 """Google Compute Engine's traps: a yes that turns into a no, a stop that bills, a list with holes."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
-from arranged import lease, never_used
+from arranged import a_volume, lease, leave_to_end, never_used
 from pydantic import JsonValue
 
 from box_scripts.caretaker.listening import is_preempted
@@ -28,7 +29,8 @@ from gpu_tenant.domain.errors import (
     RateLimited,
 )
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseId, LeaseState, SshAddress
-from gpu_tenant.domain.offers import USD_STEP, Quote, Wish
+from gpu_tenant.domain.offers import USD_STEP, Attachable, Quote, Wish
+from gpu_tenant.domain.ports import Growing, Storing
 from gpu_tenant.domain.terms import Terms
 from gpu_tenant.emulators.rehearsal_client import RehearsalClock
 from gpu_tenant.emulators.server import Stage
@@ -36,6 +38,7 @@ from gpu_tenant.files.rehearsal_marker import Rehearsal, put_rehearsal
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.providers.gcp.catalog import MachineOnSale, room
 from gpu_tenant.providers.gcp.connector import GcpConnector
+from gpu_tenant.providers.gcp.disks import is_made_raw
 from gpu_tenant.providers.profiles import load_profile
 
 PROFILE = load_profile(Path(__file__).parents[2] / "profiles" / "gcp.md")
@@ -117,9 +120,10 @@ async def wanted(
     *,
     hours: float = 2,
     mark: str = MARK,
+    volumes: tuple[Attachable, ...] = (),
 ) -> Lease:
     """A lease on record as intended, for that offer as it stands now."""
-    wish = Wish(offer=offer, hours=hours)
+    wish = Wish(offer=offer, hours=hours, volumes=volumes)
     (found,) = await google.offers(wish)
     now = clock.now()
     quote = Quote(
@@ -667,9 +671,419 @@ async def test_what_bills_although_no_box_uses_it_is_found(
     found = {left.kind: left for left in await google.leftovers()}
 
     assert set(found) == {"disk", "address", "snapshot"}
-    assert (found["disk"].size_gb, found["disk"].usd_month) == (100, Decimal("10.00"))
-    assert found["address"].usd_month == Decimal("7.30")
+    # In thirty days. A month of Google's has 730 hours.
+    assert (found["disk"].size_gb, found["disk"].usd_month) == (100, Decimal("9.8630"))
+    assert found["address"].usd_month == Decimal("7.20")
     assert found["snapshot"].usd_month is None
+
+
+# Volumes, which are disks of their own
+
+
+ZONE = "us-central1-a"
+VOLUME = a_volume("gcp", ZONE)
+
+
+async def kept(google: GcpConnector, size_gb: int = 50) -> Attachable:
+    """A volume of ours as an order wants it."""
+    made = await google.create_volume(VOLUME.model_copy(update={"size_gb": size_gb}))
+    return a_volume("gcp", ZONE, volume_id=made.id).attachable("/data")
+
+
+async def box_with(
+    google: GcpConnector, clock: RehearsalClock, stage: Stage, volume: Attachable
+) -> tuple[Lease, Box]:
+    intended = await wanted(google, clock, volumes=(volume,))
+    box = await google.create(intended)
+    advance(stage, 30)
+    return holding(intended, box), box
+
+
+def script_of(stage: Stage) -> str:
+    """The script of the box that was asked for last."""
+    items = inserts(stage)[-1]["body"]["metadata"]["items"]
+    return next((item["value"] for item in items if item["key"] == "startup-script"), "")
+
+
+async def test_a_volume_is_made_once_and_attached_to_stay_when_its_box_goes(
+    google: GcpConnector, clock: RehearsalClock, stage: Stage
+) -> None:
+    assert isinstance(google, Storing)
+    assert isinstance(google, Growing)
+    made = await google.create_volume(VOLUME)
+    again = await google.create_volume(VOLUME)
+    standing, _ = await box_with(google, clock, stage, await kept(google))
+
+    (thing,) = stage.world.volumes()
+    (asked,) = [r for r in requests_to(stage, "/disks$") if r["method"] == "POST"]
+    assert asked["body"] == {
+        "name": "gpu-tenant-0a1b2c-vol-abcd",
+        "sizeGb": "50",
+        "type": "zones/us-central1-a/diskTypes/pd-balanced",
+        "labels": {"gpu-tenant": "0a1b2c_vol-abcd"},
+    }
+    assert made == again
+    assert (made.id, made.region, made.size_gb, made.boxes) == (thing.id, ZONE, 50, ())
+    boot, attached = inserts(stage)[-1]["body"]["disks"]
+    assert boot["autoDelete"]
+    assert attached == {
+        "source": f"projects/rehearsal/zones/{ZONE}/disks/gpu-tenant-0a1b2c-vol-abcd",
+        "deviceName": "gpu-tenant-data",
+        "mode": "READ_WRITE",
+        "boot": False,
+        "autoDelete": False,
+    }
+    (listed,) = [v for v in await google.list_volumes() if v.id == made.id]
+    assert listed.boxes == (f"{ZONE}/instances/gt-0a1b2c-gcp-abcd",)
+    await google.destroy(never_used(standing))
+    advance(stage, 30)
+    (left,) = await google.list_volumes()
+    assert (left.id, left.boxes) == (made.id, ())
+
+
+def requests_to(stage: Stage, path: str) -> list[dict[str, Any]]:
+    log = httpx2.get(f"{stage.url}/_rehearsal/requests").json()
+    return [line for line in log if re.search(path, line["path"])]
+
+
+async def test_the_script_of_a_box_may_format_the_volume_that_we_made_and_no_other(
+    google: GcpConnector, clock: RehearsalClock, stage: Stage
+) -> None:
+    device = "/dev/disk/by-id/google-gpu-tenant-data"
+    await box_with(google, clock, stage, await kept(google))
+    ours = script_of(stage)
+    fault(stage, "leftover")
+    thing = stage.world.volumes()[-1]
+    found = a_volume("gcp", ZONE, volume_id=thing.id).model_copy(update={"mark": thing.name})
+    other = await wanted(google, clock, mark=f"{MARK}-2", volumes=(found.attachable("/data"),))
+    await google.create(other)
+
+    assert f"\nformat_if_blank {device}\nmount_volume {device} /data\n" in ours
+    assert f"\nmount_volume {device} /data\n" in script_of(stage)
+    assert "mkfs" not in script_of(stage)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"name": "training"},
+        {"labels": {}},
+        {"labels": {"gpu-tenant": "0a1b2c_vol-wxyz"}},
+        {"source_snapshot_id": "7"},
+        {"source_image_id": "7"},
+        {"source_disk_id": "7"},
+    ],
+    ids=str,
+)
+def test_a_disk_that_may_hold_anything_from_its_making_is_not_one_that_we_made_blank(
+    told: dict[str, Any],
+) -> None:
+    from google.cloud import compute_v1
+
+    ours = {"name": VOLUME.mark, "labels": {"gpu-tenant": "0a1b2c_vol-abcd"}}
+
+    assert is_made_raw(compute_v1.Disk(ours), "gpu-tenant")
+    assert not is_made_raw(compute_v1.Disk({**ours, **told}), "gpu-tenant")
+
+
+async def test_a_box_without_a_volume_has_no_script_of_ours(
+    google: GcpConnector, clock: RehearsalClock, stage: Stage
+) -> None:
+    await rented(google, clock, stage)
+
+    assert script_of(stage) == ""
+
+
+async def test_a_volume_is_reached_from_its_own_zone_alone(
+    google: GcpConnector, stage: Stage
+) -> None:
+    volume = await kept(google)
+    elsewhere = volume.model_copy(update={"region": "us-central1-b"})
+
+    everywhere = {offer.region for offer in await google.offers(Wish())}
+    near = {offer.region for offer in await google.offers(Wish(volumes=(volume,)))}
+
+    assert len(everywhere) > 1
+    assert near == {ZONE}
+    assert google.refused_volumes([volume, volume]) is None
+    assert "several zones" in str(google.refused_volumes([volume, elsewhere]))
+
+
+def test_a_machine_that_boots_from_a_hyperdisk_takes_no_volume_of_ours() -> None:
+    def takes(machine: str, kind: str) -> bool:
+        return not MachineOnSale(ZONE, machine, "nvidia-l4", 1, "standard").refuses(kind)
+
+    assert takes("g2-standard-4", "pd-balanced")
+    assert not takes("g4-standard-48", "pd-balanced")
+    assert takes("g4-standard-48", "hyperdisk-balanced")
+
+
+async def test_a_volume_is_no_part_of_its_boxs_price_and_bills_what_is_told(
+    google: GcpConnector, clock: RehearsalClock, stage: Stage
+) -> None:
+    plain = await google.create(await wanted(google, clock, mark=f"{MARK}-2"))
+    _, box = await box_with(google, clock, stage, await kept(google, 500))
+
+    (listed,) = [v for v in await google.list_volumes() if v.size_gb == 500]
+    (thing,) = stage.world.volumes()
+    assert box.price_usd_h == plain.price_usd_h
+    assert listed.usd_month == google.volume_usd_month(500, ZONE) == Decimal("49.3151")
+    advance(stage, 720 * 3600)
+    billed = Decimal(str(meter(stage)["by_thing"][thing.id]))
+    assert abs(billed - listed.usd_month) < Decimal("0.01")
+
+
+async def test_where_no_list_has_the_price_of_a_volume_it_is_unknown_and_the_owner_can_tell_it(
+    google: GcpConnector, tmp_path: Path
+) -> None:
+    assert google.volume_usd_month(100, "us-central1-a") == Decimal("9.8630")
+    assert google.volume_usd_month(100, "us-central1") == Decimal("9.8630")
+    assert google.volume_usd_month(100, "europe-west4-a") is None
+
+    (tmp_path / "tenant" / "config.toml").write_text('[rates.gcp]\n"pd-balanced" = 0.11\n')
+
+    assert google.volume_usd_month(100, "europe-west4-a") == Decimal("10.8493")
+
+
+async def test_a_stopped_box_still_has_its_volume_and_mounts_it_again(
+    google: GcpConnector, clock: RehearsalClock, stage: Stage
+) -> None:
+    standing, _ = await box_with(google, clock, stage, await kept(google))
+
+    await google.park(standing)
+    advance(stage, 60)
+    (stopped,) = [v for v in await google.list_volumes() if v.id == stage.world.volumes()[0].id]
+    await google.resume(standing)
+
+    assert stopped.boxes == (f"{ZONE}/instances/gt-0a1b2c-gcp-abcd",)
+    assert "mount_volume" in script_of(stage)
+
+
+async def test_a_volume_that_a_box_has_is_not_deleted_whoever_permits_it(
+    google: GcpConnector, stage: Stage
+) -> None:
+    volume = await kept(google)
+    permit = leave_to_end(a_volume("gcp", ZONE, volume_id=volume.id))
+    box = stage.rent_by_hand(volume.id)
+
+    with pytest.raises(ProviderTrouble, match="already being used by"):
+        await google.destroy_volume(permit)
+    stage.end_by_hand(box)
+    advance(stage, 60)
+    await google.destroy_volume(permit)
+    advance(stage, 60)
+    await google.destroy_volume(permit)
+
+    assert await google.list_volumes() == []
+
+
+async def test_a_volume_grows_and_never_shrinks(google: GcpConnector, stage: Stage) -> None:
+    volume = await kept(google)
+    known = a_volume("gcp", ZONE, volume_id=volume.id)
+
+    await google.grow_volume(known, 80)
+    with pytest.raises(ProviderTrouble, match="larger than existing"):
+        await google.grow_volume(known, 60)
+
+    (listed,) = await google.list_volumes()
+    assert (listed.size_gb, listed.usd_month) == (80, Decimal("7.8904"))
+    asked = requests_to(stage, "/resize$")
+    assert asked[0]["path"].endswith(f"/zones/{ZONE}/disks/{volume.id}/resize")
+    assert asked[0]["body"] == {"sizeGb": "80"}
+
+
+async def test_a_growth_whose_answer_is_lost_is_not_sent_again(
+    google: GcpConnector, stage: Stage
+) -> None:
+    volume = await kept(google)
+    fault(stage, "drop_after", {"method": "POST", "path_regex": "/resize$"})
+
+    with pytest.raises(ProviderSilent):
+        await google.grow_volume(a_volume("gcp", ZONE, volume_id=volume.id), 80)
+
+    assert len(requests_to(stage, "/resize$")) == 1
+    assert (await google.list_volumes())[0].size_gb == 80
+
+
+async def test_a_volume_whose_answer_is_lost_is_made_once(
+    google: GcpConnector, stage: Stage
+) -> None:
+    fault(stage, "drop_after", {"method": "POST", "path_regex": "/disks$"})
+    with pytest.raises(ProviderSilent):
+        await google.create_volume(VOLUME)
+
+    made = await google.create_volume(VOLUME)
+
+    assert [thing.id for thing in stage.world.volumes()] == [made.id]
+
+
+async def test_a_volume_that_is_not_listed_yet_is_not_made_twice(
+    google: GcpConnector, stage: Stage
+) -> None:
+    fault(stage, "list_lag", seconds=600)
+    made = await google.create_volume(VOLUME)
+
+    again = await google.create_volume(VOLUME)
+
+    assert again.id == made.id
+    assert len(stage.world.volumes()) == 1
+
+
+@pytest.mark.parametrize("place", ["us-central1", "us", "", "EU-RO-1"])
+async def test_a_volume_in_no_zone_is_refused_before_anything_is_sent(
+    google: GcpConnector, stage: Stage, place: str
+) -> None:
+    with pytest.raises(BadRequest, match="is not a zone"):
+        await google.create_volume(a_volume("gcp", place))
+
+    assert requests_to(stage, "disks") == []
+
+
+async def test_a_volume_that_google_does_not_make_is_told_and_bills_nothing(
+    google: GcpConnector, stage: Stage
+) -> None:
+    with pytest.raises(NoQuota, match="SSD_TOTAL_GB"):
+        await kept(google, 2001)
+    with pytest.raises(ProviderTrouble, match="was not found"):
+        await google.create_volume(a_volume("gcp", "us-central1-z"))
+
+    assert stage.world.volumes() == []
+
+
+async def test_a_disk_that_has_only_the_name_of_a_volume_is_not_attached(
+    google: GcpConnector, clock: RehearsalClock, stage: Stage
+) -> None:
+    """Somebody has deleted the volume, and made another disk of that name."""
+    volume = await kept(google)
+    (thing,) = stage.world.volumes()
+    intended = await wanted(google, clock, volumes=(volume,))
+    stage.world.end(thing, status="DELETED")
+    with pytest.raises(ProviderTrouble, match="not at Google any more; nothing was rented"):
+        await google.create(intended)
+    at = f"{stage.url}/compute/v1/projects/rehearsal/zones/{ZONE}/disks"
+    body = {"name": volume.mark, "sizeGb": "50", "type": f"zones/{ZONE}/diskTypes/pd-ssd"}
+    assert httpx2.post(at, json=body).status_code == 200
+
+    with pytest.raises(ProviderTrouble, match="not at Google any more; nothing was rented"):
+        await google.create(intended)
+
+    assert inserts(stage) == []
+
+
+async def test_a_box_is_not_rented_with_a_volume_that_another_box_has(
+    google: GcpConnector, clock: RehearsalClock, stage: Stage
+) -> None:
+    volume = await kept(google)
+    stage.rent_by_hand(volume.id)
+
+    with pytest.raises(ProviderTrouble, match="already being used by"):
+        await google.create(await wanted(google, clock, volumes=(volume,)))
+
+    assert [box.mark for box in await google.list_boxes()] == [None]
+
+
+def test_the_official_client_makes_attaches_grows_and_deletes_a_disk(stage: Stage) -> None:
+    from google.api_core.exceptions import BadRequest as Refused
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import compute_v1
+
+    project = stage.environment["GPU_TENANT_GCP_PROJECT"]
+    zone = {"project": project, "zone": ZONE}
+    told: dict[str, Any] = {
+        "credentials": AnonymousCredentials(),
+        "client_options": {"api_endpoint": stage.url},
+    }
+    disk = {"name": "data-1", "size_gb": 20, "type_": f"zones/{ZONE}/diskTypes/pd-balanced"}
+    box = {
+        "name": "plain-1",
+        "machine_type": f"zones/{ZONE}/machineTypes/n1-standard-8",
+        "disks": [
+            {"boot": True, "auto_delete": True, "initialize_params": {"disk_size_gb": 100}},
+            {"source": f"zones/{ZONE}/disks/data-1", "auto_delete": False},
+        ],
+    }
+
+    with (
+        compute_v1.DisksClient(**told) as disks,
+        compute_v1.InstancesClient(**told) as boxes,
+        compute_v1.ZoneOperationsClient(**told) as operations,
+    ):
+
+        def done(operation: Any) -> Any:
+            return operations.wait(operation=operation.name, **zone)
+
+        made = done(disks.insert_unary(request={**zone, "disk_resource": disk}))
+        fresh = disks.get(disk="data-1", **zone)
+        larger = {"disk": "data-1", "disks_resize_request_resource": {"size_gb": 40}, **zone}
+        done(disks.resize_unary(request=larger))
+        done(boxes.insert_unary(request={**zone, "instance_resource": box}))
+        shown = boxes.get(instance="plain-1", **zone)
+        scopes = disks.aggregated_list(project=project)
+        listed = {d.name: (d.size_gb, list(d.users)) for _, scope in scopes for d in scope.disks}
+        with pytest.raises(Refused, match="already being used by"):
+            disks.delete_unary(disk="data-1", **zone)
+        done(boxes.delete_unary(instance="plain-1", **zone))
+        done(disks.delete_unary(disk=str(fresh.id), **zone))
+        after = [d.name for _, scope in disks.aggregated_list(project=project) for d in scope.disks]
+
+    assert (made.status.name, made.target_link.rpartition("/zones/")[2]) == (
+        "DONE",
+        f"{ZONE}/disks/data-1",
+    )
+    assert (fresh.size_gb, fresh.status, list(fresh.users)) == (20, "READY", [])
+    assert listed["data-1"][0] == 40
+    assert listed["data-1"][1][0].endswith(f"zones/{ZONE}/instances/plain-1")
+    assert [(d.device_name, d.disk_size_gb, d.auto_delete) for d in shown.disks] == [
+        ("persistent-disk-0", 100, True),
+        ("persistent-disk-1", 40, False),
+    ]
+    assert after == []
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        {"colour": "blue"},
+        {"name": "Upper"},
+        {"sizeGb": "0"},
+        {"type": f"zones/{ZONE}/diskTypes/floppy"},
+        {"labels": {"owner": "Not Lower"}},
+    ],
+    ids=str,
+)
+def test_a_disk_that_google_would_not_make_is_not_made(
+    stage: Stage, spoil: dict[str, object]
+) -> None:
+    body = {"name": "data-1", "sizeGb": "20", "type": f"zones/{ZONE}/diskTypes/pd-balanced"}
+    at = f"{stage.url}/compute/v1/projects/rehearsal/zones/{ZONE}/disks"
+
+    refused = httpx2.post(at, json={**body, **spoil})
+    taken, again = httpx2.post(at, json=body), httpx2.post(at, json=body)
+
+    assert refused.status_code == 400
+    assert refused.json()["error"]["errors"][0]["reason"] in ("badRequest", "invalid")
+    assert (taken.status_code, again.status_code) == (200, 409)
+
+
+def test_a_disk_that_is_deleted_with_its_box_is_lost_with_it(stage: Stage) -> None:
+    """So no connector may ask for that: the rehearsal does as Google does."""
+    at = f"{stage.url}/compute/v1/projects/rehearsal/zones/{ZONE}"
+    disk = {"name": "data-1", "sizeGb": "20", "type": f"zones/{ZONE}/diskTypes/pd-balanced"}
+    box = {
+        "name": "plain-1",
+        "machineType": f"zones/{ZONE}/machineTypes/n1-standard-8",
+        "disks": [
+            {"boot": True, "initializeParams": {"diskSizeGb": "100"}},
+            {"source": f"zones/{ZONE}/disks/data-1", "autoDelete": True},
+        ],
+    }
+    assert httpx2.post(f"{at}/disks", json=disk).status_code == 200
+    assert httpx2.post(f"{at}/instances", json=box).status_code == 200
+
+    assert httpx2.delete(f"{at}/instances/plain-1").status_code == 200
+    advance(stage, 30)
+
+    assert stage.world.volumes() == []
 
 
 # Who may

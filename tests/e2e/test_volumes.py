@@ -780,6 +780,122 @@ async def test_a_lost_volume_that_is_listed_again_under_a_taken_name_is_told(
     assert not (await tenant.tenancy.list_leases()).alarms
 
 
+# At Google a volume is a blank disk, to which the first box gives a file system
+
+
+GOOGLE_S_ZONE = "us-central1-a"
+
+
+async def boxed_at_google(tenant: Tenant, order: str, *, wait_s: float = 3600) -> Card:
+    quotes = await tenant.quotes(order=order)
+    card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=wait_s)
+    assert tenant.lease(card).quote is not None
+    return card
+
+
+async def test_a_volume_at_google_is_made_at_the_list_price_and_two_boxes_in_turn_have_it(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("gcp", tmp_path) as tenant:
+        tenancy = tenant.tenancy
+        volume = await create_volume(
+            tenancy.context, "data", provider="gcp", region=GOOGLE_S_ZONE, size_gb=50
+        )
+        order = ordered(tmp_path)
+        first = await boxed_at_google(tenant, order)
+        (on_the_volume(tenant, first) / "weights").write_bytes(b"w" * 4096)
+        in_use = await tenancy.list_leases()
+        await ended(tenant, first)
+        second = await boxed_at_google(tenant, order)
+
+        assert (volume.usd_month, volume.region) == (Decimal("4.9315"), GOOGLE_S_ZONE)
+        assert f"{first.lease} uses it since" in in_use.also_billing[0]
+        assert (on_the_volume(tenant, second) / "weights").read_bytes() == b"w" * 4096
+        await ended(tenant, second)
+        tenant.wait(60)
+        larger = await grow_volume(tenancy.context, "data", 80)
+        gone = await with_signature(tenancy, lambda: destroy_volume(tenancy.context, "data"))
+        assert (larger.size_gb, larger.usd_month) == (80, Decimal("7.8904"))
+        assert gone.state is VolumeState.GONE
+        assert tenant.stage.world.volumes() == []
+        assert tenant.billing_usd_h == 0
+
+
+async def test_a_parked_box_at_google_keeps_its_volume_and_has_it_again_after_the_resume(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("gcp", tmp_path) as tenant:
+        tenancy = tenant.tenancy
+        await create_volume(
+            tenancy.context, "data", provider="gcp", region=GOOGLE_S_ZONE, size_gb=50
+        )
+        card = await boxed_at_google(tenant, ordered(tmp_path))
+        (on_the_volume(tenant, card) / "weights").write_bytes(b"w")
+        await tenancy.change_lease(card.lease, "park")
+        tenant.wait(60)
+        with pytest.raises(Refused, match=f"{card.lease} uses the volume"):
+            await destroy_volume(tenancy.context, "data")
+
+        await tenancy.change_lease(card.lease, "resume")
+
+        assert (on_the_volume(tenant, card) / "weights").read_bytes() == b"w"
+        assert tenant.stage.world.volumes()[0].facts["user"] is not None
+
+
+async def test_a_blank_disk_that_was_made_elsewhere_is_not_formatted_and_nobody_works_on_its_box(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("gcp", tmp_path) as tenant:
+        tenancy = tenant.tenancy
+        tenant.fault("leftover")
+        (thing,) = tenant.stage.world.volumes()
+        thing.facts["formatted"] = False
+        await with_signature(
+            tenancy,
+            lambda: adopt_volume(tenancy.context, "data", provider="gcp", volume_id=thing.id),
+        )
+
+        card = await boxed_at_google(tenant, ordered(tmp_path), wait_s=400)
+
+        assert card.phase != "ready"
+        assert thing.facts["formatted"] is False
+        with pytest.raises(BoxUnreachable, match="its volume data is not mounted"):
+            await come_in(tenancy.context, tenant.lease(card))
+
+
+async def test_a_signature_ends_nothing_at_google_once_somebody_else_s_box_has_had_the_volume(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("gcp", tmp_path) as tenant:
+        context = tenant.tenancy.context
+        volume = await create_volume(
+            context, "data", provider="gcp", region=GOOGLE_S_ZONE, size_gb=50
+        )
+        with pytest.raises(SignatureWanted) as asked:
+            await destroy_volume(context, "data")
+        signs(tenant.tenancy, asked.value.asked)
+        assert volume.volume_id is not None
+        tenant.stage.end_by_hand(tenant.stage.rent_by_hand(volume.volume_id))
+        tenant.wait(60)
+
+        with pytest.raises(SignatureWanted):
+            await destroy_volume(context, "data")
+
+        assert len(tenant.stage.world.volumes()) == 1
+
+
+async def test_a_region_of_google_s_is_told_to_be_no_zone_and_leaves_no_volume_on_record(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("gcp", tmp_path) as tenant:
+        context = tenant.tenancy.context
+        with pytest.raises(BadRequest, match="'us-central1' is not a zone"):
+            await create_volume(context, "data", provider="gcp", region="us-central1", size_gb=50)
+
+        assert tenant.tenancy.ledger.volumes() == []
+        assert tenant.stage.world.volumes() == []
+
+
 # Attached between the last look and the destroy
 
 

@@ -52,6 +52,10 @@ class ListedVolume(Record):
     boxes: tuple[str, ...] = Field(
         default=(), description="the ids of the boxes that have it mounted, as the provider says"
     )
+    last_use: str | None = Field(
+        default=None,
+        description="what its provider says of when a box last had it; None: it does not say",
+    )
 
 
 class Volume(Record):

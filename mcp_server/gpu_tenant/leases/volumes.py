@@ -609,7 +609,7 @@ async def destroy_volume(context: Context, name: str, *, provider: str | None = 
             _must_be_detached(context, volume, again)
             if _digest(context, volume, again) != digest:
                 raise Refused(
-                    f"the volume {name} is not any more what was signed for: its provider shows another size; "
+                    f"the volume {name} is not any more what was signed for: its provider shows another size or a later use; "
                     "nothing was destroyed",
                     remedy=f"{Command('volumes', destroy=name, on=volume.provider)} asks for a new signature",
                 )
@@ -649,11 +649,13 @@ def _must_be_detached(
 def _digest(context: Context, volume: Volume, listed: ListedVolume) -> str:
     """Name the volume as it is now: a lease that has used it since, or another size, is another name.
 
-    Where the size is what the volume holds, a signature ends with the next byte that is written.
+    Where the size is what the volume holds, a signature ends with the next byte that is written. Where the provider
+    says when a box last had the volume, it ends with the next box, whoever made that.
     """
     users = [mount.lease for mount in context.ledger.uses_of(volume)]
     size = volume.size_gb if listed.size_gb is None else listed.size_gb
-    return digest_of([volume.key, str(volume.volume_id), str(size), *users])
+    uses = users if listed.last_use is None else [*users, listed.last_use]
+    return digest_of([volume.key, str(volume.volume_id), str(size), *uses])
 
 
 def _loss_words(context: Context, volume: Volume) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from gpu_tenant.emulators.world import KEY, Thing, World
 TARIFF = Tariff(minimum_s=60)
 
 _BOOT_S, _STOP_S, _DELETE_S, _PREEMPT_S, _LATE_S = 20, 10, 8, 30, 17
+_DISK_S = 3
 _STOCKOUT, _IN_USE = "ZONE_RESOURCE_POOL_EXHAUSTED", "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
 _PAGE = 2
 """How many boxes are on a page. The API may always return fewer than were asked for."""
@@ -70,6 +71,10 @@ class GcpEmulator:
             ("DELETE", f"{zone}/instances/{{name}}", self._delete),
             ("POST", f"{zone}/instances/{{name}}/stop", self._stop),
             ("POST", f"{zone}/instances/{{name}}/start", self._start),
+            ("POST", f"{zone}/disks", self._make_disk),
+            ("GET", f"{zone}/disks/{{name}}", self._disk_get),
+            ("DELETE", f"{zone}/disks/{{name}}", self._disk_delete),
+            ("POST", f"{zone}/disks/{{name}}/resize", self._disk_resize),
             ("GET", f"{zone}/operations/{{operation}}", self._operation_get),
             ("POST", f"{zone}/operations/{{operation}}/wait", self._operation_wait),
         ]
@@ -125,6 +130,10 @@ class GcpEmulator:
             for name, used in _uses(box)
             if name == metric
         )
+        for disk in self._world.things("disk"):
+            kind, size_gb = gce.kind_and_size(disk)
+            if region in (None, gce.region_of(str(disk.facts["zone"]))):
+                usage += size_gb if gce.quota_of(kind) == metric else 0
         return {
             "metric": metric,
             "limit": float(limits.get(metric, gce.LIMITS[metric])),
@@ -168,14 +177,14 @@ class GcpEmulator:
         match kind:
             case "instances":
                 for box in things.listed_things():
-                    yield f"zones/{box.facts['zone']}", gce.instance(box)
+                    yield f"zones/{box.facts['zone']}", self._shown(box)
             case "machineTypes" | "acceleratorTypes":
                 yield from gce.catalog(kind)
             case "disks":
                 for box in things.listed_things():
                     yield f"zones/{box.facts['zone']}", gce.boot_disk(box)
                 for disk in things.listed_things("disk"):
-                    yield f"zones/{disk.facts['zone']}", gce.thing_body(disk)
+                    yield f"zones/{disk.facts['zone']}", gce.disk(disk)
             case "addresses":
                 for address in things.listed_things("address"):
                     yield f"regions/{address.facts['region']}", gce.thing_body(address)
@@ -204,12 +213,15 @@ class GcpEmulator:
                 "alreadyExists",
                 f"The resource '{gce.path(zone, body['name'])}' already exists",
             )
+        disks = self._must_be_attachable(zone, body)
         self._within_quota(zone, body, fault)
         if fault == "no_capacity":
             operation = self._begin("insert", zone, body["name"], after_s=6, error=_STOCKOUT)
         else:
             box = self._rent_box(zone, body)
             box.phase = "booting"
+            for disk in disks:
+                self._attach(disk, box)
             self._world.bill(box, disk=gce.disk_usd_h(body))
             if not self._once("never_ready"):
                 self._world.later(_BOOT_S, "boot", box.id)
@@ -242,8 +254,26 @@ class GcpEmulator:
                 scope = f"in region {where}" if where else "globally"
                 raise gce.over_quota(metric, quotas[0]["limit"], scope)
 
+    def _must_be_attachable(self, zone: str, body: Body) -> list[Thing]:
+        """The disks besides the boot disk that the body names.
+
+        Raises:
+            Refusal: one is not in that zone, or a box has it.
+        """
+        found: list[Thing] = []
+        for each in gce.attached(body):
+            disk = self._disk(zone, gce.last(each.get("source", "")))
+            if disk.facts.get("user"):
+                raise gce.in_use(zone, disk.name, str(disk.facts["user"]))
+            found.append(disk)
+        return found
+
     async def _get(self, request: Request) -> Body:
-        return gce.instance(self._box(request))
+        return self._shown(self._box(request))
+
+    def _shown(self, box: Thing) -> Body:
+        disks = [d for d in self._world.things("disk") if d.facts["zone"] == box.facts["zone"]]
+        return gce.instance(box, {disk.name: gce.kind_and_size(disk)[1] for disk in disks})
 
     async def _delete(self, request: Request) -> Body:
         box = self._box(request)
@@ -281,9 +311,126 @@ class GcpEmulator:
                 return box
         raise Refusal(404, "notFound", f"The resource '{gce.path(zone, name)}' was not found")
 
+    # --- disks that are no box's own
+
+    async def _make_disk(self, request: Request) -> Body:
+        zone, body = request.path_params["zone"], await request.json()
+        key = f"{zone}/{request.query_params.get('requestId', '')}"
+        asked: Any = self._world.state.facts.setdefault("request_ids", {})
+        if key in asked and not key.endswith("/"):
+            return self._operation(asked[key])
+        gce.check_disk(zone, body)
+        if body["name"] in {disk.name for disk in self._disks(zone)}:
+            said = f"The resource '{gce.path(zone, body['name'], 'disks')}' already exists"
+            raise Refusal(409, "alreadyExists", said)
+        kind, size_gb = gce.last(body["type"]), int(body["sizeGb"])
+        self._must_have_room(gce.quota_of(kind), size_gb, zone)
+        disk = self._keep_disk(zone, body)
+        disk.status = "CREATING"
+        self._world.later(_DISK_S, "disk made", disk.id)
+        asked[key] = self._begin("insert", zone, disk.name, after_s=_DISK_S, of="disks")
+        return self._operation(asked[key])
+
+    async def _disk_get(self, request: Request) -> Body:
+        return gce.disk(self._disk(request.path_params["zone"], request.path_params["name"]))
+
+    async def _disk_delete(self, request: Request) -> Body:
+        zone = request.path_params["zone"]
+        disk = self._disk(zone, request.path_params["name"])
+        if disk.facts.get("user"):
+            raise gce.in_use(zone, disk.name, str(disk.facts["user"]))
+        disk.status = "DELETING"
+        self._world.later(_DISK_S, "disk deleted", disk.id)
+        return self._operation(self._begin("delete", zone, disk.name, after_s=_DISK_S, of="disks"))
+
+    async def _disk_resize(self, request: Request) -> Body:
+        zone, size_gb = request.path_params["zone"], int((await request.json())["sizeGb"])
+        disk = self._disk(zone, request.path_params["name"])
+        kind, has_gb = gce.kind_and_size(disk)
+        if size_gb <= has_gb:
+            raise gce.not_larger(size_gb, has_gb)
+        self._must_have_room(gce.quota_of(kind), size_gb - has_gb, zone)
+        disk.facts["body"] = {**gce.body_of(disk), "sizeGb": str(size_gb)}
+        self._world.bill(disk, disk=gce.disk_thing_usd_h(disk))
+        return self._operation(self._begin("resize", zone, disk.name, after_s=_DISK_S, of="disks"))
+
+    def _must_have_room(self, metric: str, need_gb: int, zone: str) -> None:
+        quota = self._quota(metric, gce.region_of(zone))
+        if quota["usage"] + need_gb > quota["limit"]:
+            raise gce.over_quota(metric, quota["limit"], f"in region {gce.region_of(zone)}")
+
+    def _keep_disk(self, zone: str, body: Body) -> Thing:
+        """Make a disk, which bills from now on."""
+        number = str(6_000_000_000_000_000_000 + self._world.number())
+        disk = self._world.rent(
+            number, "disk", body["name"], status="READY", zone=zone, body=body, formatted=False
+        )
+        self._world.bill(disk, disk=gce.disk_thing_usd_h(disk))
+        return disk
+
+    def _disks(self, zone: str) -> list[Thing]:
+        return [disk for disk in self._world.things("disk") if disk.facts["zone"] == zone]
+
+    def _disk(self, zone: str, name: str) -> Thing:
+        """The disk with that name or number in that zone.
+
+        Raises:
+            Refusal: there is none.
+        """
+        for disk in self._disks(zone):
+            if name in (disk.name, disk.id):
+                return disk
+        raise Refusal(
+            404, "notFound", f"The resource '{gce.path(zone, name, 'disks')}' was not found"
+        )
+
+    def _disks_of(self, box: Thing) -> list[tuple[Body, Thing]]:
+        """The disks besides the boot disk that the box has, each with what the body says of it."""
+        disks = {disk.name: disk for disk in self._disks(str(box.facts["zone"]))}
+        named = [(each, gce.last(each["source"])) for each in gce.attached(gce.body_of(box))]
+        return [(each, disks[name]) for each, name in named if name in disks]
+
+    def _mount_points(self, box: Thing) -> dict[str, str]:
+        """What the box's own script mounts of its disks. A blank one is mounted nowhere, unless the script formats it."""
+        paths, raw = gce.mounts(gce.body_of(box))
+        found: dict[str, str] = {}
+        for each, disk in self._disks_of(box):
+            device = str(each.get("deviceName"))
+            if device in paths and device in raw:
+                disk.facts["formatted"] = True
+            if device in paths and disk.facts["formatted"]:
+                found[paths[device]] = disk.id
+        return found
+
+    def _attach(self, disk: Thing, box: Thing) -> None:
+        disk.facts |= {"user": box.name, "lastAttachTimestamp": self._world.now}
+
+    def _delete_disk(self, disk: Thing) -> None:
+        self._sites.delete_volume(disk.id)
+        self._world.end(disk, status="DELETED")
+
+    def rent_by_hand(self, volume: Thing) -> Thing:
+        """As `KeepsVolumes.rent_by_hand`."""
+        zone, body = str(volume.facts["zone"]), gce.SOMEBODYS
+        source = {"source": gce.link(f"zones/{zone}/disks/{volume.name}"), "autoDelete": False}
+        box = self._rent_box(zone, {**body, "disks": [*body["disks"], source]})
+        self._attach(volume, box)
+        self._running(box)
+        return box
+
+    def end_by_hand(self, box: Thing) -> None:
+        """As `KeepsVolumes.end_by_hand`."""
+        self._world.later(0, "deleted", box.id)
+
+    # --- what happens by itself
+
     def happen(self, event: str, thing: Thing) -> None:
         """As `Emulator.happen`."""
         match event:
+            case "disk made":
+                thing.status = "READY"
+            case "disk deleted":
+                self._delete_disk(thing)
             case "boot" if thing.phase == "booting":
                 self._running(thing)
             case "stopped" if thing.facts.get("going") == "stop":
@@ -297,6 +444,10 @@ class GcpEmulator:
             case "deleted":
                 self._sites.delete(_site(thing))
                 self._unreachable(thing)
+                for each, disk in self._disks_of(thing):
+                    disk.facts |= {"user": None, "lastDetachTimestamp": self._world.now}
+                    if each.get("autoDelete"):
+                        self._delete_disk(disk)
                 self._world.end(thing, status="DELETED")
             # The limit of a run that has already ended must not stop a later run.
             case _ if event == f"fence-{thing.facts['starts']}" and thing.status == "RUNNING":
@@ -319,7 +470,12 @@ class GcpEmulator:
                 # Remove what a box with this number left before a reset.
                 self._sites.delete(_site(box))
             gpus = rented_gpus(*gce.gpus_of(gce.body_of(box)))
-            at = self._sites.open(_site(box), [key for _, _, key in keys], gpus=gpus)
+            at = self._sites.open(
+                _site(box),
+                [key for _, _, key in keys],
+                volumes=self._mount_points(box),
+                gpus=gpus,
+            )
             box.target = f"{keys[0][0]}@{box.facts['ip']}"
             self._world.state.routes[box.target] = at
         body = gce.body_of(box)
@@ -356,12 +512,22 @@ class GcpEmulator:
 
     # --- operations
 
-    def _begin(self, kind: str, zone: str, name: str, *, after_s: float, error: str = "") -> str:
+    def _begin(
+        self,
+        kind: str,
+        zone: str,
+        name: str,
+        *,
+        after_s: float,
+        error: str = "",
+        of: str = "instances",
+    ) -> str:
         operation = f"operation-{self._world.number()}"
         operations: Any = self._world.state.facts.setdefault("operations", {})
         operations[operation] = {
             "kind": kind,
             "zone": zone,
+            "of": of,
             "target": name,
             "error": error,
             "done_at": self._world.now + after_s,
@@ -408,7 +574,11 @@ class GcpEmulator:
                 box.status = "CONVALESCING"
             case "foreign_box":
                 self._running(self._rent_box("us-central1-a", gce.SOMEBODYS))
-            case "leftover" | "leftover_address" | "leftover_snapshot":
+            case "leftover":
+                name = f"disk-{world.number()}"
+                disk = self._keep_disk("us-central1-a", {"name": name, **gce.LEFT_DISK})
+                disk.facts["formatted"] = True
+            case "leftover_address" | "leftover_snapshot":
                 self._leftover(fault.do)
             case do if fault.match is None or do == "never_ready":
                 facts[do] = True

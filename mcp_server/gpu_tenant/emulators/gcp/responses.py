@@ -1,7 +1,7 @@
 """The Compute Engine data of a rehearsal: what is sold, what it costs, what a body asks for, what is shown."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -70,18 +70,8 @@ LIMITS = {
     "PREEMPTIBLE_NVIDIA_A100_GPUS": 0,
     "NVIDIA_A100_80GB_GPUS": 1,
 }
-REMAINS: dict[str, tuple[Literal["disk", "address", "snapshot"], Decimal, Body]] = {
-    "leftover": (
-        "disk",
-        DISK_USD_GB_MONTH["pd-balanced"] * 100 / MONTH_H,
-        {
-            "zone": "us-central1-a",
-            "body": {
-                "sizeGb": "100",
-                "type": "https://www.googleapis.com/compute/v1/zones/us-central1-a/diskTypes/pd-balanced",
-            },
-        },
-    ),
+LEFT_DISK: Body = {"sizeGb": "100", "type": "zones/us-central1-a/diskTypes/pd-balanced"}
+REMAINS: dict[str, tuple[Literal["address", "snapshot"], Decimal, Body]] = {
     "leftover_address": (
         "address",
         Decimal("0.01"),
@@ -108,6 +98,8 @@ _METRICS = {
     "nvidia-tesla-a100": "NVIDIA_A100",
     "nvidia-a100-80gb": "NVIDIA_A100_80GB",
 }
+_DISK_FIELDS = {"name", "description", "sizeGb", "type", "labels"}
+_MOST_DISK_GB, _LEAST_DISK_GB = 65_536, 10
 _INSTANCE_FIELDS = {
     "name",
     "description",
@@ -156,9 +148,9 @@ def link(path: str, project: str = PROJECT) -> str:
     return f"https://www.googleapis.com/compute/v1/projects/{project}/{path}"
 
 
-def path(zone: str, name: str) -> str:
-    """The name that the API gives a box in its complaints."""
-    return f"projects/{PROJECT}/zones/{zone}/instances/{name}"
+def path(zone: str, name: str, kind: Literal["instances", "disks"] = "instances") -> str:
+    """The name that the API gives a box or a disk in its complaints."""
+    return f"projects/{PROJECT}/zones/{zone}/{kind}/{name}"
 
 
 def over_quota(metric: str, limit: float, scope: str) -> Refusal:
@@ -210,7 +202,7 @@ def needs(body: Body) -> Iterator[tuple[str, float]]:
         if gpu in _METRICS:
             yield f"{_METRICS[gpu]}_GPUS", count
     kind, size_gb = _disk(body)
-    yield "DISKS_TOTAL_GB" if kind == "pd-standard" else "SSD_TOTAL_GB", size_gb
+    yield quota_of(kind), size_gb
 
 
 def machine_usd_h(body: Body) -> Decimal:
@@ -227,6 +219,38 @@ def disk_usd_h(body: Body) -> Decimal:
     return DISK_USD_GB_MONTH[kind] * size_gb / MONTH_H
 
 
+def attached(body: Body) -> list[Body]:
+    """The disks besides the boot disk that the box is to have."""
+    return list(body["disks"][1:])
+
+
+def kind_and_size(disk: Thing) -> tuple[str, int]:
+    """The kind of a disk, and its size in GB."""
+    body = body_of(disk)
+    return last(body["type"]), int(body["sizeGb"])
+
+
+def disk_thing_usd_h(disk: Thing) -> Decimal:
+    """What a disk that is not a box's own costs per hour, whether or not a box has it."""
+    kind, size_gb = kind_and_size(disk)
+    return DISK_USD_GB_MONTH[kind] * size_gb / MONTH_H
+
+
+def quota_of(kind: str) -> str:
+    """The quota that a disk of that kind counts against."""
+    return "DISKS_TOTAL_GB" if kind == "pd-standard" else "SSD_TOTAL_GB"
+
+
+def mounts(body: Body) -> tuple[dict[str, str], set[str]]:
+    """What the box's own script mounts: the path of each device by its name, and the devices that it may format."""
+    items = body.get("metadata", {}).get("items", [])
+    script = "\n".join(item["value"] for item in items if item["key"] == "startup-script")
+    device = "/dev/disk/by-id/google-"
+    wanted = re.findall(rf"^mount_volume {device}(\S+) (\S+)$", script, re.MULTILINE)
+    raw = re.findall(rf"^format_if_blank {device}(\S+)$", script, re.MULTILINE)
+    return dict(wanted), set(raw)
+
+
 def _disk(body: Body) -> tuple[str, int]:
     made_of = body["disks"][0]["initializeParams"]
     return last(made_of.get("diskType", "pd-standard")), int(made_of.get("diskSizeGb", IMAGE_GB))
@@ -238,26 +262,9 @@ def check(zone: str, body: Body) -> None:
     Raises:
         Refusal: the API does not accept the body.
     """
-    unknown = sorted(set(body) - _INSTANCE_FIELDS)
-    if unknown:
-        raise Refusal(
-            400,
-            "badRequest",
-            f'Invalid JSON payload received. Unknown name "{unknown[0]}": Cannot find field.',
-        )
-    if zone not in ZONES:
-        raise Refusal(
-            404, "notFound", f"The resource 'projects/{PROJECT}/zones/{zone}' was not found"
-        )
-    if not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", body.get("name", "")):
-        raise _invalid("resource.name", body.get("name"))
+    _check_thing(zone, body, _INSTANCE_FIELDS)
     if last(body.get("machineType", "")) not in MACHINES:
         raise _invalid("resource.machineType", body.get("machineType"))
-    for key, value in body.get("labels", {}).items():
-        if not re.fullmatch(r"[a-z][-_a-z0-9]{0,62}", key) or not re.fullmatch(
-            r"[-_a-z0-9]{0,63}", value
-        ):
-            raise _invalid("resource.labels", f"{key}={value}")
     ends = body.get("scheduling", {})
     if gpus_of(body)[1] and ends.get("onHostMaintenance") != "TERMINATE":
         raise Refusal(
@@ -278,6 +285,52 @@ def check(zone: str, body: Body) -> None:
             "badRequest",
             f"Requested disk size cannot be smaller than the image size ({IMAGE_GB} GB)",
         )
+
+
+def check_disk(zone: str, body: Body) -> None:
+    """Check that the API accepts the body of a new disk, which is blank here.
+
+    Raises:
+        Refusal: the API does not accept the body.
+    """
+    _check_thing(zone, body, _DISK_FIELDS)
+    if last(body.get("type", "")) not in DISK_USD_GB_MONTH:
+        raise _invalid("resource.type", body.get("type"))
+    if not _LEAST_DISK_GB <= int(body.get("sizeGb", 0)) <= _MOST_DISK_GB:
+        raise _invalid("resource.sizeGb", body.get("sizeGb"))
+
+
+def _check_thing(zone: str, body: Body, fields: set[str]) -> None:
+    unknown = sorted(set(body) - fields)
+    if unknown:
+        raise Refusal(
+            400,
+            "badRequest",
+            f'Invalid JSON payload received. Unknown name "{unknown[0]}": Cannot find field.',
+        )
+    if zone not in ZONES:
+        raise Refusal(
+            404, "notFound", f"The resource 'projects/{PROJECT}/zones/{zone}' was not found"
+        )
+    if not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", body.get("name", "")):
+        raise _invalid("resource.name", body.get("name"))
+    for key, value in body.get("labels", {}).items():
+        if not re.fullmatch(r"[a-z][-_a-z0-9]{0,62}", key) or not re.fullmatch(
+            r"[-_a-z0-9]{0,63}", value
+        ):
+            raise _invalid("resource.labels", f"{key}={value}")
+
+
+def in_use(zone: str, disk: str, box: str) -> Refusal:
+    """The refusal of what cannot be done with a disk that a box has."""
+    said = f"The disk resource '{path(zone, disk, 'disks')}' is already being used by '{path(zone, box)}'"
+    return Refusal(400, "resourceInUseByAnotherResource", said)
+
+
+def not_larger(size_gb: int, has_gb: int) -> Refusal:
+    """The refusal of a resize to a size that is not larger."""
+    said = f"New disk size '{size_gb}' GiB must be larger than existing size '{has_gb}' GiB."
+    return Refusal(400, "invalid", f"Invalid value for field 'sizeGb': '{size_gb}'. {said}")
 
 
 def notice_s(body: Body) -> int:
@@ -302,8 +355,8 @@ def _invalid(field: str, value: object) -> Refusal:
 # --- what is shown
 
 
-def instance(box: Thing) -> Body:
-    """The box as the API shows it."""
+def instance(box: Thing, sizes: Mapping[str, int]) -> Body:
+    """The box as the API shows it. `sizes` are those of the disks of its zone, by their names."""
     body, zone = body_of(box), str(box.facts["zone"])
     gpu, count = gpus_of(body)
     address = {
@@ -344,6 +397,19 @@ def instance(box: Thing) -> Body:
             *(
                 {
                     "kind": "compute#attachedDisk",
+                    "type": "PERSISTENT",
+                    "mode": each.get("mode", "READ_WRITE"),
+                    "boot": False,
+                    "autoDelete": each.get("autoDelete", False),
+                    "deviceName": each.get("deviceName") or f"persistent-disk-{number}",
+                    "source": link(f"zones/{zone}/disks/{last(each['source'])}"),
+                    "diskSizeGb": str(sizes.get(last(each["source"]), 0)),
+                }
+                for number, each in enumerate(attached(body), 1)
+            ),
+            *(
+                {
+                    "kind": "compute#attachedDisk",
                     "type": "SCRATCH",
                     "mode": "READ_WRITE",
                     "diskSizeGb": "375",
@@ -362,8 +428,7 @@ def instance(box: Thing) -> Body:
         ],
     }
     if box.facts.get("started_at"):
-        started = datetime.fromtimestamp(float(str(box.facts["started_at"])), UTC)
-        shown["lastStartTimestamp"] = started.isoformat(timespec="milliseconds")
+        shown["lastStartTimestamp"] = _moment(float(str(box.facts["started_at"])))
     if count:
         kind = link(f"zones/{zone}/acceleratorTypes/{gpu}")
         shown["guestAccelerators"] = [{"acceleratorType": kind, "acceleratorCount": count}]
@@ -385,6 +450,30 @@ def boot_disk(box: Thing) -> Body:
         "zone": link(f"zones/{zone}"),
         "users": [link(f"zones/{zone}/instances/{box.name}")],
     }
+
+
+def disk(it: Thing) -> Body:
+    """A disk that is not a box's own, with the box that has it."""
+    zone, user = str(it.facts["zone"]), str(it.facts.get("user") or "")
+    body = body_of(it)
+    shown: Body = {
+        **shared_fields(it),
+        "kind": "compute#disk",
+        "sizeGb": str(body["sizeGb"]),
+        "status": it.status,
+        "type": link(f"zones/{zone}/diskTypes/{last(body['type'])}"),
+        "zone": link(f"zones/{zone}"),
+        "selfLink": link(f"zones/{zone}/disks/{it.name}"),
+        "labels": body.get("labels", {}),
+        "labelFingerprint": "42WmSpB8rSM=",
+        "physicalBlockSizeBytes": "4096",
+    }
+    for field in ("lastAttachTimestamp", "lastDetachTimestamp"):
+        if field in it.facts:
+            shown[field] = _moment(float(str(it.facts[field])))
+    if user:
+        shown["users"] = [link(f"zones/{zone}/instances/{user}")]
+    return shown
 
 
 def machine_type(name: str, zone: str) -> Body:
@@ -422,7 +511,7 @@ def operation(name: str, begun: Body, now: float) -> Body:
         "status": "DONE" if done else "RUNNING",
         "progress": 100 if done else 0,
         "zone": link(f"zones/{zone}"),
-        "targetLink": link(f"zones/{zone}/instances/{target}"),
+        "targetLink": link(f"zones/{zone}/{begun['of']}/{target}"),
     }
     if done and begun["error"]:
         said = f"The zone 'projects/{PROJECT}/zones/{zone}' does not have enough resources available to fulfill the request.  Try a different zone, or try again later."
@@ -501,7 +590,7 @@ def nothing(scope: str) -> Body:
 
 
 def thing_body(thing: Thing) -> Body:
-    """A disk, an address or a snapshot as the API shows it."""
+    """An address or a snapshot as the API shows it."""
     scopes = {f"{kind}s": thing.facts[kind] for kind in ("zone", "region") if kind in thing.facts}
     at = {kind[:-1]: link(f"{kind}/{name}") for kind, name in scopes.items()}
     return {**shared_fields(thing), **at, **body_of(thing)}
@@ -509,8 +598,12 @@ def thing_body(thing: Thing) -> Body:
 
 def shared_fields(thing: Thing) -> Body:
     """The fields that come first in everything that the API shows."""
-    made_at = datetime.fromtimestamp(thing.created_at, UTC).isoformat(timespec="milliseconds")
-    return {"id": str(crc32(thing.id.encode())), "name": thing.name, "creationTimestamp": made_at}
+    number = thing.id if thing.id.isdigit() else str(crc32(thing.id.encode()))
+    return {"id": number, "name": thing.name, "creationTimestamp": _moment(thing.created_at)}
+
+
+def _moment(when: float) -> str:
+    return datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds")
 
 
 def passes(filtered: str, item: Body) -> bool:

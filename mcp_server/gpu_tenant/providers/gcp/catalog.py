@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from gpu_tenant.domain.offers import Wish
+from gpu_tenant.domain.offers import USD_STEP, Wish
+from gpu_tenant.domain.volumes import MONTH_H as THIRTY_DAYS_H
 from gpu_tenant.providers.gcp.client import Message
 from gpu_tenant.providers.gpu_catalog import known_gpu
 
@@ -16,6 +17,7 @@ AS_OF = "2026-10-04"
 _IOWA = ("us-central1", "us-east1", "us-west1")
 """The regions with Iowa's prices. There is no table for Spot, because Spot prices change daily."""
 MONTH_H = Decimal(730)
+"""Google's month, for which the price list and the owner's rates have the price of a disk."""
 ADDRESS_USD_H = Decimal("0.005")
 _UNUSED_ADDRESS_USD_H = Decimal("0.01")
 _DISK_USD_GB_MONTH = {
@@ -23,6 +25,10 @@ _DISK_USD_GB_MONTH = {
     "pd-balanced": Decimal("0.10"),
     "pd-ssd": Decimal("0.17"),
 }
+VOLUME_TYPE = "pd-balanced"
+"""The kind of disk that a new volume is: that of the boot disks of N1, G2, A2 and most of A3, so it fits whatever has a T4,
+V100, L4, A100 or H100, and its price is in the table. What boots from a Hyperdisk takes no such disk.
+"""
 _ATTACHED_USD_H = {
     "nvidia-tesla-t4": Decimal("0.35"),
     "nvidia-tesla-p100": Decimal("1.46"),
@@ -79,6 +85,7 @@ _MODELS: dict[str, tuple[Literal["standard", "spot"], ...]] = {
     "yes": ("spot",),
     "either": ("standard", "spot"),
 }
+_REGION = re.compile(r"[a-z]+-[a-z]+\d+")
 _WEEK_H = 7 * 24
 _ID = re.compile(
     r"(?P<zone>[a-z0-9-]+)/(?P<machine>[a-z0-9-]+)/(?P<count>\d+)x(?P<gpu>[a-z0-9-]+)"
@@ -129,7 +136,11 @@ class MachineOnSale:
     @property
     def disk_type(self) -> str:
         """The kind of boot disk that the machine takes."""
-        return "hyperdisk-balanced" if _ON_HYPERDISK.fullmatch(self.machine) else "pd-balanced"
+        return "hyperdisk-balanced" if _ON_HYPERDISK.fullmatch(self.machine) else VOLUME_TYPE
+
+    def refuses(self, disk_type: str) -> bool:
+        """Whether no disk of that kind can be attached to the machine. Google itself may refuse others."""
+        return disk_type.startswith("pd-") and not self.disk_type.startswith("pd-")
 
 
 def sold_as(offer_id: str) -> MachineOnSale | None:
@@ -161,13 +172,18 @@ def list_usd_h(sold: MachineOnSale) -> Decimal | None:
 
 
 def disk_usd_gb_month(region: str, kind: str) -> Decimal | None:
-    """Return what a disk of that kind costs in that region by the price list. None if the list does not have it."""
+    """Return what a GB of such a disk costs in a month of Google's, by the price list. None if the list does not have it."""
     return _DISK_USD_GB_MONTH.get(kind) if region in _IOWA else None
 
 
+def in_thirty_days(usd_month: Decimal) -> Decimal:
+    """Return what costs that much in a month of Google's in thirty days, which are a month everywhere else here."""
+    return (usd_month * THIRTY_DAYS_H / MONTH_H).quantize(USD_STEP)
+
+
 def unused_address_usd_month(region: str) -> Decimal | None:
-    """Return the monthly price of a reserved address that nothing uses. None if the price list does not have it."""
-    return _UNUSED_ADDRESS_USD_H * MONTH_H if region in _IOWA else None
+    """Return what a reserved address costs in thirty days if nothing uses it. None if the price list does not have it."""
+    return in_thirty_days(_UNUSED_ADDRESS_USD_H * MONTH_H) if region in _IOWA else None
 
 
 def sales(machines: Iterable[Message], gpus: Iterable[Message]) -> Iterator[MachineOnSale]:
@@ -259,6 +275,18 @@ def room(
 def shows_quota(sold: MachineOnSale, quotas: Mapping[str, object]) -> bool:
     """Whether this API shows the quota for exactly this GPU."""
     return _METRICS.get(sold.gpu) in quotas
+
+
+def region_of(zone: str) -> str:
+    """Return the region of the zone. A region is returned as it is."""
+    told = _REGION.match(zone)
+    return told[0] if told else zone
+
+
+def is_zone(name: str) -> bool:
+    """Whether that is the name of a zone, such as `us-central1-a`, and not that of a region."""
+    region = region_of(name)
+    return name.startswith(f"{region}-") and name != region
 
 
 def last(link: str) -> str:

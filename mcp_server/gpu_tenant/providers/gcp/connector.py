@@ -22,23 +22,34 @@ from gpu_tenant.domain.errors import (
     Rejected,
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
-from gpu_tenant.domain.offers import USD_STEP, Leftover, Offer, Price, Wish
+from gpu_tenant.domain.offers import USD_STEP, Attachable, Leftover, Offer, Price, Wish
 from gpu_tenant.domain.order import AtProvider, Order
-from gpu_tenant.domain.permit import TeardownPermit, genuine
+from gpu_tenant.domain.permit import (
+    TeardownPermit,
+    VolumePermit,
+    genuine,
+    genuine_for_volume,
+)
 from gpu_tenant.domain.ports import Asking, Setting
 from gpu_tenant.domain.timestamps import instant
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gcp import run_timer
 from gpu_tenant.providers.gcp.catalog import (
     ADDRESS_USD_H,
     AS_OF,
     MONTH_H,
+    VOLUME_TYPE,
     WITH_GPUS,
     MachineOnSale,
     disk_usd_gb_month,
     fits,
+    in_thirty_days,
+    is_zone,
     last,
     list_usd_h,
     quotas_of,
+    region_of,
     room,
     sales,
     shows_quota,
@@ -46,6 +57,15 @@ from gpu_tenant.providers.gcp.catalog import (
     unused_address_usd_month,
 )
 from gpu_tenant.providers.gcp.client import GcpClient, Message, failure
+from gpu_tenant.providers.gcp.disks import (
+    AttachedVolume,
+    attached_disks,
+    goes_with_box,
+    is_made_raw,
+    new_disk,
+    startup_script,
+    volume_of,
+)
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import key_hash, place, words
 from gpu_tenant.providers.list_rows import Subject, read_each
@@ -61,6 +81,7 @@ _FAMILIES = (
 """Image families with drivers and CUDA. The first that has not been retired is used."""
 
 _CREATED_S, _STARTED_S, _DELETED_S = 300, 180, 60
+_DISK_CREATED_S, _DISK_GROWN_S, _DISK_DELETED_S = 120, 60, 60
 _NOTICE_S = 120
 """The one notice that Google gives before it shuts a Spot box down. It has to be requested, and costs nothing."""
 _NOTICE_REFUSED = re.compile(r"preemption.?notice", re.IGNORECASE)
@@ -116,7 +137,8 @@ class GcpConnector:
         if lease.quote is None or sold is None:
             raise BadRequest(f"{lease.id} has no offer of Google's", remedy=str(Command("offers")))
         image = await self._image(lease.quote.wish.order)
-        body = self._body(lease, sold, image, lease.quote.offer.disk_gb)
+        volumes = [await self._attached(v) for v in lease.quote.wish.volumes_at("gcp")]
+        body = self._body(lease, sold, image, lease.quote.offer.disk_gb, volumes)
         refused = await self._insert_with_notice(lease, sold.zone, body)
         try:
             instance = await self._calls.ask(
@@ -175,7 +197,12 @@ class GcpConnector:
         return refused
 
     def _body(
-        self, lease: Lease, sold: MachineOnSale, image: _Image, disk_gb: int
+        self,
+        lease: Lease,
+        sold: MachineOnSale,
+        image: _Image,
+        disk_gb: int,
+        volumes: Sequence[AttachedVolume],
     ) -> dict[str, Any]:
         zone, labels = f"zones/{sold.zone}", {_LABEL: _label(lease.mark)}
         scheduling: dict[str, Any] = {
@@ -196,6 +223,7 @@ class GcpConnector:
             "block-project-ssh-keys": "TRUE",
             # If OS Login is on in the project, the key above would be ignored.
             "enable-oslogin": "FALSE",
+            **startup_script(volumes),
         }
         body: dict[str, Any] = {
             "name": f"gt-{labels[_LABEL].replace('_', '-')}",
@@ -212,7 +240,8 @@ class GcpConnector:
                         "disk_size_gb": max(disk_gb, image.disk_size_gb),
                         "disk_type": f"{zone}/diskTypes/{sold.disk_type}",
                     },
-                }
+                },
+                *attached_disks(self._calls.project, volumes),
             ],
             "network_interfaces": [
                 {
@@ -367,9 +396,108 @@ class GcpConnector:
             count,
             instance.scheduling.provisioning_model.lower(),
         )
-        size_gb = sum(disk.disk_size_gb for disk in instance.disks if disk.type_ != "SCRATCH")
+        size_gb = sum(disk.disk_size_gb for disk in instance.disks if goes_with_box(disk))
         price = self._price(sold, size_gb)
         return price.parked_usd_h if state is BoxState.PARKED else price.running_usd_h
+
+    # --- volumes, which are zonal disks
+
+    def refused_volumes(self, volumes: Sequence[Attachable]) -> str | None:
+        """Implement `Storing.refused_volumes`."""
+        several = len({volume.region for volume in volumes}) > 1
+        return "its volumes are in several zones, and a VM is in one" if several else None
+
+    def volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
+        """Implement `Storing.volume_usd_month`, by the owner's rates, or else by the price list."""
+        return _disk_usd_month(VOLUME_TYPE, region, size_gb, self._owner_rates())
+
+    async def create_volume(self, volume: Volume) -> ListedVolume:
+        """Implement `Storing.create_volume`. The disk is blank: the first box that has it gives it a file system."""
+        zone = volume.region
+        if not is_zone(zone):
+            raise BadRequest(
+                f"{plain(zone)[:40]!r} is not a zone, and a volume at Google is in one",
+                remedy=f"take a zone, such as us-central1-a, in which {Command('offers')} shows boxes",
+            )
+        if ours := next((v for v in await self.list_volumes() if v.name == volume.mark), None):
+            return ours
+        request: dict[str, object] = {
+            "zone": zone,
+            "disk_resource": new_disk(volume, _LABEL),
+            "request_id": str(uuid5(NAMESPACE_URL, volume.mark)),
+        }
+        try:
+            operation = await self._calls.ask("Disks", "insert_unary", request, often="once")
+        except Rejected as error:
+            if error.status == 409:
+                raise ProviderSilent(
+                    f"{error.message}; a volume may exist", remedy=error.remedy
+                ) from error
+            raise
+        _unless_failed(await self._calls.wait_for(zone, operation, within_s=_DISK_CREATED_S))
+        try:
+            made = await self._calls.ask("Disks", "get", {"zone": zone, "disk": volume.mark})
+        except Rejected as error:
+            raise ProviderSilent(error.message, remedy=error.remedy) from error
+        return _volume(made, self._owner_rates())
+
+    async def list_volumes(self) -> Sequence[ListedVolume]:
+        """Implement `Storing.list_volumes`. A disk that is in several zones is left out: no box of ours can have it."""
+        disks, rates = await self._calls.pages("Disks", "disks"), self._owner_rates()
+        return [_volume(disk, rates) for disk in disks if disk.zone]
+
+    async def grow_volume(self, volume: Volume, size_gb: int) -> None:
+        """Implement `Growing.grow_volume`. The script of the next box gives its file system the new room."""
+        request: dict[str, object] = {
+            "zone": volume.region,
+            "disk": volume.volume_id or "",
+            "disks_resize_request_resource": {"size_gb": size_gb},
+        }
+        # Once, because Google refuses a size that the disk has already.
+        operation = await self._calls.ask("Disks", "resize_unary", request, often="once")
+        _unless_failed(await self._calls.wait_for(volume.region, operation, within_s=_DISK_GROWN_S))
+
+    async def destroy_volume(self, permit: VolumePermit) -> None:
+        """Implement `Storing.destroy_volume`, by the disk's number. Google itself refuses it while a box has the disk."""
+        permit = genuine_for_volume(permit, provider="gcp")
+        where = {"zone": permit.region, "disk": permit.volume_id}
+        try:
+            operation = await self._calls.ask("Disks", "delete_unary", where)
+        except Rejected as error:
+            # A missing project is a 404, too, and says nothing about the disk.
+            if error.status == 404 and f"disks/{permit.volume_id}" in error.body:
+                return
+            raise
+        done = await self._calls.wait_for(permit.region, operation, within_s=_DISK_DELETED_S)
+        _unless_failed(done)
+
+    async def _attached(self, volume: Attachable) -> AttachedVolume:
+        """Return the volume as a box is to have it, after a look at its disk: a box names a disk by its name alone.
+
+        Raises:
+            ProviderTrouble: the disk of that name is missing, or is another one.
+        """
+        where = {"zone": volume.region, "disk": volume.mark}
+        try:
+            disk = await self._calls.ask("Disks", "get", where)
+        except Rejected as error:
+            if error.status != 404:
+                raise
+            disk = None
+        if disk is None or str(disk.id) != volume.id:
+            raise ProviderTrouble(
+                f"the disk of the volume {volume.name} is not at Google any more; nothing was rented",
+                remedy=f"{Command('volumes')} looks again",
+            )
+        return AttachedVolume(volume, made_raw=is_made_raw(disk, _LABEL))
+
+    async def _disk_kinds(self, wish: Wish) -> list[str]:
+        """Return of which kinds the ordered volumes are. Without an order for one, Google is not asked."""
+        ordered = {volume.id for volume in wish.volumes_at("gcp")}
+        if not ordered:
+            return []
+        disks = await self._calls.pages("Disks", "disks")
+        return [last(disk.type_) for disk in disks if str(disk.id) in ordered]
 
     # --- offers
 
@@ -379,18 +507,21 @@ class GcpConnector:
         Raises:
             NoQuota: the quotas leave room for none of it; the error names the tightest quota.
         """
-        machines, gpus, regions, project, image = await asyncio.gather(
+        machines, gpus, regions, project, image, volumes = await asyncio.gather(
             self._calls.pages("MachineTypes", "machine_types", WITH_GPUS),
             self._calls.pages("AcceleratorTypes", "accelerator_types"),
             self._calls.pages("Regions"),
             self._calls.ask("Projects", "get", {}),
             self._image(wish.order),
+            self._disk_kinds(wish),
         )
         by_region = {region.name: quotas_of(region) for region in regions}
         disk_gb = max(wish.disk_gb, image.disk_size_gb)
         found: list[Offer] = []
         full: Counter[str] = Counter()
         for sold in sales(machines, gpus):
+            if not wish.reaches_volumes("gcp", sold.zone) or any(map(sold.refuses, volumes)):
+                continue
             if fits(sold, wish) and (not self._zones or sold.zone in self._zones):
                 quotas = {**by_region.get(sold.region, {}), **quotas_of(project)}
                 left = room(sold, quotas, disk_gb=disk_gb, hours=wish.hours)
@@ -480,8 +611,9 @@ class GcpConnector:
             self._calls.pages("Addresses", "addresses"),
             self._calls.pages("Snapshots"),
         )
+        rates = self._owner_rates()
         return [
-            *(_disk(disk) for disk in disks if not disk.users),
+            *(_disk(disk, rates) for disk in disks if not disk.users),
             *(
                 _leftover("address", address, None, unused_address_usd_month(last(address.region)))
                 for address in addresses
@@ -492,9 +624,24 @@ class GcpConnector:
         ]
 
 
-def _disk(disk: Message) -> Leftover:
-    usd = disk_usd_gb_month(last(disk.zone).rpartition("-")[0], last(disk.type_))
-    return _leftover("disk", disk, disk.size_gb, usd * disk.size_gb if usd is not None else None)
+def _disk(disk: Message, rates: Mapping[str, Decimal]) -> Leftover:
+    usd_month = _disk_usd_month(last(disk.type_), last(disk.zone), disk.size_gb, rates)
+    return _leftover("disk", disk, disk.size_gb, usd_month)
+
+
+def _volume(disk: Message, rates: Mapping[str, Decimal]) -> ListedVolume:
+    if not (disk.id and disk.name):
+        raise ProviderSilent("a disk does not tell its number", remedy=str(Command("volumes")))
+    usd_month = _disk_usd_month(last(disk.type_), last(disk.zone), disk.size_gb, rates)
+    return volume_of(disk, usd_month)
+
+
+def _disk_usd_month(
+    kind: str, zone: str, size_gb: int, rates: Mapping[str, Decimal]
+) -> Decimal | None:
+    """Return what such a disk costs in thirty days. None if neither the owner nor the price list says so."""
+    usd = rates.get(kind, disk_usd_gb_month(region_of(zone), kind))
+    return None if usd is None else in_thirty_days(usd * size_gb)
 
 
 def _leftover(
