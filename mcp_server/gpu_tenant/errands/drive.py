@@ -44,7 +44,7 @@ from gpu_tenant.domain.interruption import fate_met, recorded_fate
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.ports import Market
-from gpu_tenant.domain.reconcile import rate_words
+from gpu_tenant.domain.reconcile import GOES_ON, rate_words
 from gpu_tenant.domain.stop_cause import Term
 from gpu_tenant.domain.terms import OnFailure, RentRequest
 from gpu_tenant.domain.trackers import kept_by_default
@@ -61,7 +61,8 @@ from gpu_tenant.files.patterns import (
 from gpu_tenant.files.worktree import left_out_reasons
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
-from gpu_tenant.leases.recovery_plan import gone_on
+from gpu_tenant.leases.end_reserve import resume_step
+from gpu_tenant.leases.recovery_plan import gone_on, successor
 
 if TYPE_CHECKING:
     from gpu_tenant.artifacts.collect import Collected
@@ -120,16 +121,30 @@ def facts_of(tenancy: Verbs, run: str) -> Known:
     ledger = tenancy.ledger
     leases = ledger.leases_of_errand(run)
     lease = _current(tenancy, leases)
-    jobs = [job for job in ledger.jobs(lease.id) if job.id == run] if lease else []
+    jobs = [job for job in ledger.jobs(lease.id) if _is_of(job.id, run)] if lease else []
+    begun = successor(ledger, lease) if lease else None
     return Known(
         errand=ledger.errand(run),
         events=ledger.errand_events(run),
         leases=leases,
         lease=lease,
         lines=ledger.events(lease.id) if lease else (),
-        job=jobs[0] if jobs else None,
-        may_recover=lease is not None and may_recover(tenancy.context, lease),
+        job=jobs[-1] if jobs else None,
+        may_recover=lease is not None
+        and (may_recover(tenancy.context, lease) or (begun is not None and begun.state.live)),
+        may_relaunch=lease is not None and tenancy.clock.now() < lease.terms.deadline_at,
     )
+
+
+def _is_of(job: str, run: str) -> bool:
+    """Whether that job is the errand's: its first, or one that was launched after the taking of its box ended it."""
+    return job == run or (job.startswith(f"{run}-") and job.removeprefix(f"{run}-").isdigit())
+
+
+def _name_again(job: str, run: str) -> str:
+    """Return the name under which that job is launched again on the same box, which starts each name once."""
+    count = job.removeprefix(run).removeprefix("-")
+    return f"{run}-{int(count or 1) + 1}"
 
 
 def _current(tenancy: Verbs, leases: Sequence[Lease]) -> Lease | None:
@@ -579,8 +594,14 @@ class Drive:
         return None
 
     async def _launch(self, facts: Known) -> ErrandStatus | None:
-        errand = self._errand
+        errand, name = self._errand, facts.job.id if facts.job is not None else self._run
         assert facts.lease is not None
+        if facts.was_cut_off:
+            name = _name_again(name, self._run)
+            self._face.hear(
+                f"its provider took the box while the job ran, and the box runs again: the job is launched again as "
+                f"{name}, and continues from what its disk kept"
+            )
         kept, given_up = kept_by_default(facts.artifacts, facts.discard)
         await self._tenancy.launch_detached(
             facts.lease.id,
@@ -589,19 +610,28 @@ class Drive:
             list(given_up),
             list(errand.env),
             None,
-            self._run,
+            name,
         )
         return None
 
     async def _follow(self, facts: Known) -> ErrandStatus | None:
-        lease = facts.lease
+        lease, job = facts.lease, facts.job
         assert lease is not None
+        assert job is not None
+        if facts.was_taken:
+            # The last word may be old: it may run again.
+            await self._tenancy.list_leases()
+            facts = self._facts()
+            if next_step(facts) != "follow":
+                return None
+            if facts.was_taken:
+                return self._asks_for_its_box(facts)
         try:
-            seen = await self._face.follow(lease.id, self._run)
+            seen = await self._face.follow(lease.id, job.id)
         except BoxTrouble:
             # Only the provider knows whether the box still exists.
             await self._tenancy.list_leases()
-            if next_step(self._facts()) != "follow":
+            if next_step(self._facts()) != "follow" or self._facts().was_taken:
                 return None
             raise
         if seen.state == "absent":
@@ -618,6 +648,29 @@ class Drive:
             named = (f"its log names {link}" for link in seen.trackers)
             return self._standing("under way", "follow", words, log="\n".join((seen.log, *named)))
         return None
+
+    def _asks_for_its_box(self, facts: Known) -> ErrandStatus:
+        """Say that the box is stopped, and which commands go on with its work. Each costs, so a person chooses."""
+        lease, fate = facts.lease, recorded_fate(facts.lines)
+        assert lease is not None
+        again, ways = Command("run", resume=self._run), list[str]()
+        on = resume_step(lease, facts.lines, self._tenancy.clock.now())
+        if fate != "host_lost":
+            ways.append(f"{on}, then {again}, launches the job again on this box")
+        if fate in GOES_ON and lease.parked_at is None and lease.quote is not None:
+            elsewhere = Command("recover", lease.id)
+            ways.append(f"{elsewhere}, then {again}, goes on at another box")
+        why = (
+            "its box is parked"
+            if lease.parked_at is not None
+            else f"its provider has stopped its box ({fate})"
+        )
+        words = f"the job is not over: {why}, which bills {rate_words(lease)} while it is stopped"
+        asks = Unanswered(lease=lease.id, losses=(), ways=tuple(ways), usd_h=lease.price_usd_h)
+        asking = self._asking(
+            asks, words, then=f"one of these, as the person decides: {'; or '.join(ways)}"
+        )
+        return asking.model_copy(update={"step": "follow"})
 
     async def _recover(self, facts: Known) -> ErrandStatus | None:
         from gpu_tenant.leases.recover import recover
@@ -684,13 +737,15 @@ class Drive:
         assert lease is not None
         if facts.job_state != "killed" or lease.state is not LeaseState.ACTIVE:
             return False
-        if not lease.terms.recover or clock.now() >= lease.terms.deadline_at:
+        is_interruptible = lease.quote is not None and lease.quote.offer.interruptible
+        if not (lease.terms.recover or is_interruptible):
+            return False
+        if clock.now() >= lease.terms.deadline_at:
             return False
         await self._tenancy.list_leases()
         if next_step(self._facts()) != "end":
             return True
         ended_at = recorded_end(facts.lines)
-        is_interruptible = lease.quote is not None and lease.quote.offer.interruptible
         if not is_interruptible or ended_at is None or clock.now() - ended_at >= _SAYS_WITHIN:
             return False
         await clock.sleep(_AGAIN_S)
