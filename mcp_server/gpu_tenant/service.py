@@ -6,6 +6,7 @@ model is the structured output and the `--json` output.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,10 +15,17 @@ from pydantic import Field, JsonValue, ValidationError
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.choices import MOST_BOXES, SaidWhenDone, Trust, WhenIdle
 from gpu_tenant.domain.command import Command, Option
-from gpu_tenant.domain.errors import BadRequest, BoxUnreachable, TenantError
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    BoxTrouble,
+    BoxUnreachable,
+    LeaseHeld,
+    ProviderTrouble,
+    TenantError,
+)
 from gpu_tenant.domain.interruption import TURNS, fate_met, recorded_fate
 from gpu_tenant.domain.job_state import ENDED
-from gpu_tenant.domain.model import BoxState, JobId, Lease
+from gpu_tenant.domain.model import BoxState, JobId, Lease, LeaseState
 from gpu_tenant.domain.offers import DISK_GB, Wish
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.record import Amount, Hours
@@ -31,6 +39,7 @@ from gpu_tenant.leases.readiness import (
     must_be_idle,
     must_not_be_parked,
     must_run,
+    settled_if_free,
     why_silent,
 )
 
@@ -748,9 +757,29 @@ class Tenancy:
         advice = advice_for(found, ledger=context.ledger, now=context.clock.now())
         gang = await gang_words(context, found, seen)
         told = {"cadence": advice, "gang": gang}
+        if seen.state in ENDED and seen.state != "finished":
+            told |= await self._next_if_taken(found, run)
         if seen.state not in ENDED:
             told["budget_end"] = self._budget_end(found)
         return seen.model_copy(update=told)
+
+    async def _next_if_taken(self, lease: Lease, run: JobId) -> dict[str, str]:
+        """Return the next step for a job that did not finish, if its box was taken, or is about to be.
+
+        The box may know sooner than the ledger, and its provider sooner than the box.
+        """
+        from gpu_tenant.leases.taken_step import taken_step
+        from gpu_tenant.leases.watch_actions import standing_of
+
+        context = self.context
+        is_bid = lease.quote is not None and lease.quote.offer.interruptible
+        if is_bid and lease.state is LeaseState.ACTIVE:
+            with suppress(BoxTrouble, ProviderTrouble, LeaseHeld):
+                await standing_of(context, lease.id)
+                lease, _ = await settled_if_free(context, lease)
+        events = context.ledger.events(lease.id)
+        step = taken_step(lease, events, run, context.clock.now())
+        return {} if step is None else {"next": step}
 
     def _budget_end(self, lease: Lease) -> str | None:
         """Say when the lease's budget ends it. None if its deadline comes first, or that is unknown."""

@@ -177,3 +177,9 @@ def notice_on_record(lines: Lines) -> timeline.Forewarned | None:
         elif isinstance(event, _BACK):
             told = None
     return told
+
+
+def went_on(lines: Lines) -> timeline.Recovered | None:
+    """Return the event by which the lease's work went on under another lease. None if it did not go on."""
+    told = [event for _, event in lines if isinstance(event, timeline.Recovered) and event.by]
+    return told[-1] if told else None

@@ -578,7 +578,13 @@ def _on_record(
         lost_usd=lost_usd(lost, new, since=since, until=max(since, until), now=now),
         trust=new.quote.offer.trust if new.quote else None,
     )
-    if not any(isinstance(event, timeline.Recovered) for _, event in context.ledger.events(new.id)):
+    events = context.ledger.events(new.id, timeline.Recovered)
+    known = [event for _, event in events if isinstance(event, timeline.Recovered)]
+    if known:
+        told = told.model_copy(update={"budget_usd": known[0].budget_usd})
+    else:
+        whole = context.ledger.lease(lost.id).terms.budget_usd
+        told = told.model_copy(update={"budget_usd": whole})
         keep_one_budget(context.ledger, lost, new, now)
         context.ledger.note(new.id, told.model_copy(update={"of": lost.id}), at=now)
     # Write this entry last, because whoever finds it looks no further.

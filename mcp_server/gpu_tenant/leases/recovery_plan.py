@@ -10,7 +10,7 @@ from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Refused
-from gpu_tenant.domain.interruption import SAID_WITHIN, notice_on_record, recorded_fate
+from gpu_tenant.domain.interruption import SAID_WITHIN, notice_on_record, recorded_fate, went_on
 from gpu_tenant.domain.model import Job, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import USD_STEP, Wish
 from gpu_tenant.domain.reconcile import GOES_ON
@@ -202,10 +202,8 @@ def _was_had(lease: Lease, ledger: Ledger) -> bool:
 
 def gone_on(ledger: Ledger, lease: Lease) -> Lease | None:
     """Return the lease under which all of this one's work was launched again. None if there is none yet."""
-    for _, event in ledger.events(lease.id):
-        if isinstance(event, timeline.Recovered) and event.by is not None:
-            return ledger.lease(event.by)
-    return None
+    told = went_on(ledger.events(lease.id))
+    return ledger.lease(told.by) if told is not None and told.by is not None else None
 
 
 # Within which caps

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.interruption import cut_off_at
+from gpu_tenant.domain.interruption import cut_off_at, went_on
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.terms import GRACE_S, duration_words
 from gpu_tenant.domain.timeline import Lines
@@ -215,13 +215,13 @@ def failures(
     A job that the taking of its box ended has ended by then, however late its end is seen. If its work went on
     under another lease, it is no failure here.
     """
-    went_on = any(isinstance(event, timeline.Recovered) and event.by for _, event in events)
+    is_elsewhere = went_on(events) is not None
     told: list[str] = []
     for end in ends:
         cut_off = cut_off_at(events, end.job)
         ended_at = end.at if cut_off is None else min(end.at, cut_off)
         is_seen = launched_at is not None and ended_at < launched_at
-        if end.state == "finished" or is_seen or (cut_off is not None and went_on):
+        if end.state == "finished" or is_seen or (cut_off is not None and is_elsewhere):
             continue
         told.append(f"the job {end.job} is {end.state}" + (f" ({end.why})" if end.why else ""))
     return tuple(told)
@@ -234,7 +234,7 @@ def relaunch_until(
 
     Somebody has started it for that, or it has started by itself; the rule for failed jobs does not speak of it.
     """
-    if any(isinstance(event, timeline.Recovered) and event.by for _, event in events):
+    if went_on(events) is not None:
         return None
     cut = [at for end in ends if (at := cut_off_at(events, end.job)) is not None]
     if not cut or (launched_at is not None and max(cut) < launched_at):

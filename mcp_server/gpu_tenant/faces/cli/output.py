@@ -289,6 +289,8 @@ def print_collected(shown: Collected) -> None:
             "may be lost",
             f"{size(shown.discarded_bytes)} by {', '.join(shown.discarded_by)}"
             if shown.discarded_by
+            else "nothing is given up yet; what nobody has claimed is named below"
+            if shown.unclaimed_files
             else "nothing",
         ),
     ]
