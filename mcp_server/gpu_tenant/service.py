@@ -878,19 +878,22 @@ class Tenancy:
         """
         from gpu_tenant.artifacts.collect import collect
         from gpu_tenant.leases.inspection import must_be_the_box
+        from gpu_tenant.leases.wanted_place import must_have_a_box, wanted_place
         from gpu_tenant.leases.watch_actions import has_news, kept_elsewhere, note_unseen_ends
         from gpu_tenant.transfer.bandwidth_share import share_of
 
         context = self.context
         parked = context.ledger.lease(lease)
+        must_have_a_box(parked, to)
         if parked.parked_at is not None and discard and not artifacts and to is None:
             from gpu_tenant.leases.read_at_stop import give_up_missing
 
             async with context.held_in_turn(parked.id, "collect"):
                 return give_up_missing(context, context.ledger.lease(parked.id), discard)
         found = await must_run(context, lease)
-        directory = Path(to or found.kept_in or context.home.artifacts_of(found.id))
+        directory = Path(to) if to else await wanted_place(context, found)
         is_elsewhere = found.kept_in is None or directory != Path(found.kept_in)
+        before = [Path(found.kept_in)] if found.kept_in is not None and is_elsewhere else []
         async with context.held_in_turn(found.id, "collect"):
             await must_be_the_box(context, found)
             collected = await collect(
@@ -901,7 +904,7 @@ class Tenancy:
                 ledger=context.ledger,
                 share=share_of(context.home, call_bytes_s.get()),
                 news="some" if is_elsewhere or has_news(context, found) else "unknown",
-                elsewhere=kept_elsewhere(context, found),
+                elsewhere=[*before, *kept_elsewhere(context, found)],
                 progress=progress_to.get(),
             )
         await note_unseen_ends(context, found)
@@ -990,7 +993,11 @@ class Tenancy:
         found = context.ledger.lease(lease)
         if context.ledger.receipt(found.id) is None and not is_signed(context, "waive", found.id):
             await must_be_reckoned(context, found)
-        return await end_verified(context, found.id)
+        torn = await end_verified(context, found.id)
+        from gpu_tenant.leases.whole_work import leases_of_work, whole_work_words
+
+        of_it = leases_of_work(context.ledger, context.ledger.lease(found.id))
+        return torn.model_copy(update={"work": whole_work_words(context.ledger, of_it)})
 
     async def waive(self, lease: str) -> TornDown:
         """End the lease although something would be lost, over a person's signature for exactly that.

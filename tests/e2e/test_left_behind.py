@@ -18,7 +18,7 @@ from gpu_tenant.faces.report import report_of
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.overview import on_card
 from gpu_tenant.leases.readiness import why_silent
-from gpu_tenant.leases.recover import recover
+from gpu_tenant.leases.recover import begins_words, recover
 from gpu_tenant.watchdog.loop import Watchdog
 
 
@@ -197,3 +197,38 @@ async def test_each_command_that_is_named_while_the_box_is_stopped_works(
     for step in steps(after.next)[-2:]:
         await carried_out(tenant, step)
     assert tenant.lease(lost).state is LeaseState.GONE
+
+
+async def test_before_it_begins_a_recovery_says_from_where_and_what_it_leaves(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    lost = await outbid(tenant, tmp_path)
+    context = tenant.tenancy.context
+
+    before = await begins_words(context, lost)
+    card = await recover(context, lost, wait_s=3600)
+
+    begins = (
+        f"the work of {lost} goes on from the start: nothing was snapshotted, because no watchdog brought a "
+        "checkpoint home while it ran"
+    )
+    left = f"{lost} keeps on its disk what its jobs wrote since, and bills at "
+    for words in (before, card.recovered):
+        assert words.startswith(f"{begins}; {left}")
+        assert steps(words)[0] == ["resume", lost]
+        assert "until it is ended" in words
+    assert await begins_words(context, lost) == ""
+
+
+async def test_a_recovery_from_a_checkpoint_names_when_it_was_taken(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    lost = await outbid(tenant, tmp_path, saved=True)
+    context = tenant.tenancy.context
+
+    before = await begins_words(context, lost)
+    card = await recover(context, lost, wait_s=3600)
+
+    for words in (before, card.recovered):
+        assert words.startswith(f"the work of {lost} goes on from the checkpoint of ")
+        assert " UTC (1 file); " in words

@@ -63,6 +63,8 @@ from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
 from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.recovery_plan import gone_on, successor
+from gpu_tenant.leases.wanted_place import copy_line
+from gpu_tenant.leases.whole_work import whole_work_words
 
 if TYPE_CHECKING:
     from gpu_tenant.artifacts.collect import Collected
@@ -173,6 +175,7 @@ class Drive:
         self._errand = tenancy.ledger.errand(run)
         self._until_s = None if wait_s is None else asyncio.get_running_loop().time() + wait_s
         self._answered: set[str] = set()
+        self._told: set[str] = set()
         self._is_kept = False
         """Whether this process has brought home what a failed job wrote, while its box is kept for a look."""
 
@@ -673,9 +676,13 @@ class Drive:
         return asking.model_copy(update={"step": "follow"})
 
     async def _recover(self, facts: Known) -> ErrandStatus | None:
-        from gpu_tenant.leases.recover import recover
+        from gpu_tenant.leases.recover import begins_words, recover
 
         assert facts.lease is not None
+        words = await begins_words(self._tenancy.context, facts.lease.id)
+        if words and words not in self._told:
+            self._told.add(words)
+            self._face.hear(words)
         await recover(self._tenancy.context, facts.lease.id, wait_s=self.left_s(_BOOT_S))
         if gone_on(self._tenancy.ledger, self._tenancy.ledger.lease(facts.lease.id)) is None:
             if not self._has_time():
@@ -771,7 +778,7 @@ class Drive:
         if not self._is_kept:
             self._is_kept = True
             self._face.hear(words)
-            await self._tenancy.collect(lease.id, self._errand.to)
+            await self._tenancy.collect(lease.id, self._to(lease))
         if not self._has_time():
             standing = self._standing("under way", "end", words)
             return await self._with_its_log(standing.model_copy(update={"job_state": state}))
@@ -781,7 +788,7 @@ class Drive:
 
     async def _keep(self, lease: Lease, rule: OnFailure, state: str) -> ErrandStatus:
         """Keep the box of a failed job, because its owner has said so."""
-        await self._tenancy.collect(lease.id, self._errand.to)
+        await self._tenancy.collect(lease.id, self._to(lease))
         if rule.does == "park" and lease.parked_at is None:
             await self._tenancy.change_lease(lease.id, "park")
         return ErrandStatus(
@@ -795,11 +802,16 @@ class Drive:
             next=f"{Command('logs', lease.id)}; then {Command('teardown', lease.id)}",
         )
 
+    def _to(self, lease: Lease) -> str | None:
+        """Return where what comes from that box belongs. What was left on an earlier box must not replace what came after."""
+        now = self._facts().lease
+        return self._errand.to if now is None or now.id == lease.id else None
+
     async def _bring_home(self, lease: Lease) -> TornDown | ErrandStatus:
         """Collect, prove, and tear down. Ask everything that only a person can answer at once."""
         tenancy = self._tenancy
         if lease.state is LeaseState.ACTIVE:
-            collected = await tenancy.collect(lease.id, self._errand.to)
+            collected = await tenancy.collect(lease.id, self._to(lease))
         else:
             collected = None
         try:
@@ -839,7 +851,7 @@ class Drive:
             if said is not None:
                 if said.artifacts or said.discard:
                     await self._tenancy.collect(
-                        lease.id, self._errand.to, list(said.artifacts), list(said.discard)
+                        lease.id, self._to(lease), list(said.artifacts), list(said.discard)
                     )
                 return await self._bring_home(self._tenancy.ledger.lease(lease.id))
         return self._asking(
@@ -940,7 +952,13 @@ class Drive:
         lease = facts.lease or (facts.leases[-1] if facts.leases else None)
         receipt = self._tenancy.ledger.receipt(lease.id) if lease else None
         ended = (
-            TornDown(lease=lease.id, state=lease.state, receipt=receipt, twin=twin)
+            TornDown(
+                lease=lease.id,
+                state=lease.state,
+                receipt=receipt,
+                twin=twin,
+                work=whole_work_words(self._tenancy.ledger, facts.leases),
+            )
             if lease and receipt
             else None
         )
@@ -954,6 +972,7 @@ class Drive:
             job = _job_words(facts)
             words = f"{job if facts.is_launched else 'no job was started'}; {_home_words(receipt, facts.artifacts)}"
         words += f"; {twin}" if twin else ""
+        words += self._not_there_words(receipt)
         mend = _mend(facts, receipt)
         return ErrandStatus(
             run=self._run,
@@ -965,6 +984,16 @@ class Drive:
             ended=ended,
             mend=mend,
             next=_after_words(lease, state, mend),
+        )
+
+    def _not_there_words(self, receipt: Receipt | None) -> str:
+        """Say how what was kept comes to the directory that was named for it. Empty if it is there."""
+        to, kept_in = self._errand.to, receipt.kept_in if receipt else None
+        if to is None or kept_in is None or Path(kept_in).resolve() == Path(to).resolve():
+            return ""
+        line = copy_line(kept_in, to)
+        return (
+            f"; it is not in {to}, where whoever collected it could not write: {line} puts it there"
         )
 
     # --- small things

@@ -101,6 +101,10 @@ class Card(Record):
     condition: Condition
     jobs: tuple[str, ...]
     alarm: str | None
+    recovered: str = Field(
+        default="",
+        description="from where it goes on with another lease's work, and what that left",
+    )
     unclaimed: str = Field(default="", description="files that nobody has claimed")
     memory: str = Field(default="", description="if its GPU may be too small for what was tested")
     published: tuple[str, ...] = Field(
@@ -267,6 +271,9 @@ class TornDown(Record):
     receipt: Receipt
     gang: str | None = Field(default=None, description="who else ran a job of this lease")
     twin: str | None = Field(default=None, description="a second box of its request that may bill")
+    work: str | None = Field(
+        default=None, description="if its work went over several boxes: their cost, and their files"
+    )
 
 
 def card(

@@ -70,6 +70,10 @@ def card_of(
         shown = shown.model_copy(update={"watched": context.watch_words()})
     if lease.state is LeaseState.ACTIVE and lease.touched_at is not None:
         shown = shown.with_unclaimed(_unclaimed_words(context, lease))
+    if lease.recovers is not None and lease.state.live:
+        from gpu_tenant.leases.recovery_words import recovered_words
+
+        shown = shown.model_copy(update={"recovered": recovered_words(context.ledger, lease)})
     receipt = None if lease.state.live else context.ledger.receipt(lease.id)
     # The box was billed until it was seen gone, which was before the recorded end.
     return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown

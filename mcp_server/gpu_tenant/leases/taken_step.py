@@ -27,15 +27,20 @@ def left_behind_step(lease: Lease, events: Lines, now: datetime) -> str | None:
     words = went_on_words(events)
     if words is None or lease.state is not LeaseState.ACTIVE:
         return None
+    return f"{end_step(lease, events, now)}: {words}"
+
+
+def end_step(lease: Lease, events: Lines, now: datetime) -> str:
+    """Return what ends a box whose work goes on elsewhere, or is about to."""
     home, end = Command("collect", lease.id), Command("teardown", lease.id)
     if recorded_fate(events) == "host_lost":
-        return f"{end} gives up the box, and says what is lost with it: {words}"
+        return f"{end} gives up the box, and says what is lost with it"
     ends = f"{home}, then {end}"
     if lease.parked_at is not None or recorded_fate(events) is not None:
         on = resume_step(lease, events, now, hours=_WAY_HOME_H)
         ends = f"{on}, then {ends}"
         ends += f"; or {Command('waive', lease.id)} gives up what is on its disk, over a signature"
-    return f"{ends}: {words}"
+    return ends
 
 
 def taken_step(lease: Lease, events: Lines, job: str, now: datetime) -> str | None:

@@ -388,4 +388,5 @@ class Attendant:
             if card.alarm:
                 self.told.alarm("recovery", card.alarm, Level.WARNING)
             if gone_on(self._tenancy.ledger, lease) is not None:
-                self.told.done(f"its work continues under the lease {card.lease}")
+                begins = f": {card.recovered}" if card.recovered else ""
+                self.told.done(f"its work continues under the lease {card.lease}{begins}")
