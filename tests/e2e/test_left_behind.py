@@ -91,7 +91,11 @@ async def test_what_is_named_for_the_box_that_was_left_ends_it_and_no_face_calls
     resumes, collects, ends = steps(card.next)[:3]
     assert [x[0] for x in (resumes, collects, ends)] == ["resume", "collect", "teardown"]
     assert resumes == ["resume", lost], "the part of the budget that stayed pays for this"
-    for step in (resumes, collects, ends):
+    await carried_out(tenant, resumes)
+    audited = await tenancy.audit(lost)
+    assert audited.next.endswith(why)
+    assert [x[0] for x in steps(audited.next)] == ["collect", "teardown"]
+    for step in (collects, ends):
         await carried_out(tenant, step)
     told = await report_of(tenancy.context, lost)
     assert f"It was ended: {why}." in told.standing
