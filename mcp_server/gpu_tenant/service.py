@@ -6,6 +6,7 @@ model is the structured output and the `--json` output.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,10 +15,17 @@ from pydantic import Field, JsonValue, ValidationError
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.choices import MOST_BOXES, SaidWhenDone, Trust, WhenIdle
 from gpu_tenant.domain.command import Command, Option
-from gpu_tenant.domain.errors import BadRequest, BoxUnreachable, TenantError
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    BoxTrouble,
+    BoxUnreachable,
+    LeaseHeld,
+    ProviderTrouble,
+    TenantError,
+)
 from gpu_tenant.domain.interruption import TURNS, fate_met, recorded_fate
 from gpu_tenant.domain.job_state import ENDED
-from gpu_tenant.domain.model import BoxState, JobId, Lease
+from gpu_tenant.domain.model import BoxState, JobId, Lease, LeaseState
 from gpu_tenant.domain.offers import DISK_GB, Wish
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.record import Amount, Hours
@@ -31,6 +39,7 @@ from gpu_tenant.leases.readiness import (
     must_be_idle,
     must_not_be_parked,
     must_run,
+    settled_if_free,
     why_silent,
 )
 
@@ -748,9 +757,29 @@ class Tenancy:
         advice = advice_for(found, ledger=context.ledger, now=context.clock.now())
         gang = await gang_words(context, found, seen)
         told = {"cadence": advice, "gang": gang}
+        if seen.state in ENDED and seen.state != "finished":
+            told |= await self._next_if_taken(found, run)
         if seen.state not in ENDED:
             told["budget_end"] = self._budget_end(found)
         return seen.model_copy(update=told)
+
+    async def _next_if_taken(self, lease: Lease, run: JobId) -> dict[str, str]:
+        """Return the next step for a job that did not finish, if its box was taken, or is about to be.
+
+        The box may know sooner than the ledger, and its provider sooner than the box.
+        """
+        from gpu_tenant.leases.taken_step import taken_step
+        from gpu_tenant.leases.watch_actions import standing_of
+
+        context = self.context
+        is_bid = lease.quote is not None and lease.quote.offer.interruptible
+        if is_bid and lease.state is LeaseState.ACTIVE:
+            with suppress(BoxTrouble, ProviderTrouble, LeaseHeld):
+                await standing_of(context, lease.id)
+                lease, _ = await settled_if_free(context, lease)
+        events = context.ledger.events(lease.id)
+        step = taken_step(lease, events, run, context.clock.now())
+        return {} if step is None else {"next": step}
 
     def _budget_end(self, lease: Lease) -> str | None:
         """Say when the lease's budget ends it. None if its deadline comes first, or that is unknown."""
@@ -849,19 +878,22 @@ class Tenancy:
         """
         from gpu_tenant.artifacts.collect import collect
         from gpu_tenant.leases.inspection import must_be_the_box
+        from gpu_tenant.leases.wanted_place import must_have_a_box, wanted_place
         from gpu_tenant.leases.watch_actions import has_news, kept_elsewhere, note_unseen_ends
         from gpu_tenant.transfer.bandwidth_share import share_of
 
         context = self.context
         parked = context.ledger.lease(lease)
+        must_have_a_box(parked, to)
         if parked.parked_at is not None and discard and not artifacts and to is None:
             from gpu_tenant.leases.read_at_stop import give_up_missing
 
             async with context.held_in_turn(parked.id, "collect"):
                 return give_up_missing(context, context.ledger.lease(parked.id), discard)
         found = await must_run(context, lease)
-        directory = Path(to or found.kept_in or context.home.artifacts_of(found.id))
+        directory = Path(to) if to else await wanted_place(context, found)
         is_elsewhere = found.kept_in is None or directory != Path(found.kept_in)
+        before = [Path(found.kept_in)] if found.kept_in is not None and is_elsewhere else []
         async with context.held_in_turn(found.id, "collect"):
             await must_be_the_box(context, found)
             collected = await collect(
@@ -872,7 +904,7 @@ class Tenancy:
                 ledger=context.ledger,
                 share=share_of(context.home, call_bytes_s.get()),
                 news="some" if is_elsewhere or has_news(context, found) else "unknown",
-                elsewhere=kept_elsewhere(context, found),
+                elsewhere=[*before, *kept_elsewhere(context, found)],
                 progress=progress_to.get(),
             )
         await note_unseen_ends(context, found)
@@ -961,7 +993,11 @@ class Tenancy:
         found = context.ledger.lease(lease)
         if context.ledger.receipt(found.id) is None and not is_signed(context, "waive", found.id):
             await must_be_reckoned(context, found)
-        return await end_verified(context, found.id)
+        torn = await end_verified(context, found.id)
+        from gpu_tenant.leases.whole_work import leases_of_work, whole_work_words
+
+        of_it = leases_of_work(context.ledger, context.ledger.lease(found.id))
+        return torn.model_copy(update={"work": whole_work_words(context.ledger, of_it)})
 
     async def waive(self, lease: str) -> TornDown:
         """End the lease although something would be lost, over a person's signature for exactly that.

@@ -20,6 +20,8 @@ from gpu_tenant.domain.errors import BoxUnreachable
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Leases
+from gpu_tenant.leases.work_done import RELAUNCH_S
+from gpu_tenant.watchdog.loop import Watchdog
 
 RESUMES = """\
 [ -n "$SMOKE" ] && exit 0
@@ -176,3 +178,74 @@ async def test_the_box_that_did_the_work_is_ended_though_the_one_before_cannot_b
         again = await goes_on(tenant.tenancy, errand, Asker())
         assert (again.outcome, again.lease) == ("asks", old.id)
         assert tenant.creates() == 2
+
+
+class OutbidOnce(Outbid):
+    """Somebody whose box is outbid while the job runs, and whose order names no other place."""
+
+    async def _takes(self, lease: Lease) -> None:
+        self._tenant.fault("outbid", box=lease.box_id)
+        raise BoxUnreachable("a box that was outbid answers nobody", remedy="look again")
+
+
+async def test_after_an_outbid_and_a_resume_the_same_line_launches_the_job_again(
+    tmp_path: Path,
+) -> None:
+    tree = a_tree(tmp_path / "tree")
+    (tree / "train.sh").write_text(RESUMES, encoding="utf-8")
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        tenancy = tenant.tenancy
+        errand = an_errand(tenancy, tree, interruptible="yes", max_price_usd_h="2", max_usd="5")
+
+        asked = await goes_on(tenancy, errand, OutbidOnce(tenant))
+
+        (first,) = tenancy.ledger.leases()
+        assert (asked.outcome, asked.job_state) == ("asks", None)
+        assert "the job is not over: its provider has stopped its box (outbid)" in asked.words
+        assert f"`gpu-tenant resume {first.id}`, then `gpu-tenant run --resume" in asked.next
+        assert f"`gpu-tenant recover {first.id}`, then `gpu-tenant run --resume" in asked.next
+
+        await tenancy.change_lease(first.id, "resume")
+        tenant.wait(600)
+        await Watchdog(tenancy, tell=lambda _: None).once()
+        assert tenant.lease(first.id).state is LeaseState.ACTIVE, "it waits for the launch"
+        person = Asker()
+        standing = await goes_on(tenancy, errand, person)
+
+        assert (standing.outcome, standing.job_state) == ("done", "finished"), standing
+        assert standing.ended is not None
+        kept = Path(standing.ended.receipt.kept_in or "") / "work/out"
+        assert (kept / "done.json").read_text().strip() == '{"resumed": true}'
+        assert [job.id for job in tenancy.ledger.jobs(first.id)] == [
+            standing.run,
+            f"{standing.run}-2",
+        ]
+        assert any("the job is launched again as" in words for words in person.heard)
+        assert tenant.creates() == 1
+        tenant.assert_nothing_bills()
+
+
+async def test_a_box_that_nobody_launches_on_after_its_resume_is_ended_a_while_later(
+    tmp_path: Path,
+) -> None:
+    tree = a_tree(tmp_path / "tree")
+    (tree / "train.sh").write_text(RESUMES, encoding="utf-8")
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        tenancy = tenant.tenancy
+        errand = an_errand(tenancy, tree, interruptible="yes", max_price_usd_h="2", max_usd="5")
+        await goes_on(tenancy, errand, OutbidOnce(tenant))
+        (first,) = tenancy.ledger.leases()
+        await tenancy.change_lease(first.id, "resume")
+        tenant.wait(120)
+        watchdog = Watchdog(tenancy, tell=lambda _: None)
+
+        await watchdog.once()
+        waits = tenancy.ledger.open_alarms_of(first.id)
+        tenant.wait(RELAUNCH_S)
+        await watchdog.once()
+
+        (words,) = [alarm.words for alarm in waits if alarm.key == "done"]
+        assert "its box runs again, and is ended at " in words
+        assert "unless something is launched" in words
+        assert tenant.lease(first.id).state is LeaseState.GONE
+        tenant.assert_nothing_bills()

@@ -10,10 +10,14 @@ import pytest
 from e2e.leased import command
 from e2e.owner import Owner
 from e2e.renting import tenant_at
+from errands import a_tree
 from sshd import Sshd
+from waited import over
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.domain.errors import BoxUnreachable
+from gpu_tenant.faces.cli.lease_table import leases as print_leases
+from gpu_tenant.faces.cli.output import print_collected
 from gpu_tenant.transports.ssh import ensure_key
 
 
@@ -108,3 +112,55 @@ def test_how_a_look_at_a_failed_job_ends_is_what_its_help_says(owner: Owner) -> 
     assert command("monitor", lease, "--follow")[0] == 1
     said = " ".join(owner.does("monitor", "--help").split())
     assert "A look ends with status 0, however the job ended" in said
+
+
+async def test_while_a_watchdog_lives_what_it_is_about_to_do_is_told_as_its_own(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        card = await tenant.rented(hours=2)
+        tenancy = tenant.tenancy
+        await tenancy.push(card.lease, str(a_tree(tmp_path / "tree")))
+        await tenancy.launch_detached(card.lease, "sh train.sh", ["out/"], name="train")
+        unwatched = await over(tenancy, card.lease)
+        alone = (await tenancy.list_leases()).leases[0]
+        tenancy.context.watches = True  # as in the server, which looks itself
+
+        looked = await tenancy.monitor(card.lease, wait_s=0)
+        shown = (await tenancy.list_leases()).leases[0]
+
+        assert "no watchdog runs that would end the lease" in unwatched.next
+        assert alone.next.startswith(
+            f"`gpu-tenant collect {card.lease}`, then `gpu-tenant teardown"
+        )
+        for words in (looked.next, shown.next):
+            assert words.startswith("nothing: the watchdog collects its work, and ")
+            assert f"`gpu-tenant hold {card.lease} 30m`" in words
+        assert shown.condition.to_do is None
+
+
+async def test_what_nobody_has_claimed_comes_before_the_teardown_and_is_not_called_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        card = await tenant.rented(hours=2)
+        tenancy = tenant.tenancy
+        await tenancy.push(card.lease, str(a_tree(tmp_path / "tree", "echo odd > notes.txt")))
+        await tenancy.launch_detached(card.lease, "sh train.sh", ["out/"], name="train")
+        await over(tenancy, card.lease)
+
+        print_collected(await tenancy.collect(card.lease))
+        told = await tenancy.list_leases()
+        print_leases(told)
+
+        collected, listed = re.split(r"(?=do this: )", capsys.readouterr().out, maxsplit=1)
+        assert re.search(
+            r"may be lost +nothing is given up yet; what nobody has claimed", collected
+        )
+        (shown,) = told.leases
+        assert "its work has ended" not in shown.next
+        assert listed.count("1 file is unclaimed, and no teardown happens: notes.txt") == 1
+        lines = [shlex.split(x) for x in re.findall(r"`gpu-tenant ([^`]+)`", shown.next)]
+        assert [x[0] for x in lines] == ["collect", "collect", "teardown"]
+        await tenancy.collect(card.lease, None, [], [lines[1][-1]])
+        await tenancy.verify_and_teardown(card.lease)

@@ -181,3 +181,23 @@ async def test_a_watch_hears_of_a_notice_between_two_looks(tmp_path: Path) -> No
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
+
+
+async def test_a_job_that_was_asked_to_save_leads_to_a_line_that_works_while_its_box_still_answers(
+    tmp_path: Path,
+) -> None:
+    async with scene_at("gcp", tmp_path) as scene:
+        tenant, tenancy = scene.tenant, scene.tenant.tenancy
+        lease = await spot(scene, tmp_path / "tree")
+        box = tenant.lease(lease).box_id
+        tenant.fault("preempted", box=box)
+        assert eventually(lambda: "ended_at" in notice_on(scene, box))
+
+        looked = await tenancy.monitor(lease, wait_s=0)
+
+        assert looked.next.startswith(f"`gpu-tenant recover {lease}` goes on at another box")
+        assert "its platform is taking this one back" in looked.next
+        new = await recover(tenancy.context, lease, wait_s=3600)
+        assert tenant.lease(new.lease).recovers == lease
+        again = await tenancy.monitor(lease, wait_s=0)
+        assert again.next.startswith(f"`gpu-tenant monitor {new.lease}`")

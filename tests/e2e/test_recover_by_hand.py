@@ -1,13 +1,17 @@
 """Whoever says `recover` by hand gets on, or is told the line that works; and what was rented is said."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from arranged import Alone
 from e2e.renting import Tenant, tenant_at
 from signed import with_signature
+from sshd import wait_until
 
+from gpu_tenant.artifacts.snapshot import snapshot
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import NoCapacity, SignatureWanted
 from gpu_tenant.emulators.vastai.market import ASKS
@@ -24,8 +28,11 @@ async def tenant(tmp_path: Path) -> AsyncIterator[Tenant]:
         yield made
 
 
-async def outbid(tenant: Tenant, directory: Path, **asked: object) -> str:
-    """A lease without a word of where its work may go on, whose box was outbid while its job ran."""
+async def outbid(tenant: Tenant, directory: Path, *, saved: bool = False, **asked: object) -> str:
+    """A lease without a word of where its work may go on, whose box was outbid while its job ran.
+
+    With `saved`, a checkpoint had come home before.
+    """
     tree = directory / "tree"
     tree.mkdir()
     (tree / "README").write_text("work", encoding="utf-8")
@@ -33,6 +40,17 @@ async def outbid(tenant: Tenant, directory: Path, **asked: object) -> str:
     card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600, **asked)  # type: ignore[arg-type]
     await tenant.tenancy.push(card.lease, str(tree))
     await tenant.tenancy.launch_detached(card.lease, COMMAND, ["out/"], name="train")
+    if saved:
+        lease = tenant.lease(card.lease)
+        kept = tenant.home_of(str(card.box)) / lease.work_directory / "out/kept.txt"
+        await asyncio.to_thread(wait_until, kept.exists)
+        await snapshot(
+            tenant.tenancy.context.session(lease),
+            directory=tenant.tenancy.home.artifacts_of(lease.id),
+            ledger=tenant.tenancy.ledger,
+            turn=Alone(),
+            quiet_s=0,
+        )
     tenant.fault("outbid", box=card.box)
     await tenant.tenancy.list_leases()
     return card.lease

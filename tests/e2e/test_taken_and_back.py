@@ -8,6 +8,8 @@ from e2e.renting import Tenant, tenant_at
 from waited import over
 
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.domain.terms import GRACE_S
 from gpu_tenant.faces.report import report_of
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.watchdog.loop import Watchdog
@@ -138,3 +140,23 @@ async def test_an_audit_of_a_box_whose_job_has_ended_leads_to_its_files(
     assert "gpu-tenant push" not in audited.next
     assert f"gpu-tenant monitor {card.lease}" in audited.next
     assert f"gpu-tenant monitor {card.lease}" in audited.next
+
+
+async def test_a_box_is_ended_as_soon_as_the_work_that_its_taking_cut_off_is_done_after_all(
+    tenant: Tenant, card: Card
+) -> None:
+    tenancy = tenant.tenancy
+    await tenancy.launch_detached(card.lease, "sleep 600", ["out/"], name="long")
+    tenant.fault("outbid", box=card.box)
+    await shown(tenant)
+    await tenancy.change_lease(card.lease, "resume")
+    tenant.wait(600)
+    await tenancy.launch_detached(card.lease, "true", ["out/"], name="long-2")
+    await over(tenancy, card.lease)
+    watchdog = Watchdog(tenancy, tell=lambda _: None)
+
+    await watchdog.once()
+    tenant.wait(GRACE_S)
+    await watchdog.once()
+
+    assert tenant.lease(card.lease).state is LeaseState.GONE

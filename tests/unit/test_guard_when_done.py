@@ -119,6 +119,31 @@ def test_what_failed_waits_for_somebody_and_what_is_held_for_ever(box: Box) -> N
     assert box.stands()["fired_at"] - armed["armed_at"] >= 2
 
 
+def test_a_failure_that_a_launch_has_answered_since_keeps_no_box(box: Box) -> None:
+    done = Done(box, f"{WRITES}; exit 3", "failed")
+    box.start("echo more > out/more", job="j2", artifacts=["out/"])
+    until(lambda: box.ask("status", job="j2")["state"] == "finished")
+    (done.keep.parent / "says").write_text(json.dumps({**STORED, "kept": [{}] * 4}), "utf-8")
+
+    done.arm(done={"failed_s": None})
+
+    until(lambda: asked(done.leave), 20)
+    assert box.stands()["why"] == "done"
+
+
+def test_a_failure_after_the_last_launch_keeps_the_box(box: Box) -> None:
+    done = Done(box, LIVES, "running")
+    box.start("true", job="j2", artifacts=["out/"])
+    until(lambda: box.ask("status", job="j2")["state"] == "finished")
+    box.ask("stop", job="j1", grace_s=0)
+
+    done.arm(done={"failed_s": None})
+
+    time.sleep(1)  # noqa: TID251 - what must not happen has no event
+    done.goes_round()
+    assert (box.stands()["state"], asked(done.leave)) == ("armed", [])
+
+
 def test_a_box_that_was_only_set_up_is_not_stopped_for_being_done(box: Box) -> None:
     keep, leave = box.script("keep", STORED), box.script("leave", {"ok": True, "asked": True})
     box.start("echo made >made", setup=True)

@@ -7,7 +7,7 @@ import pytest
 from arranged import NOON, box, lease, offer, profile, quote
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.interruption import fate, recorded_fate
+from gpu_tenant.domain.interruption import cut_off_at, fate, recorded_fate
 from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LeaseState, Profile
 
 READY = NOON + timedelta(minutes=5)
@@ -82,3 +82,37 @@ def test_a_fate_on_record_is_over_when_the_box_runs_again_or_was_parked(
     assert recorded_fate([outbid, woke]) is None
     assert recorded_fate([outbid, timeline.Line(NOON, after)]) is None
     assert recorded_fate([outbid, woke, outbid]) == "outbid"
+
+
+RAN = (0, timeline.Launched(job="train"))
+TAKEN = (600, timeline.Taken(fate="outbid"))
+KILLED = timeline.Progressed(job="train", state="killed")
+NOTICE = timeline.Forewarned(source="metadata", at=NOON, jobs=("train",))
+
+
+@pytest.mark.parametrize(
+    ("events", "cut_off"),
+    [
+        ([RAN, TAKEN, (900, KILLED)], True),
+        ([RAN, (500, KILLED), TAKEN], True),
+        ([RAN, (600, timeline.Taken(fate="stopped_by_provider")), (900, KILLED)], True),
+        ([RAN, (590, NOTICE), (595, timeline.Progressed(job="train", state="failed")), TAKEN], True),
+        ([RAN, TAKEN], False),  # nobody has seen its end yet
+        ([(-900, RAN[1]), (-60, KILLED), TAKEN], False),  # it was killed long before
+        ([RAN, (500, timeline.Progressed(job="train", state="failed")), TAKEN], False),
+        ([RAN, TAKEN, (900, timeline.Progressed(job="train", state="failed"))], False),
+        ([RAN, TAKEN, (900, timeline.Progressed(job="train", state="finished"))], False),
+        ([RAN, TAKEN, (900, timeline.Progressed(job="train", state="running")), (990, KILLED)], False),
+        ([RAN, (500, timeline.Stopped(job="train")), TAKEN, (900, KILLED)], False),
+        ([RAN, (500, timeline.Sealed(digest="d")), TAKEN, (900, KILLED)], False),
+        ([RAN, (600, timeline.Taken(fate="walltime")), (900, KILLED)], False),
+        ([RAN, TAKEN, (900, KILLED), (950, RAN[1])], False),
+        ([RAN, (900, KILLED)], False),
+    ],
+)  # fmt: skip
+def test_a_job_that_ended_with_its_box_is_told_apart_from_one_that_ended_by_itself(
+    events: list[tuple[int, timeline.Event]], cut_off: bool
+) -> None:
+    lines = [timeline.Line(NOON + timedelta(seconds=s), event) for s, event in events]
+
+    assert (cut_off_at(lines, "train") is not None) is cut_off

@@ -500,3 +500,15 @@ async def test_nothing_goes_from_the_box_that_is_not_here(running: Running) -> N
         stayed=("all: nothing that is proved here is beyond the last 1",)
     )
     assert steps(running.out) == [1, 2, 3]
+
+
+async def test_a_collect_to_another_place_that_was_cut_short_hides_no_checkpoint(
+    running: Running, tmp_path: Path
+) -> None:
+    running.kept = running.ledger.directory / "kept" / LEASE
+    running.saves("state.json", "7")
+    await running.look()
+
+    running.ledger.keep_in(LEASE, tmp_path / "results")
+
+    assert await running.can_go_on_from() == {"work/out/state.json": "7"}

@@ -20,6 +20,7 @@ from gpu_tenant.leases.work_done import (
     failures,
     held_until,
     next_step,
+    relaunch_until,
     tries_of,
 )
 from gpu_tenant.ledger import Ledger
@@ -304,3 +305,54 @@ def test_the_end_of_a_job_is_on_record_once_whoever_looks(ledger: Ledger) -> Non
         ledger.job_ended(LEASE, seen, at=NOON)
 
     assert ends_of(ledger.events(LEASE)) == [JobEnd("train", "finished", after(-1))]
+
+
+def test_a_job_that_went_with_its_box_is_answered_by_a_launch_since_however_late_its_end_is_seen() -> (
+    None
+):
+    events = [
+        LAUNCHED,
+        line(0, timeline.Taken(fate="outbid")),
+        line(100, timeline.Resumed()),
+        line(110, timeline.Ready()),
+        line(120, timeline.Launched(job="again")),
+        line(200, timeline.JobEnded(job="train", state="killed")),
+        line(200, timeline.JobEnded(job="again", state="finished")),
+    ]
+
+    assert failures(ends_of(events), after(120), events) == ()
+    assert relaunch_until(ends_of(events), after(120), events) is None
+    crashed = [x for x in events if not isinstance(x.event, timeline.Taken)]
+    assert failures(ends_of(crashed), after(120), crashed) == ("the job train is killed",)
+
+
+def test_a_job_whose_work_went_on_elsewhere_is_no_failure_of_the_box_that_wakes() -> None:
+    events = [
+        LAUNCHED,
+        line(0, timeline.Taken(fate="outbid")),
+        line(60, timeline.Recovered(fate="outbid", to="other-1")),
+        line(100, timeline.Taken(fate=None)),
+        line(200, timeline.JobEnded(job="train", state="killed")),
+    ]
+
+    assert failures(ends_of(events), BEFORE, events) == ()
+
+
+def test_a_box_that_runs_again_waits_for_a_launch_whatever_the_rule_for_failures() -> None:
+    events = [
+        LAUNCHED,
+        line(0, timeline.Taken(fate="outbid")),
+        line(60, timeline.Taken(fate=None)),
+        line(70, timeline.JobEnded(job="train", state="killed")),
+    ]
+    ends = ends_of(events)
+    work = Work(
+        launched=True,
+        ended_at=after(70),
+        failed=failures(ends, BEFORE, events),
+        relaunch_until=relaunch_until(ends, BEFORE, events),
+    )
+    of = lease("end", "end after 0s")
+
+    assert next_step(of, work, events, after(959)).because == "failed"
+    assert next_step(of, work, events, after(960)).does == "end"

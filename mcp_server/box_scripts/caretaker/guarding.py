@@ -15,7 +15,7 @@ from box_scripts.caretaker.listening import Listener
 from box_scripts.caretaker.next_look import NextLook
 from box_scripts.caretaker.notice import record_notice
 from box_scripts.caretaker.presence import Presence
-from box_scripts.caretaker.processes import boot_id, output_of, ticks_of
+from box_scripts.caretaker.processes import boot_id, output_of, restarted_since, ticks_of
 from box_scripts.caretaker.records import (
     GUARD,
     Locked,
@@ -30,6 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
 
+    from box_scripts.caretaker.job_state import Observed
     from box_scripts.caretaker.jobs import Job
 
 LOOK_S, LEAPING_LOOK_S = 60.0, 600.0
@@ -67,6 +68,29 @@ def start_holder(home: str, request: dict, wanted: dict) -> dict:
     with os.fdopen(told, "rb") as file:
         pid, ticks = file.read().split()
     return dict(record, pid=int(pid), start_ticks=int(ticks))
+
+
+def states_that_count(work: list[tuple[str, Observed | None]]) -> set[str]:
+    """The states of these jobs, without those that did not finish and were answered by a launch since.
+
+    A job that its box took with it left no record of its end. It had ended when the box ran again.
+    """
+    begun = [seen for _, seen in work if seen is not None and seen.started]
+    newest = max(begun, key=lambda seen: seen.started["started_at"], default=None)
+    return {
+        state
+        for state, seen in work
+        if state not in ("failed", "killed", "stopped") or not _is_answered(seen, newest)
+    }
+
+
+def _is_answered(seen: Observed | None, newest: Observed | None) -> bool:
+    """Whether that job had ended when the newest job was started."""
+    if seen is None or newest is None or seen is newest:
+        return False
+    if seen.end:
+        return bool(seen.end["ended_at"] < newest.started["started_at"])
+    return bool(restarted_since(seen.started)) and not restarted_since(newest.started)
 
 
 class Guarding:
@@ -167,17 +191,19 @@ class Guarding:
 
     def _quiet_s(self) -> float:
         """Return for how long we have seen no job alive, and nobody look. 0 before the first job."""
-        states, self._work, heartbeat = [], set(), 0
+        states, work, heartbeat = [], [], 0
         for job in all_jobs(self._home):
-            state, is_work = "running", True
+            state, is_work, seen_job = "running", True, None
             try:
-                state = observe(job).state
+                seen_job = observe(job)
+                state = seen_job.state
                 is_work = state == "absent" or not job.spec().get("setup")
             except (Refusal, OSError):  # unknown, which is not idle
                 pass
             states.append(state)
             if is_work:
-                self._work.add(state)
+                work.append((state, seen_job))
+        self._work = states_that_count(work)
         try:
             heartbeat = os.stat(os.path.join(self._home, "heartbeat")).st_mtime_ns
         except OSError:

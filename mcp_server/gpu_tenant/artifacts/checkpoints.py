@@ -69,21 +69,23 @@ async def newest(lease: Lease, *, ledger: Ledger) -> Restorable | None:
     lease = ledger.lease(lease.id)
     if lease.kept_in is None:
         return None
-    directory = Path(lease.kept_in)
+    # A collect to another directory that was cut short has left what came before it where it was.
+    places = dict.fromkeys((Path(lease.kept_in), ledger.directory / "kept" / lease.id))
     for at, event in reversed(ledger.events(lease.id)):
         login, entries = "", None
-        if (
-            isinstance(event, timeline.Snapped)
-            and (listed := read_list(directory, event)) is not None
-        ):
-            login, entries = listed.login, listed.entries
+        if isinstance(event, timeline.Snapped):
+            listed = next(filter(None, (read_list(place, event) for place in places)), None)
+            if listed is not None:
+                login, entries = listed.login, listed.entries
         elif isinstance(event, timeline.Collected) and (
             seal := ledger.seal(lease.id, digest=event.seal)
         ):
             # Use the digest in this event, because a later seal may belong to a collect that was cut short.
             entries = tuple(entry for entry in seal.entries if entry.role == "artifact")
-        if entries is not None:
-            files = await asyncio.to_thread(_find_kept, directory, entries)
+        for place in places:
+            if entries is None:
+                break
+            files = await asyncio.to_thread(_find_kept, place, entries)
             if files:
                 return Restorable(lease, at, login, files)
     return None

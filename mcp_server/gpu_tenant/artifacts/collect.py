@@ -325,8 +325,8 @@ def unclaimed_patterns(lease: Lease, unclaimed: Unclaimed) -> list[str]:
     return _patterns_of([lease.from_work(path.at) for path in unclaimed.largest], unclaimed.count)
 
 
-def unclaimed_words(lease: Lease, unclaimed: Unclaimed) -> str:
-    """Say what nobody has claimed, with the calls that keep it and give it up."""
+def unclaimed_words(lease: Lease, unclaimed: Unclaimed, *, first: Command | None = None) -> str:
+    """Say what nobody has claimed, with the calls that keep it and give it up. `first` starts a box that is stopped."""
     names = [quote_text(lease.from_work(path.at)) for path in unclaimed.largest]
     patterns = unclaimed_patterns(lease, unclaimed)
     keeps = Command("collect", lease.id, artifact=patterns)
@@ -336,7 +336,8 @@ def unclaimed_words(lease: Lease, unclaimed: Unclaimed) -> str:
         if unclaimed.count == 1
         else f"{unclaimed.count:,} files are unclaimed, and no teardown happens: {told}"
     )
-    return f"{what}; {keeps} keeps it; {Command('collect', lease.id, discard=patterns)} gives it up"
+    starts = f"its box is stopped: {first}, then " if first is not None else ""
+    return f"{what}; {starts}{keeps} keeps it; {Command('collect', lease.id, discard=patterns)} gives it up"
 
 
 def _patterns_of(named: Sequence[str], count: int) -> list[str]:

@@ -20,6 +20,9 @@ _BACK = timeline.Ready | timeline.Resumed | timeline.Parked
 INTERRUPTIONS: frozenset[Fate] = frozenset({"preempted", "outbid", "host_lost"})
 """The fates that end a box in the middle of its work, however well the account is funded and whatever was agreed."""
 
+SAID_WITHIN = timedelta(minutes=10)
+"""How long before its provider's word a job may have been killed together with its box."""
+
 KillingFate = Literal["preempted", "outbid", "host_lost", "balance_zero", "walltime"]
 """The fates that end what runs on the box. A stop of another kind may be anybody's."""
 
@@ -126,6 +129,45 @@ def fate_met(lines: Lines, job: str) -> tuple[datetime, KillingFate] | None:
     return met
 
 
+def cut_off_at(lines: Lines, job: str) -> datetime | None:
+    """Return when it was noticed that the taking of its box ended that job. None if something else ended it, or nothing.
+
+    Such a job did not fail by itself: launched again, it continues. A box may know sooner than its provider says what
+    happened, so a job that was killed right before counts, and so does one that was asked to save because of it. A
+    deadline and the end of a rental are terms of the lease, and count as the ends of a job.
+    """
+    met: datetime | None = None
+    killed_at: datetime | None = None
+    ended: str | None = None
+    runs = is_asked = False
+    for at, event in lines:
+        match event:
+            case timeline.Launched(job=name) if name == job:
+                runs, is_asked, met, killed_at, ended = True, False, None, None, None
+            case timeline.Forewarned(jobs=jobs) if job in jobs:
+                is_asked = True
+            case timeline.Stopped(job=name) if name == job:
+                runs, is_asked, met, killed_at = False, False, None, None
+            case timeline.Sealed():
+                runs = False
+            case timeline.Progressed(job=name, state="running") if name == job:
+                met = None
+            case (
+                timeline.Progressed(job=name, state=state)
+                | timeline.JobEnded(job=name, state=state)
+            ) if name == job and state in ENDED:
+                killed_at = at if runs and state == "killed" else killed_at
+                runs, ended = False, state
+            case timeline.Taken(fate=fate) if fate is not None and fate != "walltime":
+                shortly_before = killed_at is not None and at - killed_at <= SAID_WITHIN
+                if met is None and (runs or is_asked or shortly_before):
+                    met = at
+            case _:
+                pass
+    by_it = ended == "killed" or (is_asked and ended not in (None, "finished"))
+    return met if by_it else None
+
+
 def notice_on_record(lines: Lines) -> timeline.Forewarned | None:
     """Return the recorded notice that the box will be taken. None if there was no notice, or if it no longer counts."""
     told: timeline.Forewarned | None = None
@@ -135,3 +177,9 @@ def notice_on_record(lines: Lines) -> timeline.Forewarned | None:
         elif isinstance(event, _BACK):
             told = None
     return told
+
+
+def went_on(lines: Lines) -> timeline.Recovered | None:
+    """Return the event by which the lease's work went on under another lease. None if it did not go on."""
+    told = [event for _, event in lines if isinstance(event, timeline.Recovered) and event.by]
+    return told[-1] if told else None

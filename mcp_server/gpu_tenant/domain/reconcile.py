@@ -148,9 +148,12 @@ def way_on(lease: Lease, fate: Fate | None) -> Literal["recover", "resume"]:
     return "recover" if elsewhere else "resume"
 
 
-def ways_on(lease: Lease, fate: Fate | None) -> str:
-    """Return the command that continues the work of a box that was taken, or both if there are two."""
-    on, elsewhere = Command("resume", lease.id), Command("recover", lease.id)
+def ways_on(lease: Lease, fate: Fate | None, resume: Command) -> str:
+    """Return the command that continues the work of a box that was taken, or both if there are two.
+
+    `resume` is the command that starts the box, with what its terms need for that.
+    """
+    on, elsewhere = resume, Command("recover", lease.id)
     may_go = lease.touched_at is not None and lease.quote is not None and fate in GOES_ON
     if way_on(lease, fate) == "recover" or (may_go and fate == "host_lost"):
         return str(elsewhere)
@@ -172,10 +175,12 @@ def news(
     fate: Fate | None = None,
     *,
     stops: Literal["if asked", "when done"] = "if asked",
+    on: str | None = None,
 ) -> News:
     """Return how the box differs from its record in the ledger. `fate` is what took the box, if that is known.
 
-    With `stops="when done"`, the guard on the box may have stopped it because its work was done.
+    With `stops="when done"`, the guard on the box may have stopped it because its work was done. `on` is what is to be
+    done about a box that was stopped.
     """
     price = box.price_usd_h
     moved = price if price is not None and price != lease.price_usd_h else None
@@ -192,10 +197,8 @@ def news(
         who = "the provider has stopped it, and not because we asked"
         if stops == "when done" and fate in (None, "stopped_by_provider"):
             who = "its guard has stopped it if its work was done, otherwise its provider has stopped it"
-        words.append(
-            f"{who}; a parked box still bills: "
-            f"{Command('recover', lease.id) if way == 'recover' else Command('resume', lease.id)} {how[way]}"
-        )
+        step = Command("recover", lease.id) if way == "recover" else Command("resume", lease.id)
+        words.append(f"{who}; a parked box still bills: {on or f'{step} {how[way]}'}")
     if box.state is BoxState.BOOTING and box.taken is not None:
         words.append("it was taken back, and waits to start again")
     if box.state is BoxState.READY and lease.parked_at is not None:
@@ -220,14 +223,21 @@ def _present(lease: Lease, box: Box, now: datetime) -> Step:
     return RaiseAlarm(words) if words else Rest()
 
 
-def overdue(lease: Lease, now: datetime) -> str | None:
-    """Return in words which of its terms the lease has exceeded. None if it has exceeded none."""
+def overdue(lease: Lease, now: datetime, *, went_on_under: str | None = None) -> str | None:
+    """Return in words which of its terms the lease has exceeded. None if it has exceeded none.
+
+    `went_on_under` is the lease that continues its work, and took most of the budget with it.
+    """
     cost, terms = lease.cost_usd(now), lease.terms
     outrun = []
     if now >= terms.deadline_at:
         outrun.append(f"the deadline passed at {terms.deadline_at:%Y-%m-%d %H:%M} UTC")
     if cost is not None and terms.budget_usd is not None and cost >= terms.budget_usd:
-        outrun.append(f"the budget of {terms.budget_usd} USD is spent ({cost:.2f})")
+        outrun.append(
+            f"the budget of {terms.budget_usd} USD is spent ({cost:.2f})"
+            if went_on_under is None
+            else f"its work went on under {went_on_under}, and what that left to this lease of the budget is spent"
+        )
     return "; ".join(outrun) or None
 
 

@@ -225,6 +225,9 @@ class Recovered(Told):
     lost_s: float | None = None
     lost_usd: Decimal | None = None
     trust: str | None = Field(default=None, description="what its provider says of the new host")
+    budget_usd: Decimal | None = Field(
+        default=None, description="the budget that both leases divide from then on"
+    )
     of: str | None = Field(default=None, alias="from")
     by: str | None = Field(default=None, alias="to")
 

@@ -111,6 +111,7 @@ def in_few_words(standing: ErrandStatus, log: str = "") -> RunTold:
             f"; receipt: {receipt.ground}, seen gone twice,"
             f" {cost_words(receipt.cost_usd, receipt.counts)} for {span(receipt.lived_s)}"
         )
+        words += f"; {standing.ended.work}" if standing.ended.work else ""
         words += _not_proved_words(receipt.not_proved, standing.ended.lease)
     if standing.plan is not None:
         asks = standing.plan.lines

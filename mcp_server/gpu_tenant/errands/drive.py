@@ -44,7 +44,7 @@ from gpu_tenant.domain.interruption import fate_met, recorded_fate
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.ports import Market
-from gpu_tenant.domain.reconcile import rate_words
+from gpu_tenant.domain.reconcile import GOES_ON, rate_words
 from gpu_tenant.domain.stop_cause import Term
 from gpu_tenant.domain.terms import OnFailure, RentRequest
 from gpu_tenant.domain.trackers import kept_by_default
@@ -61,7 +61,10 @@ from gpu_tenant.files.patterns import (
 from gpu_tenant.files.worktree import left_out_reasons
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
-from gpu_tenant.leases.recovery_plan import gone_on
+from gpu_tenant.leases.end_reserve import resume_step
+from gpu_tenant.leases.recovery_plan import gone_on, successor
+from gpu_tenant.leases.wanted_place import copy_line
+from gpu_tenant.leases.whole_work import whole_work_words
 
 if TYPE_CHECKING:
     from gpu_tenant.artifacts.collect import Collected
@@ -120,16 +123,30 @@ def facts_of(tenancy: Verbs, run: str) -> Known:
     ledger = tenancy.ledger
     leases = ledger.leases_of_errand(run)
     lease = _current(tenancy, leases)
-    jobs = [job for job in ledger.jobs(lease.id) if job.id == run] if lease else []
+    jobs = [job for job in ledger.jobs(lease.id) if _is_of(job.id, run)] if lease else []
+    begun = successor(ledger, lease) if lease else None
     return Known(
         errand=ledger.errand(run),
         events=ledger.errand_events(run),
         leases=leases,
         lease=lease,
         lines=ledger.events(lease.id) if lease else (),
-        job=jobs[0] if jobs else None,
-        may_recover=lease is not None and may_recover(tenancy.context, lease),
+        job=jobs[-1] if jobs else None,
+        may_recover=lease is not None
+        and (may_recover(tenancy.context, lease) or (begun is not None and begun.state.live)),
+        may_relaunch=lease is not None and tenancy.clock.now() < lease.terms.deadline_at,
     )
+
+
+def _is_of(job: str, run: str) -> bool:
+    """Whether that job is the errand's: its first, or one that was launched after the taking of its box ended it."""
+    return job == run or (job.startswith(f"{run}-") and job.removeprefix(f"{run}-").isdigit())
+
+
+def _name_again(job: str, run: str) -> str:
+    """Return the name under which that job is launched again on the same box, which starts each name once."""
+    count = job.removeprefix(run).removeprefix("-")
+    return f"{run}-{int(count or 1) + 1}"
 
 
 def _current(tenancy: Verbs, leases: Sequence[Lease]) -> Lease | None:
@@ -158,6 +175,7 @@ class Drive:
         self._errand = tenancy.ledger.errand(run)
         self._until_s = None if wait_s is None else asyncio.get_running_loop().time() + wait_s
         self._answered: set[str] = set()
+        self._told: set[str] = set()
         self._is_kept = False
         """Whether this process has brought home what a failed job wrote, while its box is kept for a look."""
 
@@ -579,8 +597,14 @@ class Drive:
         return None
 
     async def _launch(self, facts: Known) -> ErrandStatus | None:
-        errand = self._errand
+        errand, name = self._errand, facts.job.id if facts.job is not None else self._run
         assert facts.lease is not None
+        if facts.was_cut_off:
+            name = _name_again(name, self._run)
+            self._face.hear(
+                f"its provider took the box while the job ran, and the box runs again: the job is launched again as "
+                f"{name}, and continues from what its disk kept"
+            )
         kept, given_up = kept_by_default(facts.artifacts, facts.discard)
         await self._tenancy.launch_detached(
             facts.lease.id,
@@ -589,19 +613,28 @@ class Drive:
             list(given_up),
             list(errand.env),
             None,
-            self._run,
+            name,
         )
         return None
 
     async def _follow(self, facts: Known) -> ErrandStatus | None:
-        lease = facts.lease
+        lease, job = facts.lease, facts.job
         assert lease is not None
+        assert job is not None
+        if facts.was_taken:
+            # The last word may be old: it may run again.
+            await self._tenancy.list_leases()
+            facts = self._facts()
+            if next_step(facts) != "follow":
+                return None
+            if facts.was_taken:
+                return self._asks_for_its_box(facts)
         try:
-            seen = await self._face.follow(lease.id, self._run)
+            seen = await self._face.follow(lease.id, job.id)
         except BoxTrouble:
             # Only the provider knows whether the box still exists.
             await self._tenancy.list_leases()
-            if next_step(self._facts()) != "follow":
+            if next_step(self._facts()) != "follow" or self._facts().was_taken:
                 return None
             raise
         if seen.state == "absent":
@@ -619,10 +652,37 @@ class Drive:
             return self._standing("under way", "follow", words, log="\n".join((seen.log, *named)))
         return None
 
+    def _asks_for_its_box(self, facts: Known) -> ErrandStatus:
+        """Say that the box is stopped, and which commands go on with its work. Each costs, so a person chooses."""
+        lease, fate = facts.lease, recorded_fate(facts.lines)
+        assert lease is not None
+        again, ways = Command("run", resume=self._run), list[str]()
+        on = resume_step(lease, facts.lines, self._tenancy.clock.now())
+        if fate != "host_lost":
+            ways.append(f"{on}, then {again}, launches the job again on this box")
+        if fate in GOES_ON and lease.parked_at is None and lease.quote is not None:
+            elsewhere = Command("recover", lease.id)
+            ways.append(f"{elsewhere}, then {again}, goes on at another box")
+        why = (
+            "its box is parked"
+            if lease.parked_at is not None
+            else f"its provider has stopped its box ({fate})"
+        )
+        words = f"the job is not over: {why}, which bills {rate_words(lease)} while it is stopped"
+        asks = Unanswered(lease=lease.id, losses=(), ways=tuple(ways), usd_h=lease.price_usd_h)
+        asking = self._asking(
+            asks, words, then=f"one of these, as the person decides: {'; or '.join(ways)}"
+        )
+        return asking.model_copy(update={"step": "follow"})
+
     async def _recover(self, facts: Known) -> ErrandStatus | None:
-        from gpu_tenant.leases.recover import recover
+        from gpu_tenant.leases.recover import begins_words, recover
 
         assert facts.lease is not None
+        words = await begins_words(self._tenancy.context, facts.lease.id)
+        if words and words not in self._told:
+            self._told.add(words)
+            self._face.hear(words)
         await recover(self._tenancy.context, facts.lease.id, wait_s=self.left_s(_BOOT_S))
         if gone_on(self._tenancy.ledger, self._tenancy.ledger.lease(facts.lease.id)) is None:
             if not self._has_time():
@@ -684,13 +744,15 @@ class Drive:
         assert lease is not None
         if facts.job_state != "killed" or lease.state is not LeaseState.ACTIVE:
             return False
-        if not lease.terms.recover or clock.now() >= lease.terms.deadline_at:
+        is_interruptible = lease.quote is not None and lease.quote.offer.interruptible
+        if not (lease.terms.recover or is_interruptible):
+            return False
+        if clock.now() >= lease.terms.deadline_at:
             return False
         await self._tenancy.list_leases()
         if next_step(self._facts()) != "end":
             return True
         ended_at = recorded_end(facts.lines)
-        is_interruptible = lease.quote is not None and lease.quote.offer.interruptible
         if not is_interruptible or ended_at is None or clock.now() - ended_at >= _SAYS_WITHIN:
             return False
         await clock.sleep(_AGAIN_S)
@@ -716,7 +778,7 @@ class Drive:
         if not self._is_kept:
             self._is_kept = True
             self._face.hear(words)
-            await self._tenancy.collect(lease.id, self._errand.to)
+            await self._tenancy.collect(lease.id, self._to(lease))
         if not self._has_time():
             standing = self._standing("under way", "end", words)
             return await self._with_its_log(standing.model_copy(update={"job_state": state}))
@@ -726,7 +788,7 @@ class Drive:
 
     async def _keep(self, lease: Lease, rule: OnFailure, state: str) -> ErrandStatus:
         """Keep the box of a failed job, because its owner has said so."""
-        await self._tenancy.collect(lease.id, self._errand.to)
+        await self._tenancy.collect(lease.id, self._to(lease))
         if rule.does == "park" and lease.parked_at is None:
             await self._tenancy.change_lease(lease.id, "park")
         return ErrandStatus(
@@ -740,11 +802,16 @@ class Drive:
             next=f"{Command('logs', lease.id)}; then {Command('teardown', lease.id)}",
         )
 
+    def _to(self, lease: Lease) -> str | None:
+        """Return where what comes from that box belongs. What was left on an earlier box must not replace what came after."""
+        now = self._facts().lease
+        return self._errand.to if now is None or now.id == lease.id else None
+
     async def _bring_home(self, lease: Lease) -> TornDown | ErrandStatus:
         """Collect, prove, and tear down. Ask everything that only a person can answer at once."""
         tenancy = self._tenancy
         if lease.state is LeaseState.ACTIVE:
-            collected = await tenancy.collect(lease.id, self._errand.to)
+            collected = await tenancy.collect(lease.id, self._to(lease))
         else:
             collected = None
         try:
@@ -784,7 +851,7 @@ class Drive:
             if said is not None:
                 if said.artifacts or said.discard:
                     await self._tenancy.collect(
-                        lease.id, self._errand.to, list(said.artifacts), list(said.discard)
+                        lease.id, self._to(lease), list(said.artifacts), list(said.discard)
                     )
                 return await self._bring_home(self._tenancy.ledger.lease(lease.id))
         return self._asking(
@@ -885,7 +952,13 @@ class Drive:
         lease = facts.lease or (facts.leases[-1] if facts.leases else None)
         receipt = self._tenancy.ledger.receipt(lease.id) if lease else None
         ended = (
-            TornDown(lease=lease.id, state=lease.state, receipt=receipt, twin=twin)
+            TornDown(
+                lease=lease.id,
+                state=lease.state,
+                receipt=receipt,
+                twin=twin,
+                work=whole_work_words(self._tenancy.ledger, facts.leases),
+            )
             if lease and receipt
             else None
         )
@@ -899,6 +972,7 @@ class Drive:
             job = _job_words(facts)
             words = f"{job if facts.is_launched else 'no job was started'}; {_home_words(receipt, facts.artifacts)}"
         words += f"; {twin}" if twin else ""
+        words += self._not_there_words(receipt)
         mend = _mend(facts, receipt)
         return ErrandStatus(
             run=self._run,
@@ -910,6 +984,16 @@ class Drive:
             ended=ended,
             mend=mend,
             next=_after_words(lease, state, mend),
+        )
+
+    def _not_there_words(self, receipt: Receipt | None) -> str:
+        """Say how what was kept comes to the directory that was named for it. Empty if it is there."""
+        to, kept_in = self._errand.to, receipt.kept_in if receipt else None
+        if to is None or kept_in is None or Path(kept_in).resolve() == Path(to).resolve():
+            return ""
+        line = copy_line(kept_in, to)
+        return (
+            f"; it is not in {to}, where whoever collected it could not write: {line} puts it there"
         )
 
     # --- small things

@@ -15,6 +15,7 @@ from gpu_tenant.domain.errand import (
     Smoked,
     Unprepared,
 )
+from gpu_tenant.domain.interruption import cut_off_at, recorded_fate
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Job, Lease, LeaseState
 from gpu_tenant.domain.stop_cause import StopCause, stop_cause
@@ -74,7 +75,9 @@ class Known:
     job: Job | None = None
     """The errand's job on that lease. None if it was not declared there."""
     may_recover: bool = False
-    """Whether the box was taken, and the work may go on elsewhere."""
+    """Whether the box was taken, and the work may go on elsewhere, or has begun to."""
+    may_relaunch: bool = False
+    """Whether the deadline still allows to launch the job again on its own box."""
 
     @property
     def smoked(self) -> str | None:
@@ -137,6 +140,24 @@ class Known:
         return None
 
     @property
+    def was_cut_off(self) -> bool:
+        """Whether the taking of its box ended the job, which is then to be launched again as soon as the box runs."""
+        return (
+            self.job is not None
+            and self.may_relaunch
+            and cut_off_at(self.lines, self.job.id) is not None
+        )
+
+    @property
+    def was_taken(self) -> bool:
+        """Whether the lease's box was taken with its job, and is stopped, as far as the record says."""
+        if self.lease is None or self.lease.state is not LeaseState.ACTIVE:
+            return False
+        if self.lease.parked_at is not None:
+            return self.was_cut_off
+        return recorded_fate(self.lines) is not None
+
+    @property
     def is_launched(self) -> bool:
         """Whether the box has confirmed the start of the job."""
         return self.job is not None and self.job.launched_at is not None
@@ -172,6 +193,8 @@ def next_step(known: Known) -> Step:
             return "boot"
         case LeaseState.ACTIVE if lease.ready_at is None:
             return "boot"
+        case LeaseState.ACTIVE if known.was_cut_off:
+            return "follow" if known.was_taken else "launch"
         case LeaseState.ACTIVE if known.job_state in ENDED:
             return "end"
         case LeaseState.ACTIVE if known.is_launched:

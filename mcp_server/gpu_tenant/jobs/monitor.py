@@ -320,8 +320,8 @@ def _next(status: JobStatus, lease: Lease, looked_after: LookedAfter) -> str:
             return f"{home}, then {Command('teardown', lease.id)}: no watchdog runs that would end the lease"
         case "finished" if terms.when_done != "keep":
             return (
-                f"{home}; its box is {ends} {GRACE_S} s after its last job has ended: a launch, or {hold}, "
-                "before then keeps the box"
+                f"nothing: the watchdog collects its work, and its box is {ends} {GRACE_S} s after its last job has "
+                f"ended; a launch, or {hold}, before then keeps the box"
             )
         case "finished":
             return str(home)
@@ -329,8 +329,8 @@ def _next(status: JobStatus, lease: Lease, looked_after: LookedAfter) -> str:
             terms.when_done != "keep" and looked_after == "watched"
         ):
             return (
-                f"read the log; launch it again to resume, or {home} collects what it wrote; the lease's terms: "
-                f"{terms.on_failure.words}; {hold} gives more time"
+                f"read the log; launch it again to resume; the watchdog collects what it wrote, and the lease's terms "
+                f"say {terms.on_failure.words}; {hold} gives more time"
             )
         case "failed" | "killed" | "stopped":
             return f"read the log; launch it again to resume, or {home} collects what it wrote"

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from gpu_tenant.domain.billing import charged_bytes_usd, newest_bill
 from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.interruption import went_on
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.policy import LookedAfter, running_usd_h
 from gpu_tenant.domain.timeline import Lines
@@ -52,6 +53,10 @@ def budget_end_words(
     if end is None:
         return None
     budget = f"the budget of {usd_words(lease.terms.budget_usd)}"
+    told = went_on(events)
+    if told is not None:
+        left = usd_words(lease.terms.budget_usd)
+        budget = f"the part of the budget that did not go on with its work to {told.by}, {left},"
     if looked_after == "unwatched":
         if end.spent_at <= now:
             return f"{budget} is spent, and nobody looks who would end it: {Command('watchdog')}"

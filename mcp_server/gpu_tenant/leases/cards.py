@@ -7,13 +7,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.fleet_budget import Fleet
-from gpu_tenant.domain.interruption import fate_met, recorded_fate
+from gpu_tenant.domain.interruption import cut_off_at, recorded_fate, went_on
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import (
     Box,
@@ -32,7 +32,7 @@ from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.reconcile import way_on
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.survival import deleted_at
-from gpu_tenant.domain.terms import cost_usd
+from gpu_tenant.domain.terms import GRACE_S, cost_usd, duration_words
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.volumes import Volume, VolumeKey
 from gpu_tenant.domain.wording import some
@@ -49,8 +49,11 @@ from gpu_tenant.leases.condition import (
     recorded_end,
     recorded_jobs,
 )
+from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.kept_parked import kept_words, parked_step
 from gpu_tenant.leases.names import labels_of
+from gpu_tenant.leases.taken_step import left_behind_step, went_on_words
+from gpu_tenant.leases.work_done import tries_of
 
 MONTH_H = 720
 """Thirty days."""
@@ -98,6 +101,10 @@ class Card(Record):
     condition: Condition
     jobs: tuple[str, ...]
     alarm: str | None
+    recovered: str = Field(
+        default="",
+        description="from where it goes on with another lease's work, and what that left",
+    )
     unclaimed: str = Field(default="", description="files that nobody has claimed")
     memory: str = Field(default="", description="if its GPU may be too small for what was tested")
     published: tuple[str, ...] = Field(
@@ -108,6 +115,8 @@ class Card(Record):
     together: Fleet | None = Field(
         default=None, description="its fleet, if several boxes were asked for"
     )
+    _by_itself: Mapping[str, str] = PrivateAttr(default_factory=dict)
+    """For each state in which its job may have ended: what a watchdog then does by itself, in words."""
 
     def with_job(
         self,
@@ -140,6 +149,8 @@ class Card(Record):
                     update={"since_s": since_s, "since_usd": self._cost_of(since_s)}
                 )
             condition = condition.model_copy(update={"to_do": to_do})
+        if condition.is_wasted and self._by_itself.get(state or ""):
+            condition = _without_person(condition)
         next_step = self.next
         knows_why = state == "killed" and self.next.startswith(str(_again(self.lease)))
         ready = self.phase == "ready" and not knows_why
@@ -147,11 +158,25 @@ class Card(Record):
             near = condition.to_do is not None and condition.to_do.matter == "ends soon"
             is_over = state in ENDED and not others_running
             next_step = _job_words(
-                self.lease, is_over=is_over, is_near=near and self.too_little is None
+                self.lease,
+                is_over=is_over,
+                is_near=near and self.too_little is None,
+                unclaimed=self.unclaimed,
+                by_itself=self._by_itself.get(state, ""),
             )
             if self.too_little and not is_over:
                 next_step = f"{_more_words(self.lease, self.too_little)}; {next_step}"
         return self.model_copy(update={"condition": condition, "next": next_step})
+
+    def with_unclaimed(self, words: str) -> "Card":
+        """Return the same card after a look at the box's files. Nothing else ends a box with files that nobody claimed."""
+        shown = self.model_copy(update={"unclaimed": words})
+        is_over = self.phase == "ready" and self.condition.word.startswith("job ")
+        if not (words and is_over):
+            return shown
+        return shown.model_copy(
+            update={"next": _job_words(self.lease, is_over=True, is_near=False, unclaimed=words)}
+        )
 
     def _cost_of(self, seconds: float | None) -> Decimal | None:
         """Return what so many seconds cost at the present rate. None if that is unknown."""
@@ -246,6 +271,9 @@ class TornDown(Record):
     receipt: Receipt
     gang: str | None = Field(default=None, description="who else ran a job of this lease")
     twin: str | None = Field(default=None, description="a second box of its request that may bill")
+    work: str | None = Field(
+        default=None, description="if its work went over several boxes: their cost, and their files"
+    )
 
 
 def card(
@@ -273,22 +301,28 @@ def card(
     ends_at = None if stands else told.job_ends_at
     # The sentence about the budget says until when the job runs, too.
     late = None if told.over_budget else told.past_deadline
-    warned = (told.over_budget, late, billed_more(lease, billed, now))
+    moved = went_on(events) is not None
+    over = None if moved else told.over_budget
+    warned = (over, None if moved else late, billed_more(lease, billed, now))
     told_alarm = "; ".join(filter(None, (alarm, *warned))) or None
     condition = condition_of(
         phase, bills, alarm=told_alarm, left_s=left_s, job=job, others_running=others
     )
     too_little: Lack | None = None
-    if live and told.over_budget:
+    if live and over:
         too_little = "both" if told.past_deadline and not stands else "budget"
-    elif live and told.past_deadline and not stands:
+    elif live and told.past_deadline and not stands and not moved:
         too_little = "time"
+    by_itself = _by_itself(lease, events, looked_after)
+    if by_itself.get(job or "") and not others and _killed_by(events) is None:
+        condition = _without_person(condition)
     next_step = _next(
         lease,
         jobs,
         phase,
         taken_by,
         is_over=job in ENDED and not others,
+        by_itself=by_itself.get(job or "", ""),
         is_near=too_little is None
         and condition.to_do is not None
         and condition.to_do.matter == "ends soon",
@@ -298,7 +332,7 @@ def card(
     )
     if too_little is not None:
         next_step = f"{_more_words(lease.id, too_little)}; {next_step}"
-    return Card(
+    shown = Card(
         lease=lease.id,
         name=labels_of(events, jobs).words,
         provider=lease.provider,
@@ -334,6 +368,8 @@ def card(
         next=next_step,
         fleet=lease.fleet,
     )
+    shown._by_itself = by_itself
+    return shown
 
 
 def in_all(
@@ -497,9 +533,18 @@ def _again(lease: str) -> Command:
     return Command("launch", lease=lease, artifact="PATTERN", then="COMMAND")
 
 
-def _job_words(lease: str, *, is_over: bool, is_near: bool) -> str:
-    """Return what to do about the newest job of a box that is ready."""
+def _job_words(
+    lease: str, *, is_over: bool, is_near: bool, unclaimed: str = "", by_itself: str = ""
+) -> str:
+    """Return what to do about the newest job of a box that is ready.
+
+    `unclaimed` is what nobody has claimed, and `by_itself` what a watchdog does once the job is over, each in words.
+    """
     home, end = Command("collect", lease), Command("teardown", lease)
+    if is_over and unclaimed:
+        return f"{unclaimed}; then {end}"
+    if is_over and by_itself:
+        return f"nothing: {by_itself}; {Command('hold', lease, '30m')} keeps the box for more work"
     if is_over:
         return f"{home}, then {end}: its work has ended"
     when_over = f"when the job has ended: {home}, then {end}"
@@ -518,11 +563,16 @@ def _next(
     is_near: bool,
     parked_until: datetime | None,
     now: datetime,
+    by_itself: str,
     events: Lines = (),
 ) -> str:
     match lease.state:
         case LeaseState.INTENDED:
             return f"{Command('leases')} again: its provider has not shown the box yet"
+        case LeaseState.ACTIVE if (step := left_behind_step(lease, events, now)) is not None:
+            return (
+                f"{step}; {_parked_words(lease, parked_until)}" if phase in STANDS_STILL else step
+            )
         case LeaseState.ACTIVE if phase == HOST_LOST:
             over = (
                 f"{Command('teardown', lease.id)} gives up the box, and says what is lost with it"
@@ -541,10 +591,12 @@ def _next(
             return f"{parked_step(lease, events, now)}; {why}; {_parked_words(lease, parked_until)}"
         case LeaseState.ACTIVE if phase in STANDS_STILL:
             way = way_on(lease, fate) if phase == TAKEN else "resume"
-            on = Command("recover", lease.id) if way == "recover" else Command("resume", lease.id)
+            elsewhere = Command("recover", lease.id)
+            on = elsewhere if way == "recover" else resume_step(lease, events, now)
             return f"{on}; {_parked_words(lease, parked_until)}"
         case LeaseState.ACTIVE if lease.ready_at is None:
-            return f"{Command('audit', lease.id)}: this waits until the box lets us in"
+            looks = Command("monitor", lease.id) if jobs else Command("audit", lease.id)
+            return f"{looks}: this waits until the box lets us in"
         case LeaseState.ACTIVE if is_over and (met := _killed_by(events)) is not None:
             return (
                 f"{_again(lease.id)} again continues from what its disk kept: its last job was killed when its "
@@ -552,7 +604,7 @@ def _next(
                 f"{Command('teardown', lease.id)}"
             )
         case LeaseState.ACTIVE if jobs:
-            return _job_words(lease.id, is_over=is_over, is_near=is_near)
+            return _job_words(lease.id, is_over=is_over, is_near=is_near, by_itself=by_itself)
         case LeaseState.ACTIVE if (setup := _setup_words(lease, events)) is not None:
             return setup
         case LeaseState.ACTIVE if lease.touched_at is not None:
@@ -572,6 +624,33 @@ def _next(
             return f"{over}; {further}" if further else over
 
 
+def _by_itself(lease: Lease, events: Lines, looked_after: LookedAfter) -> dict[str, str]:
+    """Say, for each state in which its job may have ended, what a watchdog then does by itself. Empty if nothing."""
+    terms = lease.terms
+    tried = tries_of(events)
+    refused = tried.refused is not None or tried.failed
+    if looked_after == "unwatched" or terms.when_done == "keep" or refused:
+        return {}
+    ends = "parks its box" if terms.when_done == "park" else "ends it"
+    told = {
+        "finished": f"the watchdog collects its work, and {ends} {GRACE_S} s after the last job"
+    }
+    rule = terms.on_failure
+    if rule.does != "hold":
+        does = "parks its box" if rule.does == "park" else "ends it"
+        words = f"the watchdog collects its work, and {does} {duration_words(rule.after_s)} after the job's end"
+        told |= dict.fromkeys(("failed", "killed", "stopped"), words)
+    return told
+
+
+def _without_person(condition: Condition) -> Condition:
+    """Return the condition of a box that a watchdog is about to end by itself."""
+    to_do = condition.to_do
+    if to_do is None or to_do.matter != "job over":
+        return condition
+    return condition.model_copy(update={"to_do": None, "group": "idle"})
+
+
 def _killed_by(events: Lines) -> Fate | None:
     """Return what took the box while its newest job ran, if that killed the job. None if it did not."""
     launched = [x.job for _, x in events if isinstance(x, timeline.Launched) and x.job is not None]
@@ -580,12 +659,19 @@ def _killed_by(events: Lines) -> Fate | None:
         for _, x in events
         if isinstance(x, timeline.Progressed | timeline.JobEnded) and x.job in launched[-1:]
     ]
-    met = fate_met(events, launched[-1]) if ends and ends[-1].state == "killed" else None
-    return met[1] if met else None
+    at = cut_off_at(events, launched[-1]) if ends and launched else None
+    taken = [x.fate for when, x in events if isinstance(x, timeline.Taken) and when == at]
+    return taken[0] if taken else None
 
 
 def ended_by(events: Lines) -> str | None:
-    """Return which of its terms ended the lease, in words. None if a person or an agent ended it."""
+    """Return which of its terms ended the lease, in words. None if a person or an agent ended it.
+
+    The end of a box whose work went on elsewhere is the end of what was left behind, whichever term came to it.
+    """
+    moved = went_on_words(events)
+    if moved is not None:
+        return moved
     why: str | None = None
     for _, event in events:
         match event:
@@ -605,6 +691,8 @@ def ended_by(events: Lines) -> str | None:
 
 def _goes_on_words(lease: Lease, jobs: Sequence[Job], events: Lines) -> str | None:
     """Say how work that did not finish goes on from what was kept of it. None if nothing is to go on."""
+    if went_on(events) is not None:
+        return None
     if lease.kept_in is None or recorded_jobs(jobs, events)[0] not in (
         "stopped",
         "killed",

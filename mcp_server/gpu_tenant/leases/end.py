@@ -23,6 +23,7 @@ from gpu_tenant.domain.signature import Signature, SignatureRequest, digest_of
 from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.leases.cards import LossReport, TornDown
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.inspection import check_before_seal, must_be_the_box, occupancy
 from gpu_tenant.leases.overview import give_back_twins
 from gpu_tenant.leases.readiness import (
@@ -54,6 +55,11 @@ _SILENT_S = 90
 """How long a box must be silent before a person's word that it is gone is believed."""
 
 
+def _resume(context: Context, lease: Lease) -> Command:
+    """Return the command that starts the lease's box, with what its terms need for that."""
+    return resume_step(lease, context.ledger.events(lease.id), context.clock.now())
+
+
 async def _assess(context: Context, lease: Lease) -> Assessment:
     lease, found = await check_before_seal(context, lease)
     if isinstance(found, Assessment):
@@ -62,7 +68,7 @@ async def _assess(context: Context, lease: Lease) -> Assessment:
         read = read_at_stop(context.ledger.events(lease.id))
         if read is None:
             return cannot_be_seen(
-                "it is parked", f"{Command('resume', lease.id)}, then run the same command again"
+                "it is parked", f"{_resume(context, lease)}, then run the same command again"
             )
         return await assess_unstarted(context, lease, read, store=_store(context, lease))
     if lease.state is LeaseState.ACTIVE and lease.ready_at is None:

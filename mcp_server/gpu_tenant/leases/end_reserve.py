@@ -115,11 +115,16 @@ def must_pay_for_its_end(lease: Lease, budget_usd: Decimal, events: Lines, now: 
     )
 
 
-def resume_step(lease: Lease, events: Lines, now: datetime) -> Command:
-    """Return the command that starts a parked box for long enough to collect and end it, whatever ran out."""
+def resume_step(lease: Lease, events: Lines, now: datetime, *, hours: float = 1) -> Command:
+    """Return the command that starts a parked box for long enough to collect and end it, whatever ran out.
+
+    The budget suffices if it pays for that many hours. Where it does not, the command raises it.
+    """
     late = now >= lease.terms.deadline_at
-    budget, least = lease.terms.budget_usd, least_budget_usd(lease, events, now, hours=1)
+    budget, least = lease.terms.budget_usd, least_budget_usd(lease, events, now, hours=hours)
     suffices = budget is None or least is None or budget >= least
+    if not suffices:
+        least = least_budget_usd(lease, events, now, hours=max(hours, _SOME_H))
     return Command(
         "resume",
         lease.id,

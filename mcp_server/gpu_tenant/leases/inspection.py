@@ -16,7 +16,6 @@ from gpu_tenant.box.ownership import (
     was_let_in,
 )
 from gpu_tenant.box.setup_record import setup_jobs
-from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     AnotherBox,
     BoxTaken,
@@ -27,6 +26,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import Box, BoxState, JobId, Lease
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.park import unsure_of
 from gpu_tenant.leases.verify import UNTOUCHED, Assessment, cannot_be_seen
 
@@ -84,7 +84,8 @@ async def look_inside(context: Context, lease: Lease) -> Seen:
         if not came_in:
             return NeverIn()
         return Unseen(
-            "it is parked", f"{Command('resume', lease.id)}, then run the same command again"
+            "it is parked",
+            f"{resume_step(lease, events, context.clock.now())}, then run the same command again",
         )
     if lease.address is None and (not came_in or _first_boots(context, lease, lease.active_at)):
         return NeverIn()

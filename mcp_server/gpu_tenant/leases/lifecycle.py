@@ -222,9 +222,28 @@ def _agreed_to(context: Context, lease: Lease, terms: Terms, signed: str | None)
     allowed = anything
     if signed is None and terms.deadline_at > lease.terms.deadline_at:
         allowed = partial(context.owner.allows, besides=lease.id)
+    if signed is None and context.owner.is_of_its_work(lease, terms):
+        allowed = partial(_of_its_work, context, lease)
     return context.ledger.change_terms(
         lease.id, terms, at=context.clock.now(), allowed=allowed, signed=signed
     )
+
+
+def _of_its_work(
+    context: Context, lease: Lease, provider: str, terms: Terms, usd_h: Decimal | None
+) -> None:
+    """Check, while nothing else is written, that the budget is still within what was agreed for the lease's work.
+
+    Raises:
+        Refused: another lease of the work was given more meanwhile.
+        Limit: the owner's limits have no room for it.
+    """
+    if not context.owner.is_of_its_work(lease, terms):
+        raise Refused(
+            f"what was left of the budget of the work of {lease.id} was given to another lease meanwhile",
+            remedy="the same command again asks for a signature",
+        )
+    context.owner.allows(provider, terms, usd_h, besides=lease.id)
 
 
 async def _change(
@@ -246,7 +265,9 @@ async def _change(
             if lease.parked_at is not None:
                 raise Refused(
                     f"{lease.id} is parked already, {rate_words(lease)}",
-                    remedy=str(Command("resume", lease.id)),
+                    remedy=str(
+                        resume_step(lease, context.ledger.events(lease.id), context.clock.now())
+                    ),
                 )
             lease = await check_before_stop(context, lease)
             lease = await park(context, lease)

@@ -11,6 +11,7 @@ from gpu_tenant.concurrency import each
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LeaseHeld, Refused, TenantError
+from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import Box, Lease, LeaseState
 from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Market
@@ -19,6 +20,7 @@ from gpu_tenant.leases.account_check import same_account
 from gpu_tenant.leases.balance import balance_alarms
 from gpu_tenant.leases.cards import Card, Foreign, Leases, Spent, card, in_all
 from gpu_tenant.leases.context import PAGE, Context
+from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.lease_search import is_found, only
 from gpu_tenant.leases.provider_listing import is_of
 from gpu_tenant.leases.readiness import (
@@ -67,7 +69,11 @@ def card_of(
     if shown.terms:
         shown = shown.model_copy(update={"watched": context.watch_words()})
     if lease.state is LeaseState.ACTIVE and lease.touched_at is not None:
-        shown = shown.model_copy(update={"unclaimed": _unclaimed_words(context, lease)})
+        shown = shown.with_unclaimed(_unclaimed_words(context, lease))
+    if lease.recovers is not None and lease.state.live:
+        from gpu_tenant.leases.recovery_words import recovered_words
+
+        shown = shown.model_copy(update={"recovered": recovered_words(context.ledger, lease)})
     receipt = None if lease.state.live else context.ledger.receipt(lease.id)
     # The box was billed until it was seen gone, which was before the recorded end.
     return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown
@@ -79,7 +85,11 @@ def _unclaimed_words(context: Context, lease: Lease) -> str:
         return ""
     from gpu_tenant.artifacts.collect import unclaimed_words
 
-    return unclaimed_words(lease, unclaimed)
+    events, now = context.ledger.events(lease.id), context.clock.now()
+    stopped = lease.parked_at is not None or recorded_fate(events) is not None
+    return unclaimed_words(
+        lease, unclaimed, first=resume_step(lease, events, now) if stopped else None
+    )
 
 
 def on_card(context: Context, lease: str) -> Card:

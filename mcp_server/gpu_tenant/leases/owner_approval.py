@@ -20,6 +20,7 @@ from gpu_tenant.leases.spending_limits import (
     since,
     used_of,
 )
+from gpu_tenant.leases.work_budget import most_for_left_behind_usd
 from gpu_tenant.ledger import Ledger
 
 Unguarded = Literal["refuse", "accept"]
@@ -148,6 +149,7 @@ class Owner:
         """
         words = [*self._looser(lease, terms, usd_h)]
         dearer = terms.deadline_at > lease.terms.deadline_at or usd_h != lease.price_usd_h
+        dearer = dearer or self.is_of_its_work(lease, terms)
         if words or dearer:
             try:
                 self.allows(lease.provider, terms, usd_h, besides=lease.id)
@@ -165,9 +167,19 @@ class Owner:
             at=self._ledger.now(),
         )
 
+    def is_of_its_work(self, lease: Lease, terms: Terms) -> bool:
+        """Whether that larger budget is within what was agreed for the work that this lease left to another.
+
+        The owner has agreed to that sum, for all leases of the work together.
+        """
+        if not _rises(lease.terms.budget_usd, terms.budget_usd) or terms.budget_usd is None:
+            return False
+        most = most_for_left_behind_usd(self._ledger, lease)
+        return most is not None and terms.budget_usd <= most
+
     def _looser(self, lease: Lease, terms: Terms, usd_h: Decimal | None) -> Iterator[str]:
         before = lease.terms
-        if _rises(before.budget_usd, terms.budget_usd):
+        if _rises(before.budget_usd, terms.budget_usd) and not self.is_of_its_work(lease, terms):
             yield f"its budget goes from {before.budget_usd} to {_or_none(terms.budget_usd)} USD"
         if _rises(before.max_price_usd_h, terms.max_price_usd_h):
             yield f"its price cap goes from {before.max_price_usd_h} to {_or_none(terms.max_price_usd_h)} USD/h"

@@ -27,6 +27,7 @@ from gpu_tenant.leases.provider_listing import Listing
 from gpu_tenant.leases.provision import fulfil, make_ready
 from gpu_tenant.leases.settle import is_as_recorded, settle
 from gpu_tenant.leases.ssh_access import refresh_hosts
+from gpu_tenant.leases.taken_step import left_behind_step
 
 
 async def active(context: Context, lease: str) -> Lease:
@@ -76,7 +77,8 @@ def parked_refusal(context: Context, lease: Lease) -> Refused:
         job = f"its job {ends[-1].job} was last seen as {ends[-1].state}"
         why = ends[-1].why if isinstance(ends[-1], timeline.JobEnded) else None
         job += f" ({why})" if why else ""
-    step = (
+    left = left_behind_step(lease, events, now)
+    step = left or (
         parked_step(lease, events, now)
         if kept
         else f"{resume_step(lease, events, now)}, then run the same command again"
@@ -93,14 +95,16 @@ async def why_silent(context: Context, lease: Lease, silent: BoxUnreachable) -> 
         lease, _ = await settled_if_free(context, lease)
     except ProviderTrouble:
         return silent
-    events = context.ledger.events(lease.id)
+    events, now = context.ledger.events(lease.id), context.clock.now()
     fate = recorded_fate(events)
     if lease.state is not LeaseState.ACTIVE or fate is None:
         return silent
+    way = left_behind_step(lease, events, now)
+    way = way or ways_on(lease, fate, resume_step(lease, events, now))
     told = [event.words for _, event in events if isinstance(event, timeline.Taken) and event.words]
     return BoxStopped(
         f"the box of {lease.id} does not run: {told[-1] if told else fate}",
-        remedy=f"{ways_on(lease, fate)}; {Command('leases')} shows what bills meanwhile",
+        remedy=f"{way}; {Command('leases')} shows what bills meanwhile",
     )
 
 

@@ -61,6 +61,7 @@ from gpu_tenant.leases.recovery_plan import (
     wish_again,
     work_of,
 )
+from gpu_tenant.leases.recovery_words import recovery_words
 from gpu_tenant.leases.settle import return_unused
 from gpu_tenant.leases.setup import LAUNCH_WAITS_S, begin_if_ordered, report_setup
 from gpu_tenant.providers.credentials import resolve_all
@@ -152,6 +153,14 @@ async def recover(
             await _launch_all(context, new, work, values[1:])
             _on_record(context, lost, new, work, met, kept)
     return card_of(context, context.ledger.lease(new.id), _trust_words(lost, new))
+
+
+async def begins_words(context: Context, lease: str) -> str:
+    """Say from where the work of that lease goes on if it is recovered now, and what stays behind. Empty if it has gone on."""
+    lost = context.ledger.lease(lease)
+    if gone_on(context.ledger, lost) is not None or not unfinished_jobs(context.ledger, lost.id):
+        return ""
+    return recovery_words(context.ledger, lost, await _newest_of_all(context, lost))
 
 
 def _capped(context: Context, lost: Lease, cap_usd_h: Decimal) -> Lease:
@@ -578,7 +587,13 @@ def _on_record(
         lost_usd=lost_usd(lost, new, since=since, until=max(since, until), now=now),
         trust=new.quote.offer.trust if new.quote else None,
     )
-    if not any(isinstance(event, timeline.Recovered) for _, event in context.ledger.events(new.id)):
+    events = context.ledger.events(new.id, timeline.Recovered)
+    known = [event for _, event in events if isinstance(event, timeline.Recovered)]
+    if known:
+        told = told.model_copy(update={"budget_usd": known[0].budget_usd})
+    else:
+        whole = context.ledger.lease(lost.id).terms.budget_usd
+        told = told.model_copy(update={"budget_usd": whole})
         keep_one_budget(context.ledger, lost, new, now)
         context.ledger.note(new.id, told.model_copy(update={"of": lost.id}), at=now)
     # Write this entry last, because whoever finds it looks no further.

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import ROUND_DOWN, Decimal
 
 from gpu_tenant.artifacts.push import PushedTree, is_unchanged, pushed_trees
@@ -10,7 +10,7 @@ from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Refused
-from gpu_tenant.domain.interruption import notice_on_record, recorded_fate
+from gpu_tenant.domain.interruption import SAID_WITHIN, notice_on_record, recorded_fate, went_on
 from gpu_tenant.domain.model import Job, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import USD_STEP, Wish
 from gpu_tenant.domain.reconcile import GOES_ON
@@ -20,8 +20,6 @@ from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.leases.end_reserve import least_budget_usd
 from gpu_tenant.ledger import Ledger
 
-_SAID_WITHIN = timedelta(minutes=10)
-"""How long before its provider's word a job may have been killed together with its box."""
 _LEAST_H = 0.25
 """The fewest hours to rent a box for.
 
@@ -84,7 +82,7 @@ def unfinished_jobs(ledger: Ledger, lease_id: LeaseId) -> tuple[Job, ...]:
                 pass
     taken = _first_seen_taken(ledger, ledger.lease(lease_id), events)
     with_its_box = {
-        job for job, at in killed.items() if taken is not None and taken - at <= _SAID_WITHIN
+        job for job, at in killed.items() if taken is not None and taken - at <= SAID_WITHIN
     }
     unfinished = (running | asked | with_its_box) - _setups(ledger, lease_id)
     return tuple(job for job in ledger.jobs(lease_id) if job.id in unfinished)
@@ -204,10 +202,8 @@ def _was_had(lease: Lease, ledger: Ledger) -> bool:
 
 def gone_on(ledger: Ledger, lease: Lease) -> Lease | None:
     """Return the lease under which all of this one's work was launched again. None if there is none yet."""
-    for _, event in ledger.events(lease.id):
-        if isinstance(event, timeline.Recovered) and event.by is not None:
-            return ledger.lease(event.by)
-    return None
+    told = went_on(ledger.events(lease.id))
+    return ledger.lease(told.by) if told is not None and told.by is not None else None
 
 
 # Within which caps

@@ -17,7 +17,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.cost_uncertainty import unseen_start
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, PartlyListed, ProviderTrouble
 from gpu_tenant.domain.ids import new_id
-from gpu_tenant.domain.interruption import TURNS, fate, recorded_fate
+from gpu_tenant.domain.interruption import TURNS, fate, recorded_fate, went_on
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxState, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import Leftover
 from gpu_tenant.domain.ports import Connector, Residue, Tended
@@ -34,6 +34,7 @@ from gpu_tenant.domain.reconcile import (
     Rest,
     VoidIntent,
     news,
+    overdue,
     plan,
     rate_words,
 )
@@ -57,6 +58,7 @@ from gpu_tenant.leases.missing_boxes import (
     stand_on,
 )
 from gpu_tenant.leases.provider_listing import Listing, boxes_of, is_of, look, patience
+from gpu_tenant.leases.taken_step import left_behind_step
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.response_limits import await_list
 
@@ -129,6 +131,9 @@ async def settle(
             case Rest():
                 return lease, told
             case RaiseAlarm(words=words):
+                moved = went_on(ledger.events(lease.id)) if isinstance(seen, Listed) else None
+                if moved is not None:
+                    words = overdue(lease, now, went_on_under=moved.by) or words
                 return lease, f"{words}; {told}" if told else words
             case LookAgain(at=at):
                 if at > now:
@@ -172,12 +177,13 @@ async def settle(
 
 def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | None]:
     """Record what the provider shows of the box. Returns the lease and what a person must hear."""
-    armed = last_armed(lease, ledger)
+    armed, events = last_armed(lease, ledger), ledger.events(lease.id)
     seen = news(
         lease,
         box,
-        recorded_fate(ledger.events(lease.id)),
+        recorded_fate(events),
         stops="when done" if armed is not None and armed.when_done else "if asked",
+        on=left_behind_step(lease, events, ledger.now()),
     )
     if seen.usd_h is not None:
         if lease.price_usd_h is not None:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Literal
 
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.interruption import went_on
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.policy import owners_cap, rescue
 from gpu_tenant.domain.stop_cause import Term
@@ -66,6 +67,19 @@ def outrun(
     if idle_s is not None and terms.idle_h is not None and idle_s >= terms.idle_h * 3600:
         return Outrun("idle", f"its box has done nothing for {idle_s / 3600:.1f} h")
     return None
+
+
+def as_it_was(cause: Outrun | None, events: Lines) -> Outrun | None:
+    """Return that cause, told as it was for a box whose work went on elsewhere: most of its budget went on as well."""
+    told = went_on(events)
+    if cause is None or told is None or cause.term != "budget":
+        return cause
+    why = f" ({told.fate})" if told.fate else ""
+    return Outrun(
+        "budget",
+        f"its provider took its box{why}, its work went on under {told.by}, and what that left to this lease of the "
+        "budget is spent",
+    )
 
 
 def time_left_s(lease: Lease, now: datetime, *, end_s: float = 0) -> float:

@@ -52,6 +52,7 @@ from gpu_tenant.domain.wording import size, some
 from gpu_tenant.files.artifact_directory import is_on_the_box
 from gpu_tenant.files.patterns import matches_kept_name
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.term_checks import began_at, beyond
 from gpu_tenant.ledger import Ledger
@@ -109,9 +110,11 @@ UNTOUCHED = Assessment(untouched=True, seal=None, evidence=(), losses=())
 
 def _way_back(lease: Lease, ledger: Ledger) -> str | None:
     """Say how a box that its provider has stopped may start again. None if it was not stopped so."""
-    if recorded_fate(ledger.events(lease.id)) is None:
+    events = ledger.events(lease.id)
+    if recorded_fate(events) is None:
         return None
-    return f"its provider has stopped it: {Command('resume', lease.id)} starts it again, if that can be had"
+    on = resume_step(lease, events, ledger.now())
+    return f"its provider has stopped it: {on} starts it again, if that can be had"
 
 
 def cannot_be_seen(why: str, remedy: str) -> Assessment:

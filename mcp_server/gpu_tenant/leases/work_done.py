@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.interruption import cut_off_at, went_on
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.terms import GRACE_S, duration_words
 from gpu_tenant.domain.timeline import Lines
@@ -15,6 +16,9 @@ LAUNCH_HOLDS_S = 120
 """How long a launch that could not begin at once keeps its lease from being ended because its work is done."""
 PUSH_HOLDS_S = 300
 """The same time for a push, or for the installation of packages, because whoever brings files is about to launch."""
+
+RELAUNCH_S = 900
+"""How long a box that was taken, and runs again, is kept for its job to be launched again."""
 
 _CHANGES = (
     timeline.Launched
@@ -58,6 +62,8 @@ class Work:
     """What failed after the last launch; each item in words."""
     idle: bool = False
     """Whether nothing runs on the box now, although work may still come to it."""
+    relaunch_until: datetime | None = None
+    """Until when the box is kept because its taking cut off a job, and it runs again. None: that is not so."""
     lingering: tuple[str, ...] = ()
     """The jobs whose commands have ended but left processes running. Those are stopped before the lease is ended."""
 
@@ -102,6 +108,10 @@ def next_step(lease: Lease, work: Work, events: Lines, now: datetime) -> Step:
             return Step("nothing", "failed", f"{words}; its box is kept, as its terms say")
         does, last = rule.does, "parked" if rule.does == "park" else "ended"
         look_at = ended_at + timedelta(seconds=max(rule.after_s, GRACE_S))
+        until = work.relaunch_until
+        if until is not None and look_at < until and now < until:
+            left = f"its box runs again, and is {last} at {until:%H:%M} UTC"
+            return Step("wait", "failed", f"{words}; {left}, unless something is launched", until)
         if ended_at <= now < look_at:
             left = (
                 f"{last} at {look_at:%H:%M} UTC, {duration_words(rule.after_s)} after the job's end"
@@ -197,10 +207,44 @@ def last_launch_at(events: Lines) -> datetime | None:
     return max((at for at, event in events if isinstance(event, timeline.Launched)), default=None)
 
 
-def failures(ends: Sequence[JobEnd], launched_at: datetime | None) -> tuple[str, ...]:
-    """The jobs that failed after the last launch. A failure before it counts as seen by whoever launched."""
-    return tuple(
-        f"the job {end.job} is {end.state}" + (f" ({end.why})" if end.why else "")
-        for end in ends
-        if end.state != "finished" and (launched_at is None or end.at >= launched_at)
-    )
+def failures(
+    ends: Sequence[JobEnd], launched_at: datetime | None, events: Lines = ()
+) -> tuple[str, ...]:
+    """The jobs that failed after the last launch. A failure before it counts as seen by whoever launched.
+
+    A job that the taking of its box ended has ended by then, however late its end is seen. If its work went on
+    under another lease, it is no failure here.
+    """
+    is_elsewhere = went_on(events) is not None
+    told: list[str] = []
+    for end in ends:
+        cut_off = cut_off_at(events, end.job)
+        ended_at = end.at if cut_off is None else min(end.at, cut_off)
+        is_seen = launched_at is not None and ended_at < launched_at
+        if end.state == "finished" or is_seen or (cut_off is not None and is_elsewhere):
+            continue
+        told.append(f"the job {end.job} is {end.state}" + (f" ({end.why})" if end.why else ""))
+    return tuple(told)
+
+
+def relaunch_until(
+    ends: Sequence[JobEnd], launched_at: datetime | None, events: Lines
+) -> datetime | None:
+    """Return until when a box that runs again is kept for the work that its taking cut off. None if nothing was cut off.
+
+    Somebody has started it for that, or it has started by itself; the rule for failed jobs does not speak of it.
+    """
+    if went_on(events) is not None:
+        return None
+    cut = [at for end in ends if (at := cut_off_at(events, end.job)) is not None]
+    if not cut or (launched_at is not None and max(cut) < launched_at):
+        return None
+    back = [at for at, event in events if at >= max(cut) and _is_back(event)]
+    return back[-1] + timedelta(seconds=RELAUNCH_S) if back else None
+
+
+def _is_back(event: timeline.Event) -> bool:
+    """Whether a box that was taken runs again, as this event shows."""
+    if isinstance(event, timeline.Taken):
+        return event.fate is None
+    return isinstance(event, timeline.Ready | timeline.Resumed)

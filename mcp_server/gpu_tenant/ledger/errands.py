@@ -94,6 +94,15 @@ class ErrandTable(LeaseTable):
         of_it = "SELECT id FROM leases WHERE errand=? ORDER BY created_at, rowid"
         return [self.lease(name) for name in self._read(lambda row: row["id"], of_it, errand_id)]
 
+    def errand_of(self, lease_id: str) -> ErrandRequest | None:
+        """Return the errand that the lease was made for. None if it was made for none."""
+        names = self._read(
+            lambda row: row["errand"],
+            "SELECT errand FROM leases WHERE id=? AND errand IS NOT NULL",
+            lease_id,
+        )
+        return self.errand(str(names[0])) if names else None
+
     def leases_for(self, directory: str) -> list[tuple[str, Lease]]:
         """Return the leases of every errand with that work tree, each with its errand, oldest first."""
         rows = self._read(

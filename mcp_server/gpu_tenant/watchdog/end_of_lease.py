@@ -31,7 +31,15 @@ from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.end import awaits_owner, honour_waiver
 from gpu_tenant.leases.end_reserve import STOP_GRACE_S
 from gpu_tenant.leases.kept_parked import kept_words, not_ended_words, parked_step
-from gpu_tenant.leases.term_checks import Outrun, attempts, began_at, beyond, is_due, outrun
+from gpu_tenant.leases.term_checks import (
+    Outrun,
+    as_it_was,
+    attempts,
+    began_at,
+    beyond,
+    is_due,
+    outrun,
+)
 from gpu_tenant.leases.watch_actions import park_overdue
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.service import Tenancy
@@ -209,9 +217,9 @@ class DeadMan:
         If the lease is past its end, do what its owner signed for that case.
         """
         now = self._tenancy.clock.now()
-        late = outrun(lease, now, look_s=self._look_s)
-        words = f"it is parked, and bills {rate_words(lease)}"
         events = self._tenancy.ledger.events(lease.id)
+        late = as_it_was(outrun(lease, now, look_s=self._look_s), events)
+        words = f"it is parked, and bills {rate_words(lease)}"
         rescued = parked_step(lease, events, now)
         deleted, level = self._deletion_words(lease)
         kept = kept_words(lease, events)

@@ -31,7 +31,7 @@ from gpu_tenant.leases.context import WAIT_S
 from gpu_tenant.leases.end_reserve import end_reserve_s
 from gpu_tenant.leases.recover import may_recover, recover
 from gpu_tenant.leases.recovery_plan import gone_on
-from gpu_tenant.leases.term_checks import Outrun, is_near, outrun, time_left_s
+from gpu_tenant.leases.term_checks import Outrun, as_it_was, is_near, outrun, time_left_s
 from gpu_tenant.leases.watch_actions import has_news, kept_back, pull, rearm, try_ready
 from gpu_tenant.leases.work_done import Work
 from gpu_tenant.service import Tenancy
@@ -158,7 +158,7 @@ class Attendant:
     def _outrun(self, lease: Lease, now: datetime, seen: BoxLook) -> Outrun | None:
         """Return the term that the lease has exceeded, given what a look has shown and how long its end will take."""
         events = self._tenancy.ledger.events(lease.id)
-        return outrun(
+        met = outrun(
             lease,
             now,
             look_s=self._look_s,
@@ -166,6 +166,7 @@ class Attendant:
             bytes_usd=charged_bytes_usd(newest_bill(events)),
             idle_s=seen.idle_s,
         )
+        return as_it_was(met, events)
 
     def _has_notice(self, lease: Lease) -> bool:
         """Whether the box still exists, and was told that its platform will take it back."""
@@ -387,4 +388,5 @@ class Attendant:
             if card.alarm:
                 self.told.alarm("recovery", card.alarm, Level.WARNING)
             if gone_on(self._tenancy.ledger, lease) is not None:
-                self.told.done(f"its work continues under the lease {card.lease}")
+                begins = f": {card.recovered}" if card.recovered else ""
+                self.told.done(f"its work continues under the lease {card.lease}{begins}")

@@ -37,6 +37,7 @@ from gpu_tenant.leases.work_done import (
     last_launch_at,
     lingers_since,
     next_step,
+    relaunch_until,
 )
 from gpu_tenant.service import Tenancy
 from gpu_tenant.sweeps.commands import must_be_reckoned, reckoned_of, tend_on
@@ -158,7 +159,7 @@ class WorkEnd:
         since = lingers_since(events)
         lingering = [x.job for x in standing.jobs if x.state == "lingering" and x.job in since]
         busy = [job for job in standing.live if job not in lingering]
-        failed = [*failures(ends, launched_at)]
+        failed = [*failures(ends, launched_at, events)]
         failed += [
             f"the job {job} has ended, but left processes that still run"
             for job in lingering
@@ -176,6 +177,7 @@ class WorkEnd:
             busy=tuple(busy),
             ended_at=max(over),
             failed=tuple(failed),
+            relaunch_until=relaunch_until(ends, launched_at, events),
             lingering=tuple(lingering),
             idle=not standing.live,
         )

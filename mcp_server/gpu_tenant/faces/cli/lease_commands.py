@@ -609,6 +609,9 @@ async def recover(lease: str | None, max_price_usd_h: Decimal | None, as_json: b
 
     async with output.tenancy() as tenancy:
         name = the_lease(lease, tenancy)
+        begins = await recovering.begins_words(tenancy.context, name)
+        if begins:
+            click.echo(begins, err=True)
         card = await as_owner(
             tenancy,
             lambda: recovering.recover(

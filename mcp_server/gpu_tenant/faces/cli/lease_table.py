@@ -44,7 +44,7 @@ def leases(shown: Leases) -> None:
     for row in shown.leases:
         if row.phase == "parked" and row.condition.to_do is None:
             click.echo(f"{row.lease}: {row.next}")  # its disk bills until somebody does that
-        if row.unclaimed:
+        if row.unclaimed and not (row.condition.to_do and row.unclaimed in row.next):
             click.echo(f"{row.lease}: {row.unclaimed}")
         for port in row.published:
             click.echo(f"{row.lease}: open to the internet: {port}")

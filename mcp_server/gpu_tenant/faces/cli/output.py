@@ -144,6 +144,7 @@ def card(shown: Card) -> None:
         *(("terms", rule) for rule in shown.terms),
         ("if this computer dies", shown.stops_the_meter),
         *([("watched", shown.watched)] if shown.watched else []),
+        *([("goes on", shown.recovered)] if shown.recovered else []),
         *([("unclaimed", shown.unclaimed)] if shown.unclaimed else []),
         *([("GPU memory", shown.memory)] if shown.memory else []),
         *(("open to the internet", port) for port in shown.published),
@@ -289,6 +290,8 @@ def print_collected(shown: Collected) -> None:
             "may be lost",
             f"{size(shown.discarded_bytes)} by {', '.join(shown.discarded_by)}"
             if shown.discarded_by
+            else "nothing is given up yet; what nobody has claimed is named below"
+            if shown.unclaimed_files
             else "nothing",
         ),
     ]
@@ -340,6 +343,7 @@ def receipt(shown: TornDown) -> None:
     rows += [("left behind", r.left_behind)] if r.left_behind else []
     rows += [("together", shown.gang)] if shown.gang else []
     rows += [("also bills", shown.twin)] if shown.twin else []
+    rows += [("the work", shown.work)] if shown.work else []
     print_list(f"receipt for {shown.lease}: {shown.state}", rows)
 
 

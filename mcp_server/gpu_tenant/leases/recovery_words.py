@@ -1,0 +1,63 @@
+"""From where the work of a box that was taken goes on, and what it leaves behind, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.interruption import recorded_fate
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.domain.reconcile import rate_words
+from gpu_tenant.domain.wording import some
+from gpu_tenant.leases.recovery_plan import chain
+from gpu_tenant.leases.taken_step import end_step
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gpu_tenant.artifacts.checkpoints import Restorable
+    from gpu_tenant.domain.model import Lease
+    from gpu_tenant.ledger import Ledger
+
+
+def recovery_words(ledger: Ledger, lost: Lease, kept: Restorable | None) -> str:
+    """Say from where that lease's work will go on, and what stays behind on its box."""
+    taken_at = kept.taken_at if kept else None
+    begins = _begins_words(ledger, lost, taken_at, len(kept.files) if kept else 0)
+    return "; ".join(filter(None, (begins, left_words(ledger, lost))))
+
+
+def recovered_words(ledger: Ledger, new: Lease) -> str:
+    """Say from where the work of the lease began, and what it has left behind. Empty if it continues none."""
+    for _, event in ledger.events(new.id, timeline.Recovered):
+        if isinstance(event, timeline.Recovered) and event.of is not None:
+            lost = ledger.lease(event.of)
+            begins = _begins_words(ledger, lost, event.checkpoint_at, event.restored_files or 0)
+            left = left_words(ledger, lost) if lost.state.live else None
+            return "; ".join(filter(None, (begins, left)))
+    return ""
+
+
+def _begins_words(ledger: Ledger, lost: Lease, taken_at: datetime | None, files: int) -> str:
+    goes_on = f"the work of {lost.id} goes on"
+    if taken_at is not None:
+        return f"{goes_on} from the checkpoint of {taken_at:%Y-%m-%d %H:%M:%S} UTC ({some(files, 'file')})"
+    came = (timeline.Snapped, timeline.Collected)
+    if not any(ledger.events(lease.id, *came) for lease in chain(ledger, lost)):
+        why = "nothing was snapshotted, because no watchdog brought a checkpoint home while it ran"
+    else:
+        why = "no checkpoint of it that came home is whole and loads"
+    return f"{goes_on} from the start: {why}"
+
+
+def left_words(ledger: Ledger, lost: Lease) -> str | None:
+    """Say what stays behind on the box of a lease whose work goes on elsewhere. None if the lease has ended."""
+    events = ledger.events(lost.id)
+    if lost.state is LeaseState.LOST:
+        return "what its box had, and is not here, is lost with it"
+    if not lost.state.live:
+        return None
+    step = end_step(lost, events, ledger.now())
+    if recorded_fate(events) == "host_lost":
+        return f"what its box had, and is not here, is lost with its host: {step}"
+    return f"{lost.id} keeps on its disk what its jobs wrote since, and bills {rate_words(lost)} until it is ended: {step}"

@@ -1,0 +1,65 @@
+"""What is next for work whose box was taken: on that box when it runs again, or elsewhere, where it may have gone."""
+
+from datetime import datetime
+
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.interruption import cut_off_at, notice_on_record, recorded_fate, went_on
+from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.reconcile import way_on, ways_on
+from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.leases.end_reserve import resume_step
+
+_WAY_HOME_H = 0.05
+"""So long a box whose work went on elsewhere has to run at least, to be collected and ended."""
+
+
+def went_on_words(events: Lines) -> str | None:
+    """Say what took the lease's box, and under which lease its work went on. None if it did not go on."""
+    told = went_on(events)
+    if told is None:
+        return None
+    why = f" ({told.fate})" if told.fate else ""
+    return f"its provider took its box{why}, and its work went on under {told.by}"
+
+
+def left_behind_step(lease: Lease, events: Lines, now: datetime) -> str | None:
+    """Return what ends a box whose work went on elsewhere. None if it did not, or the lease has ended."""
+    words = went_on_words(events)
+    if words is None or lease.state is not LeaseState.ACTIVE:
+        return None
+    return f"{end_step(lease, events, now)}: {words}"
+
+
+def end_step(lease: Lease, events: Lines, now: datetime) -> str:
+    """Return what ends a box whose work goes on elsewhere, or is about to."""
+    home, end = Command("collect", lease.id), Command("teardown", lease.id)
+    if recorded_fate(events) == "host_lost":
+        return f"{end} gives up the box, and says what is lost with it"
+    ends = f"{home}, then {end}"
+    if lease.parked_at is not None or recorded_fate(events) is not None:
+        on = resume_step(lease, events, now, hours=_WAY_HOME_H)
+        ends = f"{on}, then {ends}"
+        ends += f"; or {Command('waive', lease.id)} gives up what is on its disk, over a signature"
+    return ends
+
+
+def taken_step(lease: Lease, events: Lines, job: str, now: datetime) -> str | None:
+    """Return what is next for that job, if its box was taken, or is about to be. None if it was not."""
+    told = went_on(events)
+    if told is not None:
+        return f"{Command('monitor', str(told.by))}: {went_on_words(events)}"
+    if lease.state is not LeaseState.ACTIVE or lease.parked_at is not None:
+        return None
+    fate = recorded_fate(events)
+    if fate is not None:
+        by_itself = ": a watchdog does that by itself" if way_on(lease, fate) == "recover" else ""
+        return f"{ways_on(lease, fate, resume_step(lease, events, now))}{by_itself}; its box does not run ({fate})"
+    if notice_on_record(events) is not None and lease.quote is not None:
+        return (
+            f"{Command('recover', lease.id)} goes on at another box: its platform is taking this one back; or, once it is "
+            f"stopped, {resume_step(lease, events, now)}"
+        )
+    if cut_off_at(events, job) is not None:
+        again = Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND")
+        return f"{again} again continues from what its disk kept; or {Command('collect', lease.id)}"
+    return None
