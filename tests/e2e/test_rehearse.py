@@ -61,6 +61,32 @@ def test_a_whole_lease_goes_over_the_command_line_with_its_money(
     assert stage.ask("meter")["usd_h"] == "0.000000"
 
 
+def test_time_passes_on_request_alone_while_a_watchdog_looks_and_the_guard_keeps_the_leases_deadline(
+    rehearse: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    required("sshd")
+    stage = rehearse()
+    lease, box = stage.rented_at_once(monkeypatch)
+    stage.does("launch", lease, "--artifact", "out/", "--", "mkdir -p out; exec sleep 600")
+    leapt, looked = (
+        stage.directory / "stage/boxes/leapt",
+        stage.directory / "stage/tenant/watchdog.json",
+    )
+    before = float(leapt.read_text())
+    with stage.beside("watchdog", "--every", "5"):
+        assert eventually(looked.exists)
+        first = looked.read_text()
+        assert eventually(lambda: looked.read_text() != first)
+    # Only the pause between two requests to the platform was jumped over.
+    assert float(leapt.read_text()) - before < 1
+
+    stage.ask("clock", {"advance_s": 25 * 3600})
+
+    assert [parked["id"] for parked in stage.ask("meter")["parked"]] == [box], (
+        "its guard has stopped it"
+    )
+
+
 async def test_each_answer_of_a_rehearsal_says_that_it_is_one(
     rehearse: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,3 +51,18 @@ def test_the_time_is_asked_for_once_and_then_read(tmp_path: Path) -> None:
         told.write_text('{"at": 1795003600.0, "since": null}', encoding="utf-8")
 
         assert clock.now() == begin + timedelta(hours=1)
+
+
+async def test_it_jumps_over_a_wait_for_the_platform_and_never_over_one_for_work(
+    tmp_path: Path,
+) -> None:
+    with Stage("vastai", tmp_path, way="local") as stage:
+        leaps: list[float] = []
+        stage.world.on_leap = leaps.append
+        clock = RehearsalClock(stage.url)
+
+        await clock.follow(0.05)
+        assert leaps == []
+        await clock.sleep(60)
+
+    assert [round(leap) for leap in leaps] == [60]

@@ -125,7 +125,7 @@ async def watch(
             left_s = (until - ledger.now()).total_seconds()
             if status.state in ENDED or status.state == "absent" or left_s <= 0:
                 break
-            await ledger.clock.sleep(min(_POLL_S, left_s))
+            await ledger.clock.follow(min(_POLL_S, left_s))
     if len(log) > limit_bytes:
         skipped += len(log) - limit_bytes
         del log[:-limit_bytes]

@@ -34,7 +34,8 @@ async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool)
     directory = Path(
         keep or tempfile.mkdtemp(prefix=f"gpu-tenant-{provider}-", dir=lasting_scratch())
     )
-    with Stage(provider, directory.absolute(), port=port) as stage:
+    # Its boxes keep its time, so that a guard's deadline is the lease's.
+    with Stage(provider, directory.absolute(), port=port, box_time="leaps") as stage:
         if as_json:
             click.echo(json.dumps({"url": stage.url, "environment": stage.environment}))
         else:
@@ -43,7 +44,12 @@ async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool)
             for name, value in stage.environment.items():
                 click.echo(f"export {name}={shlex.quote(value)}")
             click.echo(Command("offers", hours=2).line)
-            click.echo("# Its clock runs ahead of yours: where a tenant would wait, it jumps.")
+            click.echo(
+                "# Its clock runs like yours, and jumps where a command would wait for the platform."
+            )
+            click.echo(
+                f"""# Let an hour pass: curl -s {stage.url}/_rehearsal/clock -d '{{"advance_s": 3600}}'"""
+            )
             click.echo(f"# When it has ended: unset {' '.join(stage.environment)}")
             click.echo(f"# The meter: curl -s {stage.url}/_rehearsal/meter")
             click.echo(
