@@ -6,6 +6,7 @@ that it started is ended with it.
 """
 
 import asyncio
+import fcntl
 import json
 import os
 import secrets
@@ -13,9 +14,10 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from time import monotonic
 from typing import Literal
 
 from pydantic import AwareDatetime, Field
@@ -36,6 +38,10 @@ from gpu_tenant.providers.credentials import read_table
 
 _TAIL_CHARS = 2000
 _PATIENCE_S = 10
+_PREFIX = "gpu-tenant-smoke-"
+"""How the name of each test's own directory begins."""
+_MARK = ".smoke"
+"""A file in each test's own directory. Nothing else under such a name is ever removed."""
 _PROBE = "probe"
 """The directory of `memory_probe.py`, and of what that noted."""
 _SHOWN = 20
@@ -108,24 +114,22 @@ async def smoke(
             f"{str(directory)[:200]!r} is not a directory, or the command is not text",
             remedy="name the work tree to copy",
         )
-    own = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="gpu-tenant-smoke-")).resolve()
-    copy = own / "tree"
-    try:
-        for name in ("tree", "home", "tmp", _PROBE):
-            (own / name).mkdir(mode=0o700)
-        # Python runs a module of this name at every start. This one waits for torch.
-        shutil.copyfile(memory_probe.__file__, own / _PROBE / "sitecustomize.py")
-        work = await asyncio.to_thread(read_tree, directory, include)
-        await asyncio.to_thread(_copy, work.files, directory, copy, guarded)
-        before = {path: path.stat().st_mtime_ns for path in _files(copy)}
-        inside = _Inside(own, directory.resolve(), environ, guarded, network)
-        started = ledger.now()
-        exit_status, output, confined, peak_bytes = await _run(command, inside, time_limit_s)
-        seconds = (ledger.now() - started).total_seconds()
-        wrote = [p for p in _files(copy) if before.get(p) != p.stat().st_mtime_ns]
-        seen = await asyncio.to_thread(memory_estimate.seen_in, own / _PROBE)
-    finally:
-        await asyncio.to_thread(remove_tree, own)
+    with _cleaned_up_at_a_signal():
+        async with _place() as own:
+            copy = own / "tree"
+            for name in ("tree", "home", "tmp", _PROBE):
+                (own / name).mkdir(mode=0o700)
+            # Python runs a module of this name at every start. This one waits for torch.
+            shutil.copyfile(memory_probe.__file__, own / _PROBE / "sitecustomize.py")
+            work = await asyncio.to_thread(read_tree, directory, include)
+            await asyncio.to_thread(_copy, work.files, directory, copy, guarded)
+            before = {path: path.stat().st_mtime_ns for path in _files(copy)}
+            inside = _Inside(own, directory.resolve(), environ, guarded, network)
+            started, began_s = ledger.now(), monotonic()
+            exit_status, output, confined, peak_bytes = await _run(command, inside, time_limit_s)
+            seconds = monotonic() - began_s  # a rehearsal's clock may have jumped meanwhile
+            wrote = [p for p in _files(copy) if before.get(p) != p.stat().st_mtime_ns]
+            seen = await asyncio.to_thread(memory_estimate.seen_in, own / _PROBE)
     passed = exit_status == 0
     log_tail = plain(output.decode(errors="replace"))[-_TAIL_CHARS:]
     left_out = left_out_reasons(work.left_out)
@@ -152,6 +156,76 @@ async def smoke(
     )
     ledger.file_smoke(receipt.id, receipt.model_dump_json(), at=ledger.now())
     return receipt
+
+
+@asynccontextmanager
+async def _place() -> AsyncIterator[Path]:
+    """Make the test's own directory, and remove it at the end. First remove what tests left that were killed.
+
+    While a test lives, it has a lock on its directory. The system lifts the lock when the test's process ends, however
+    that ends.
+    """
+    own, held = await asyncio.to_thread(_make_place)
+    try:
+        await asyncio.to_thread(_remove_what_was_left, own.parent)
+        yield own
+    finally:
+        await asyncio.to_thread(remove_tree, own)
+        os.close(held)
+
+
+def _make_place() -> tuple[Path, int]:
+    """Return a new directory, and the open file that holds its lock."""
+    own = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
+    held = os.open(own, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    # Only from now on is it one that another test may remove.
+    (own / _MARK).touch(mode=0o600)
+    return own, held
+
+
+def _remove_what_was_left(parent: Path) -> None:
+    for left in parent.glob(f"{_PREFIX}*"):
+        # What somebody else made under such a name has no mark.
+        with suppress(OSError):
+            if left.lstat().st_uid != os.getuid() or not (left / _MARK).is_file():
+                continue
+            seen = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(seen, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove_tree(left)
+            finally:
+                os.close(seen)
+
+
+@contextmanager
+def _cleaned_up_at_a_signal() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end this program only when what belongs to the block is cleaned up.
+
+    A program that handles one of them itself goes on to do so.
+    """
+    task, got = asyncio.current_task(), list[signal.Signals]()
+    assert task is not None
+
+    def end(number: signal.Signals) -> None:
+        if not got:  # another one must not break off the cleaning up
+            task.cancel()
+        got.append(number)
+
+    loop, caught = asyncio.get_running_loop(), list[signal.Signals]()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # Outside of the main thread nobody can handle a signal.
+        with suppress(ValueError, RuntimeError, NotImplementedError):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                loop.add_signal_handler(number, end, number)
+                caught.append(number)
+    try:
+        yield
+    finally:
+        for number in caught:
+            loop.remove_signal_handler(number)
+        if got:
+            os.kill(os.getpid(), got[0])
 
 
 def _after_failure(
@@ -273,6 +347,7 @@ class _Inside:
         return json.dumps(
             {
                 "command": command,
+                "parent": os.getpid(),
                 "work": str(self._own / "tree"),
                 "own": str(self._own),
                 "says": says,

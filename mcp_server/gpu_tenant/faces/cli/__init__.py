@@ -154,12 +154,19 @@ def group() -> None:
     """
 
 
+_STOPPED = {
+    "": "stopped here; boxes and jobs go on (`gpu-tenant leases`)",
+    "smoke": "stopped: nothing of the smoke test runs on, its copy is removed, and nothing is on record",
+}
+"""What is said at Ctrl-C, by the command."""
+
+
 def main() -> None:
     """Run the command in this process's arguments. The exit status says how it ended."""
     try:
         group.main(prog_name="gpu-tenant", standalone_mode=False)
     except click.exceptions.Abort:
-        click.echo("stopped here; boxes and jobs go on (`gpu-tenant leases`)", err=True)
+        click.echo(_STOPPED.get("".join(sys.argv[1:2]), _STOPPED[""]), err=True)
         sys.exit(130)
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
