@@ -117,7 +117,19 @@ def test_the_control_surface_shows_and_changes_the_world(
     assert "earthquake" in told["error"]
     assert set(ON_THE_WIRE) | {"no_capacity", "host_lost"} <= set(told["known"]) == set(known)
 
-    stage.ask("faults", [{"do": "foreign_box"}])
+    with pytest.raises(HTTPError) as unnamed:
+        stage.ask("faults", [])
+    assert set(json.loads(unnamed.value.read())["known"]) == set(known)
+    unnamed.value.close()
+
+    (did,) = stage.ask("faults", {"do": "foreign_box"})["did"]
+    assert did.startswith("foreign_box has struck (")
+    assert did.endswith("is there): somebody else's box is in the account")
+    (missed,) = stage.ask("faults", [{"do": "outbid", "box": "77"}])["did"]
+    assert "finds no box 77 (there are: " in missed
+    match = {"method": "PUT", "path_regex": "/asks/"}
+    (waits,) = stage.ask("faults", [{"do": "no_capacity", "match": match}])["did"]
+    assert waits.startswith("no_capacity waits for the next PUT at a path like '/asks/': ")
     before = stage.ask("meter")
     stage.ask("clock", {"advance_s": 3600})
     after = stage.ask("meter")
