@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from time import monotonic
@@ -23,12 +23,16 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from gpu_tenant.artifacts.left_behind import left_out_words, reasons_of
+from gpu_tenant.artifacts.losses import in_words
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.domain.gpu_memory import GpuMemory
+from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.record import Record
-from gpu_tenant.domain.untrusted_text import fence, plain
+from gpu_tenant.domain.trackers import kept_by_default
+from gpu_tenant.domain.untrusted_text import fence, plain, quote_text
 from gpu_tenant.files.missing_file import missing_files
+from gpu_tenant.files.patterns import literal_pattern, matches_kept_name, told_apart
 from gpu_tenant.files.protected_files import Guarded
 from gpu_tenant.files.remove_tree import remove_tree
 from gpu_tenant.files.worktree import left_out_lines, left_out_reasons, read_tree
@@ -46,6 +50,17 @@ _PROBE = "probe"
 """The directory of `memory_probe.py`, and of what that noted."""
 _SHOWN = 20
 """How many of the files that the command wrote are named."""
+_NAMED = 3
+"""How many undeclared files a command names."""
+_CACHES_BY_NAME = (
+    "__pycache__/",
+    "*.pyc",
+    ".cache/",
+    ".ipynb_checkpoints/",
+    ".pytest_cache/",
+    ".triton/",
+)
+"""What a box takes for a cache by its name, as far as a smoke test writes it."""
 _CACHES = {"HF_HUB_CACHE": ".cache/huggingface/hub", "TORCH_HOME": ".cache/torch"}
 """The caches of earlier downloads. Each has the variable that names it, and its place below a home directory.
 
@@ -79,6 +94,8 @@ class SmokeReceipt(Record):
     peak_bytes: int | None = Field(
         default=None, description="memory of its largest process here; None: unknown"
     )
+    directory: str = Field(default="", description="the work tree that was copied")
+    include: tuple[str, ...] = Field(default=(), description="what was copied although left out")
     gpu_memory: GpuMemory | None = Field(
         default=None, description="the GPU memory that it will want; None: no step of torch's seen"
     )
@@ -152,6 +169,8 @@ async def smoke(
         left_out=left_out_lines(work.left_out),
         missing=missing,
         peak_bytes=peak_bytes,
+        directory=str(directory.resolve()),
+        include=tuple(include),
         gpu_memory=memory_estimate.estimate(seen),
     )
     ledger.file_smoke(receipt.id, receipt.model_dump_json(), at=ledger.now())
@@ -440,3 +459,56 @@ async def _end_process(process: asyncio.subprocess.Process) -> None:
         await process.wait()
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def newest_test_of(directory: str, *, ledger: Ledger) -> SmokeReceipt | None:
+    """Return the newest smoke test, if it passed and was of that work tree."""
+    record = ledger.newest_smoke()
+    if record is None:
+        return None
+    receipt = SmokeReceipt.model_validate_json(record)
+    return receipt if receipt.passed and receipt.directory == directory else None
+
+
+def undeclared(wrote: Sequence[str], artifacts: Sequence[str], discard: Sequence[str]) -> list[str]:
+    """Return those files that are neither kept nor given up. If the job writes them, they are asked about at its end."""
+    kept, lost = told_apart(*kept_by_default(artifacts, discard))
+    known = (*kept, *lost, *_CACHES_BY_NAME)
+    return [
+        name for name in wrote if not any(matches_kept_name(each, f"work/{name}") for each in known)
+    ]
+
+
+def left_out_of_push(
+    lease: LeaseId, directory: str, included: Collection[str], *, ledger: Ledger
+) -> str | None:
+    """Say what the smoke test of that work tree was given by name, and no push has sent. None if nothing."""
+    tested = newest_test_of(directory, ledger=ledger)
+    sent = {name.rstrip("/") for name in included}
+    names = [name for name in (tested.include if tested else ()) if name.rstrip("/") not in sent]
+    if tested is None or not names:
+        return None
+    again = Command("push", directory, lease, include=names)
+    return f"{tested.id} passed with {', '.join(names)}, which stayed here: {again} sends it"
+
+
+def unclaimed_output(
+    lease: LeaseId,
+    directory: str,
+    artifacts: Sequence[str],
+    discard: Sequence[str],
+    *,
+    ledger: Ledger,
+) -> str | None:
+    """Say what the smoke test of that work tree wrote and the job does not declare. None if nothing."""
+    tested = newest_test_of(directory, ledger=ledger)
+    names = undeclared(tested.wrote, artifacts, discard) if tested else []
+    if tested is None or not names:
+        return None
+    patterns = [literal_pattern(name) for name in names]
+    keep = Command("collect", lease, artifact=patterns[:_NAMED])
+    give_up = Command("collect", lease, discard=patterns[:_NAMED])
+    return (
+        f"{tested.id} wrote {in_words([quote_text(name) for name in names])}, which this job does not declare: if it "
+        f"writes that, too, {keep} keeps it, and {give_up} gives it up"
+    )
