@@ -290,7 +290,7 @@ async def _why(
     if found is None:
         return _Why()
     is_left_out = found.verdict == "left_out"
-    return _Why(str(found), stopped_for, missing if is_left_out else None)
+    return _Why(str(found.of(session.lease.id)), stopped_for, missing if is_left_out else None)
 
 
 def _short_of_disk(status: JobStatus, lease: Lease) -> str | None:

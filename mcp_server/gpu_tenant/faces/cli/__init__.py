@@ -52,6 +52,7 @@ SUMMARIES = {
     "alarms": "What a person must hear of, and whether the ways to reach that person work.",
     "doctor": "Check this computer: state, ledger, key, profiles, tools.",
     "profiles": "What is known of each platform, as a runbook.",
+    "guide": "A page of the guide: what each kind of trouble means, and what to do about it.",
     "rehearse": "A provider's API on this computer, with real boxes and a money meter.",
     "serve": "The MCP server, over stdio.",
     "install": "Bring the skill and the server to an agent's host, or keep the watchdog running.",
