@@ -162,7 +162,7 @@ async def test_a_push_and_a_launch_say_what_the_smoke_test_had_and_wrote_and_the
     assert f"{receipt.id} wrote notes.txt, which this job does not declare" in (
         loose.undeclared or ""
     )
-    assert f"`gpu-tenant collect {scene.lease} --artifact notes.txt` keeps it" in (
+    assert f"`gpu-tenant collect {scene.lease} --artifact 'notes.txt'` keeps it" in (
         loose.undeclared or ""
     )
     assert declared.undeclared is None

@@ -22,7 +22,7 @@ from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.emulators.boxes import SSHD
 from gpu_tenant.emulators.faults import ON_THE_WIRE
-from gpu_tenant.emulators.server import Stage
+from gpu_tenant.emulators.server import Stage, lacking_package
 from gpu_tenant.faces.mcp.server import make_server
 
 TRAIN = "mkdir -p out && echo '{\"loss\": 0.1}' > out/model.json && echo done"
@@ -243,3 +243,26 @@ def test_the_fault_that_is_printed_as_an_example_is_one_that_this_rehearsal_has(
 
     assert set(example) == {"do", "box"}
     assert example["do"] in set(stage.ask("faults")) - set(ON_THE_WIRE)
+
+
+def test_a_rehearsed_google_has_prices_for_spot_and_what_nobody_offers_is_status_1(
+    rehearse: Callable[..., Rehearsal],
+) -> None:
+    stage = rehearse("gcp")
+
+    found = json.loads(stage.does("offers", "--gpu", "T4", "--interruptible", "yes", "--json"))
+    nothing = stage.ran("offers", "--gpu", "T4", "--vram-gib", "999")
+
+    assert found["cheapest"]
+    assert nothing.returncode == 1
+    assert nothing.stdout.startswith("nothing is offered now\n")
+    assert "\nnext: " in nothing.stdout
+
+
+def test_a_rehearsal_says_which_package_a_client_of_it_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert lacking_package("vastai") is None
+    monkeypatch.setitem(sys.modules, "google.cloud.compute_v1", None)
+
+    assert lacking_package("gcp") == "pip install 'gpu-tenant[gcp]'"

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import ClassVar, Literal, Protocol, Self, runtime_checkable
@@ -29,6 +30,7 @@ from gpu_tenant.emulators.gpus import FAULTS as GPU_FAULTS
 from gpu_tenant.emulators.gpus import GpuFault
 from gpu_tenant.emulators.world import Due, Logged, Thing, World
 from gpu_tenant.files.rehearsal_marker import Rehearsal, put_rehearsal
+from gpu_tenant.files.replace_file import replace_file
 from gpu_tenant.providers.http_client import redact
 
 _REMEMBERED = 2_000
@@ -194,6 +196,14 @@ class Stage:
     def begin_at(self, state: Path) -> None:
         """Write into that state directory that it belongs to this rehearsal."""
         put_rehearsal(state, Rehearsal(provider=self.provider, url=self.url))
+
+    def know_rates(self, state: Path) -> None:
+        """Write the rates that no price list has into that state directory, unless it has a configuration already."""
+        rates: str | None = getattr(_module_of(self.provider), "OWNERS_RATES", None)
+        configuration = state / "config.toml"
+        if rates is not None and not configuration.exists():
+            state.mkdir(parents=True, exist_ok=True, mode=0o700)
+            replace_file(configuration, rates, durable="none")
 
     def wait(self) -> None:
         """Wait until the server has ended, because somebody pressed Ctrl-C."""
@@ -537,6 +547,20 @@ def _request_words(fault: Fault) -> str:
     at = f" at a path like {fault.match.path_regex!r}" if fault.match.path_regex else ""
     times = f", {fault.times} times" if fault.times > 1 else ""
     return f"{which}{at}{times}"
+
+
+def lacking_package(provider: str) -> str | None:
+    """Return the line that installs what a client of that provider lacks here. None if it lacks nothing.
+
+    Raises:
+        BadRequest: that provider cannot be rehearsed.
+    """
+    module, line = getattr(_module_of(provider), "NEEDS", (None, None))
+    try:
+        is_here = module is None or find_spec(module) is not None
+    except ModuleNotFoundError:  # one of the packages around it
+        is_here = False
+    return None if is_here else line
 
 
 def _known_faults(emulator: Emulator) -> dict[str, str]:

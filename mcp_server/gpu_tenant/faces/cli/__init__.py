@@ -96,7 +96,7 @@ OTHER_NAMES = {
 """Names that other tools use for our commands. Nothing runs under these names, because a destroy must be meant."""
 
 EXIT_STATUSES = """\
-Exit status: 0 done; 1 the job, the smoke or the check did not end well; 2 the call is wrong; 3 refused by
+Exit status: 0 done; 1 the job, the smoke or the check did not end well, or nothing is offered; 2 the call is wrong; 3 refused by
 the law or the terms; 4 the box; 5 the provider; 6 this computer; 7 another process holds the lease; 8 a bug in
 this program, which destroyed nothing; 9 the durable store; 10 it waits for an answer of a
 person; 130 left with Ctrl-C.

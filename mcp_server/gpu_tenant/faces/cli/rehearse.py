@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from gpu_tenant.domain.command import Command
-from gpu_tenant.emulators.server import Stage, faults_of
+from gpu_tenant.emulators.server import Stage, faults_of, lacking_package
 from gpu_tenant.files.mounts import lasting_scratch
 
 _OF_A_BOX = ("outbid", "preempted", "host_lost", "unknown_status")
@@ -36,10 +36,16 @@ async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool)
     )
     # Its boxes keep its time, so that a guard's deadline is the lease's.
     with Stage(provider, directory.absolute(), port=port, box_time="leaps") as stage:
+        stage.know_rates(stage.directory / "tenant")
         if as_json:
             click.echo(json.dumps({"url": stage.url, "environment": stage.environment}))
         else:
             click.echo(f"# {provider} answers at {stage.url}; no account, no money, real boxes.")
+            if line := lacking_package(provider):
+                words = (
+                    f"# Nothing here can ask {provider}: a package is not installed. First: {line}"
+                )
+                click.echo(words)
             click.echo("# In another terminal:")
             for name, value in stage.environment.items():
                 click.echo(f"export {name}={shlex.quote(value)}")
