@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpu_tenant.domain.errors import LocalTrouble
+from gpu_tenant.emulators.box_time import BoxTime
 from gpu_tenant.emulators.rehearsal_client import RehearsalClock
 from gpu_tenant.emulators.server import Stage
 
@@ -66,3 +67,14 @@ async def test_it_jumps_over_a_wait_for_the_platform_and_never_over_one_for_work
         await clock.sleep(60)
 
     assert [round(leap) for leap in leaps] == [60]
+
+
+def test_boxes_of_a_rehearsal_that_is_started_again_keep_the_time_that_they_had(
+    tmp_path: Path,
+) -> None:
+    BoxTime(tmp_path).leap(3600)
+
+    again = BoxTime(tmp_path)
+    again.leap(60)
+
+    assert float(again.leaps.read_text("utf-8")) == 3660
