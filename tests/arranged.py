@@ -65,6 +65,9 @@ class HandClock:
     async def sleep(self, seconds: float) -> None:
         self.advance(seconds)
 
+    async def follow(self, seconds: float) -> None:
+        await self.sleep(seconds)
+
     def advance(self, seconds: float) -> None:
         self._now += timedelta(seconds=seconds)
 

@@ -514,8 +514,9 @@ class Tenancy:
 
         What a job wrote and nobody has collected is not replaced.
         """
-        from gpu_tenant.artifacts.push import push, records_of
+        from gpu_tenant.artifacts.push import push, pushed_trees, records_of
         from gpu_tenant.files.paths import must_be_named
+        from gpu_tenant.jobs.smoke import left_out_of_push
         from gpu_tenant.leases.setup import begin_if_ordered
         from gpu_tenant.transfer.bandwidth_share import share_of
 
@@ -535,6 +536,10 @@ class Tenancy:
                 progress=progress_to.get(),
             )
             state = await begin_if_ordered(context, found, anew="if failed")
+        trees = pushed_trees(context.ledger, found.id)
+        included = {name for tree in trees for name in tree.include}
+        lacks = left_out_of_push(found.id, trees[-1].directory, included, ledger=context.ledger)
+        pushed = pushed.model_copy(update={"lacks": lacks})
         if state.state != "running":
             return pushed
         return pushed.model_copy(
@@ -624,10 +629,12 @@ class Tenancy:
 
         Everything it writes must be an artifact or discarded, or the box cannot be torn down.
         """
+        from gpu_tenant.artifacts.push import pushed_trees
         from gpu_tenant.box.environment.history import activation
         from gpu_tenant.domain.sweep_grid import grid_of
         from gpu_tenant.files.patterns import require_patterns, told_apart
         from gpu_tenant.jobs.launch import launch
+        from gpu_tenant.jobs.smoke import unclaimed_output
         from gpu_tenant.leases.orders import with_ordered
         from gpu_tenant.leases.take_work import held_for_work, require_box_for_work
         from gpu_tenant.providers.credentials import references, resolve_all
@@ -680,7 +687,15 @@ class Tenancy:
                 ledger=context.ledger,
                 store=context.box_store(found),
             )
-        return launched.model_copy(update={"budget_end": self._budget_end(found)})
+        trees = pushed_trees(context.ledger, found.id)
+        loose = (
+            unclaimed_output(found.id, trees[-1].directory, kept, given_up, ledger=context.ledger)
+            if trees
+            else None
+        )
+        return launched.model_copy(
+            update={"budget_end": self._budget_end(found), "undeclared": loose}
+        )
 
     def _launched_cells(self, lease: str, grid: Grid, begun: SweepReport) -> Launched:
         from gpu_tenant.box.guard_record import armed_now

@@ -110,10 +110,10 @@ async def test_how_a_job_ended_is_said_by_the_record_before_anybody_has_looked(
 
 
 async def test_that_nobody_watches_comes_with_the_command_to_copy(tab: Tab, scene: Scene) -> None:
-    await tab.button("Copy the command gpu-tenant install watchdog").click()
+    await tab.button("Copy the command gpu-tenant watchdog").click()
 
     copied = await tab.page.evaluate("() => navigator.clipboard.readText()")
-    assert copied == "gpu-tenant install watchdog"
+    assert copied == "gpu-tenant watchdog"
 
 
 async def test_what_nobody_bills_is_folded_while_anything_else_is_there(

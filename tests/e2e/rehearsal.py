@@ -75,6 +75,22 @@ class Rehearsal:
             check=False,
         )
 
+    @contextmanager
+    def beside(self, *words: str) -> Iterator[None]:
+        """A `gpu-tenant` in a process of its own runs meanwhile."""
+        begun = subprocess.Popen(
+            [sys.executable, "-m", "gpu_tenant", *words],
+            env={**_plain(), **self._home, **self.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            yield
+        finally:
+            begun.terminate()
+            begun.wait(30)
+
     def rented(self) -> tuple[str, str]:
         """The lease and the box, had by the cheapest quote."""
         quote = json.loads(self.does("offers", "--json"))["cheapest"]

@@ -107,6 +107,23 @@ async def test_a_job_that_began_and_whose_answer_was_lost_is_waited_for_and_kept
         assert (scene.kept() / "second" / "b").read_text() == "2\n"
 
 
+async def test_a_launch_that_is_under_way_is_not_taken_for_one_whose_answer_was_lost(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        scene = await _worked(tenant, when_done="end")
+        await _launch_second(_cut(tenant, "after"), scene.lease, "exec sleep 600")
+
+        with tenant.tenancy.ledger.hold(scene.lease, "launch", at=tenant.clock.now()):
+            meanwhile = await scene.look()
+            assert scene.kinds.count("launched") == 1
+        after = await scene.look()
+
+        assert not any("the answer was lost" in words for words in meanwhile.did)
+        assert any("the answer was lost" in words for words in after.did)
+        assert scene.kinds.count("launched") == 2
+
+
 async def test_what_a_job_of_which_only_the_box_knows_made_is_kept_and_its_absence_is_told(
     tmp_path: Path,
 ) -> None:

@@ -80,7 +80,7 @@ async def test_the_plan_says_when_it_ends_who_ends_it_what_is_assumed_and_what_w
     assert deadline is not None
     planned_at = datetime.strptime(f"{deadline[1]} +0000", "%Y-%m-%d %H:%M %z")
     assert abs(lease.terms.deadline_at - planned_at) < timedelta(minutes=5)
-    assert "otherwise watched: nobody: `gpu-tenant install watchdog`" in told
+    assert "otherwise watched: nobody: `gpu-tenant watchdog`" in told
     assert "if this computer dies: the box stops itself at the deadline" in told
     assert "nothing limits it while no watchdog runs; for this run alone" in told
     assert "whether it can be killed and resumed was not tried" in told
@@ -188,11 +188,30 @@ async def test_what_would_cost_more_than_the_sum_is_not_even_offered_for_consent
     asker = Asker()
     errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree"), hours=1000, max_usd="0.5")
 
-    with pytest.raises(NoCapacity, match=r"more than 0\.5 USD in all"):
+    with pytest.raises(NoCapacity, match=r"for 1000 h, which is more than 0\.5000 USD in all"):
         await goes_on(renting.tenancy, errand, asker)
 
     assert asker.plans == []
     assert renting.creates() == 0
+
+
+async def test_a_sum_that_is_too_small_is_answered_with_the_cost_and_with_one_that_suffices(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    tree = a_tree(tmp_path / "tree")
+
+    with pytest.raises(NoCapacity) as refused:
+        await goes_on(renting.tenancy, an_errand(renting.tenancy, tree, max_usd="0.02"))
+
+    assert re.search(
+        r"would cost 0\.\d{4} USD for 1 h, which is assumed, which is more than",
+        refused.value.message,
+    )
+    enough, hours = re.findall(r"`--(?:max-usd|hours) ([\d.]+)`", refused.value.remedy)
+    for said in ({"max_usd": enough}, {"max_usd": "0.02", "hours": float(hours)}):
+        asker = Asker(agrees=None)
+        await goes_on(renting.tenancy, an_errand(renting.tenancy, tree, **said), asker)
+        assert len(asker.plans) == 1, said
 
 
 async def test_the_owners_limits_hold(renting: Tenant, tmp_path: Path) -> None:

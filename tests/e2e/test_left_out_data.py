@@ -137,3 +137,32 @@ async def test_a_log_that_names_what_we_never_listed_gets_no_say(
     assert "--include" not in launched.next
     assert (seen.why or "").startswith("exit: ")
     assert "--include" not in seen.next
+
+
+async def test_a_push_and_a_launch_say_what_the_smoke_test_had_and_wrote_and_they_do_not(
+    renting: Tenant, tree: Path
+) -> None:
+    command = f"{READS} && mkdir -p out && echo 1 > out/a.txt && echo 2 > notes.txt"
+    receipt = await renting.tenancy.run_smoke(str(tree), command, include=["data/"])
+    scene = Scene(renting)
+    await scene.rent()
+    tenancy = renting.tenancy
+
+    lacking = await tenancy.push(scene.lease, str(tree))
+    (line,) = re.findall(r"`gpu-tenant (push [^`]*)`", lacking.lacks or "")
+    whole = await tenancy.push(scene.lease, str(tree), include=shlex.split(line)[4:])
+    loose = await tenancy.launch_detached(scene.lease, command, ["out/"], name="train")
+    declared = await tenancy.launch_detached(
+        scene.lease, command, ["out/", "notes.txt"], name="again"
+    )
+
+    assert f"{receipt.id} passed with data/, which stayed here" in (lacking.lacks or "")
+    assert shlex.split(line) == ["push", str(tree), scene.lease, "--include", "data/"]
+    assert (whole.lacks, whole.sent_files) == (None, 1)
+    assert f"{receipt.id} wrote notes.txt, which this job does not declare" in (
+        loose.undeclared or ""
+    )
+    assert f"`gpu-tenant collect {scene.lease} --artifact 'notes.txt'` keeps it" in (
+        loose.undeclared or ""
+    )
+    assert declared.undeclared is None

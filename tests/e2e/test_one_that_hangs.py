@@ -65,6 +65,9 @@ class Ahead:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
+    async def follow(self, seconds: float) -> None:
+        await self.sleep(seconds)
+
 
 class Scene:
     """A tenant with a lease on a local box, and with a key for a provider that hangs."""

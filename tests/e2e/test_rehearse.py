@@ -22,7 +22,7 @@ from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.emulators.boxes import SSHD
 from gpu_tenant.emulators.faults import ON_THE_WIRE
-from gpu_tenant.emulators.server import Stage
+from gpu_tenant.emulators.server import Stage, lacking_package
 from gpu_tenant.faces.mcp.server import make_server
 
 TRAIN = "mkdir -p out && echo '{\"loss\": 0.1}' > out/model.json && echo done"
@@ -61,6 +61,32 @@ def test_a_whole_lease_goes_over_the_command_line_with_its_money(
     assert stage.ask("meter")["usd_h"] == "0.000000"
 
 
+def test_time_passes_on_request_alone_while_a_watchdog_looks_and_the_guard_keeps_the_leases_deadline(
+    rehearse: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    required("sshd")
+    stage = rehearse()
+    lease, box = stage.rented_at_once(monkeypatch)
+    stage.does("launch", lease, "--artifact", "out/", "--", "mkdir -p out; exec sleep 600")
+    leapt, looked = (
+        stage.directory / "stage/boxes/leapt",
+        stage.directory / "stage/tenant/watchdog.json",
+    )
+    before = float(leapt.read_text())
+    with stage.beside("watchdog", "--every", "5"):
+        assert eventually(looked.exists)
+        first = looked.read_text()
+        assert eventually(lambda: looked.read_text() != first)
+    # Only the pause between two requests to the platform was jumped over.
+    assert float(leapt.read_text()) - before < 1
+
+    stage.ask("clock", {"advance_s": 25 * 3600})
+
+    assert [parked["id"] for parked in stage.ask("meter")["parked"]] == [box], (
+        "its guard has stopped it"
+    )
+
+
 async def test_each_answer_of_a_rehearsal_says_that_it_is_one(
     rehearse: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +117,19 @@ def test_the_control_surface_shows_and_changes_the_world(
     assert "earthquake" in told["error"]
     assert set(ON_THE_WIRE) | {"no_capacity", "host_lost"} <= set(told["known"]) == set(known)
 
-    stage.ask("faults", [{"do": "foreign_box"}])
+    with pytest.raises(HTTPError) as unnamed:
+        stage.ask("faults", [])
+    assert set(json.loads(unnamed.value.read())["known"]) == set(known)
+    unnamed.value.close()
+
+    (did,) = stage.ask("faults", {"do": "foreign_box"})["did"]
+    assert did.startswith("foreign_box has struck (")
+    assert did.endswith("is there): somebody else's box is in the account")
+    (missed,) = stage.ask("faults", [{"do": "outbid", "box": "77"}])["did"]
+    assert "finds no box 77 (there are: " in missed
+    match = {"method": "PUT", "path_regex": "/asks/"}
+    (waits,) = stage.ask("faults", [{"do": "no_capacity", "match": match}])["did"]
+    assert waits.startswith("no_capacity waits for the next PUT at a path like '/asks/': ")
     before = stage.ask("meter")
     stage.ask("clock", {"advance_s": 3600})
     after = stage.ask("meter")
@@ -205,3 +243,26 @@ def test_the_fault_that_is_printed_as_an_example_is_one_that_this_rehearsal_has(
 
     assert set(example) == {"do", "box"}
     assert example["do"] in set(stage.ask("faults")) - set(ON_THE_WIRE)
+
+
+def test_a_rehearsed_google_has_prices_for_spot_and_what_nobody_offers_is_status_1(
+    rehearse: Callable[..., Rehearsal],
+) -> None:
+    stage = rehearse("gcp")
+
+    found = json.loads(stage.does("offers", "--gpu", "T4", "--interruptible", "yes", "--json"))
+    nothing = stage.ran("offers", "--gpu", "T4", "--vram-gib", "999")
+
+    assert found["cheapest"]
+    assert nothing.returncode == 1
+    assert nothing.stdout.startswith("nothing is offered now\n")
+    assert "\nnext: " in nothing.stdout
+
+
+def test_a_rehearsal_says_which_package_a_client_of_it_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert lacking_package("vastai") is None
+    monkeypatch.setitem(sys.modules, "google.cloud.compute_v1", None)
+
+    assert lacking_package("gcp") == "pip install 'gpu-tenant[gcp]'"

@@ -253,6 +253,9 @@ class Jumping:
     async def sleep(self, seconds: float) -> None:
         raise AssertionError("an audit waits for nothing")
 
+    async def follow(self, seconds: float) -> None:
+        await self.sleep(seconds)
+
 
 async def test_a_load_has_only_what_the_look_has_left_of_its_minute(tmp_path: Path) -> None:
     async with tenant_at("vastai", tmp_path) as tenant:

@@ -44,8 +44,10 @@ def test_a_failed_job_names_no_page_that_no_command_shows(owner: Owner) -> None:
 
     assert "read the end of the log" in looked
     assert "references/" not in looked
+    (page,) = re.findall(r"read `gpu-tenant (guide [^`]+)`", looked)
+    assert owner.does(*page.split()).startswith("#")
     assert "<untrusted" not in owner.does("stop", lease)
-    assert "references/" in json.loads(owner.does("monitor", lease, "--json"))["why"]
+    assert f"`gpu-tenant {page}`" in json.loads(owner.does("monitor", lease, "--json"))["why"]
 
 
 def test_a_report_in_the_work_tree_is_not_sent_with_the_next_push(owner: Owner) -> None:

@@ -502,6 +502,9 @@ class _Ahead:
     async def sleep(self, seconds: float) -> None:
         await WallClock().sleep(seconds)
 
+    async def follow(self, seconds: float) -> None:
+        await self.sleep(seconds)
+
 
 async def test_a_clock_that_jumps_forward_ends_nothing_where_the_box_tells_another_time(
     tmp_path: Path,

@@ -116,6 +116,9 @@ class Set:
     async def sleep(self, seconds: float) -> None:
         await self._clock.sleep(seconds)
 
+    async def follow(self, seconds: float) -> None:
+        await self.sleep(seconds)
+
 
 @pytest.mark.parametrize("hours", [26, -26])
 async def test_a_clock_that_jumps_while_it_is_decided_loses_nothing_and_holds_nothing(

@@ -90,7 +90,27 @@ def test_where_nothing_fits_the_next_step_is_said(capsys: pytest.CaptureFixture[
         Found(offers=(), cheapest=None, unfit={}, troubles={}, next="`gpu-tenant doctor`")
     )
 
-    assert capsys.readouterr().out == "nothing fits\nnext: gpu-tenant doctor\n"
+    assert capsys.readouterr().out == "nothing is offered now\nnext: gpu-tenant doctor\n"
+
+
+@pytest.mark.parametrize(
+    ("unfit", "troubles", "said"),
+    [
+        ({"less disk": 2, "another GPU": 1}, {"gcp": "x"}, "nothing fits: 3 offers left out"),
+        ({}, {"gcp": "x"}, "nothing is offered, because no answer came: gcp"),
+    ],
+)
+def test_an_empty_market_says_whether_nothing_fits_or_nobody_answered(
+    unfit: dict[str, int],
+    troubles: dict[str, str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = Found(offers=(), cheapest=None, unfit=unfit, troubles=troubles, next="again")
+
+    for show in (offers_table.print_found, offers_table.print_explained):
+        show(found)
+        assert capsys.readouterr().out.splitlines()[0] == said
 
 
 @pytest.mark.parametrize("width", [60, 90, 120, 160])

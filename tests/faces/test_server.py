@@ -130,6 +130,7 @@ def test_both_faces_offer_the_same_verbs() -> None:
         "sign",
         "waive",
         "profiles",
+        "guide",
         "serve",
         "rehearse",
         "reconcile",

@@ -75,7 +75,7 @@ async def test_terms_that_only_a_watchdog_holds_are_said_to_be_so_while_none_loo
             in told
         )
         assert "when its work is done: torn down" in told
-        assert card.watched.startswith("nobody: `gpu-tenant install watchdog`")
+        assert card.watched.startswith("nobody: `gpu-tenant watchdog`")
         await scene.look()
         again = await scene.tenant.tenancy.change_lease(scene.lease, "hold", hours=0)
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from gpu_tenant.box.caretaker import JobState, JobStatus, Reason
-from gpu_tenant.domain.model import BoxState
+from gpu_tenant.domain.command import in_tools
+from gpu_tenant.domain.model import BoxState, LeaseId
+from gpu_tenant.faces.cli.runbook import guide_page
 from gpu_tenant.jobs.failure_cause import ADVICE, BoxSeen, diagnose
 from gpu_tenant.jobs.failure_patterns import read_last_words
 
@@ -183,14 +185,20 @@ def test_the_evidence_is_a_quote_on_one_plain_line() -> None:
 
 @pytest.mark.parametrize("page", sorted({read for _, read in ADVICE.values()}))
 def test_the_page_to_read_exists_and_has_that_section(page: str) -> None:
-    path, _, anchor = page.partition("#")
-    text = (ROOT / path).read_text(encoding="utf-8")
+    assert guide_page(page).startswith("#")
+    assert len(guide_page(page).splitlines()) > 1
 
-    titles = {
-        re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
-        for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    }
-    assert not anchor or anchor in titles
+
+def test_what_to_do_about_a_box_that_was_outbid_names_the_very_lines() -> None:
+    found = diagnose(ended(signal="KILL"), "", box=BoxSeen(BoxState.PARKED, "", "outbid"))
+
+    assert found is not None
+    told = str(found.of(LeaseId("vast-1")))
+    assert "`gpu-tenant recover vast-1` goes on elsewhere" in told
+    assert told.endswith("read `gpu-tenant guide gotchas outbid-wakes`")
+    assert in_tools(told).endswith(
+        "read `skill://gpu-tenant/references/gotchas.md`, at outbid-wakes"
+    )
 
 
 def test_a_line_of_two_thousand_characters_costs_no_time() -> None:

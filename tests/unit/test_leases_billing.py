@@ -111,6 +111,24 @@ async def test_a_bill_that_agrees_and_is_another_sum_has_its_reason_on_the_recei
     assert "0.49 USD is what its provider had billed until" in (receipt.counts or "")
 
 
+async def test_a_bill_of_a_period_that_began_before_the_box_names_no_time_before_the_box(
+    tiny: TinyBooks, ledger: Ledger, clock: HandClock
+) -> None:
+    clock.advance(960)
+    lease = await rented(tiny, ledger)
+    clock.advance(300)
+    tiny.told = bill("0.04", until_s=0, bytes_usd="0.01")  # what the current hour has so far
+
+    receipt = await tear_down(context_of(ledger, TINY, tiny), prove_unused(lease, NeverIn()), lease)
+
+    assert (receipt.billed_usd, receipt.warnings) == (Decimal("0.04"), ())
+    assert "0.04 USD is what its provider has billed so far, in a period that is not over" in (
+        receipt.counts or ""
+    )
+    assert "0.01 USD for bytes, by its bill so far" in (receipt.counts or "")
+    assert "12:00" not in (receipt.counts or "")
+
+
 async def test_what_is_billed_beyond_the_count_is_told_while_it_lives_and_for_a_day_after(
     tiny: TinyBooks, ledger: Ledger, clock: HandClock
 ) -> None:

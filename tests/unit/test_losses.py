@@ -70,6 +70,14 @@ def test_a_file_that_nobody_has_read_again_is_named_in_what_is_signed() -> None:
     assert "1 file on the box may differ" in loss.what
 
 
+def test_what_was_never_collected_is_not_said_to_differ() -> None:
+    now = seal().model_copy(update={"entries": (entry("a.pt"), entry("b.pt"))})
+
+    assert uncollected_loss(now, None, lease()).what == (
+        "2 files (14 bytes) on the box, and nothing was collected: a.pt, b.pt"
+    )
+
+
 def entry(name: str, size: int = 7) -> SealedFile:
     return SealedFile(
         name=name,

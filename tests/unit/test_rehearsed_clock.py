@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpu_tenant.domain.errors import LocalTrouble
+from gpu_tenant.emulators.box_time import BoxTime
 from gpu_tenant.emulators.rehearsal_client import RehearsalClock
 from gpu_tenant.emulators.server import Stage
 
@@ -51,3 +52,29 @@ def test_the_time_is_asked_for_once_and_then_read(tmp_path: Path) -> None:
         told.write_text('{"at": 1795003600.0, "since": null}', encoding="utf-8")
 
         assert clock.now() == begin + timedelta(hours=1)
+
+
+async def test_it_jumps_over_a_wait_for_the_platform_and_never_over_one_for_work(
+    tmp_path: Path,
+) -> None:
+    with Stage("vastai", tmp_path, way="local") as stage:
+        leaps: list[float] = []
+        stage.world.on_leap = leaps.append
+        clock = RehearsalClock(stage.url)
+
+        await clock.follow(0.05)
+        assert leaps == []
+        await clock.sleep(60)
+
+    assert [round(leap) for leap in leaps] == [60]
+
+
+def test_boxes_of_a_rehearsal_that_is_started_again_keep_the_time_that_they_had(
+    tmp_path: Path,
+) -> None:
+    BoxTime(tmp_path).leap(3600)
+
+    again = BoxTime(tmp_path)
+    again.leap(60)
+
+    assert float(again.leaps.read_text("utf-8")) == 3660

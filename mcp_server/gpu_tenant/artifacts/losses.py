@@ -57,9 +57,14 @@ def uncollected_loss(now: Manifest, collected: Manifest | None, lease: Lease) ->
     if new:
         bytes_new, differ = sum(e.size_bytes for e in new), "differs" if len(new) == 1 else "differ"
         names = in_words([quote_text(e.name) for e in new])
-        said.append(
-            f"{some(len(new), 'file')} ({some(bytes_new, 'byte')}) on the box {differ} from what was collected: {names}"
-        )
+        if collected is None:
+            said.append(
+                f"{some(len(new), 'file')} ({some(bytes_new, 'byte')}) on the box, and nothing was collected: {names}"
+            )
+        else:
+            said.append(
+                f"{some(len(new), 'file')} ({some(bytes_new, 'byte')}) on the box {differ} from what was collected: {names}"
+            )
     named = {e.name for e in new}
     unread = [e for e in now.entries if e.sha256 is None and e.name not in named]
     if unread:

@@ -51,6 +51,9 @@ class Pushed(Record):
     left_out: tuple[str, ...] = Field(
         default=(), description="what stayed here, largest first; `include` sends it all the same"
     )
+    lacks: str | None = Field(
+        default=None, description="what the smoke test had and no push has sent"
+    )
     setup: str | None = Field(default=None, description="the job that sets the box up now")
     next: str
 

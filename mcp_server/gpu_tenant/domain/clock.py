@@ -16,3 +16,7 @@ class WallClock:
     async def sleep(self, seconds: float) -> None:
         """Implement `Clock.sleep`."""
         await asyncio.sleep(seconds)
+
+    async def follow(self, seconds: float) -> None:
+        """Implement `Clock.follow`."""
+        await asyncio.sleep(seconds)

@@ -313,6 +313,10 @@ def _in_tools(words: str) -> str:
     def call(found: re.Match[str]) -> str:
         by_whom, line = found[1] or "", found[2]
         meant = read(line)
+        if meant and meant.verb == "guide" and meant.places:
+            page, *parts = meant.places
+            at = "".join(f", at {part}" for part in parts)
+            return f"{by_whom}`skill://{PROGRAM}/references/{page}.md`{at}"
         if meant and meant.verb == "profiles":
             page = f"profiles/{meant.places[0]}.md" if meant.places else "SKILL.md"
             return f"{by_whom}`skill://{PROGRAM}/{page}`"

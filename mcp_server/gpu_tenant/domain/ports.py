@@ -31,7 +31,11 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until `seconds` have passed on this clock."""
+        """Wait until `seconds` have passed on this clock, for a platform. The clock of a rehearsal jumps over that."""
+        ...
+
+    async def follow(self, seconds: float) -> None:
+        """Wait as long for work, or for people. No clock jumps over that: they take their time in a rehearsal, too."""
         ...
 
 

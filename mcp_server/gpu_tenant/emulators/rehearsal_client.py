@@ -16,16 +16,23 @@ from gpu_tenant.domain.model import Address
 
 _ANSWER_S, _LEAP_S = 30.0, 600.0
 """How long the rehearsal may take to answer. A leap may wait for guards on boxes again and again."""
+_REALLY_S = 0.25
+"""The real time of a wait that the clock jumps over."""
 _ROUTES: TypeAdapter[dict[str, Address]] = TypeAdapter(dict[str, Address])
 
 
 class RehearsalClock:
-    """The rehearsal's own clock. It runs like a real one, and long waits jump ahead."""
+    """The rehearsal's own clock. It runs like a real one, and jumps where a tenant would wait for the platform.
+
+    It does not jump where somebody waits for a job, or where a watchdog waits for its next look. Otherwise a day would
+    pass on the meter while a person reads one answer.
+    """
 
     shared_with_boxes = False
     """Its boxes are real processes on this computer, and keep this computer's time."""
 
-    def __init__(self, url: str, *, really_s: float = 0.25) -> None:
+    def __init__(self, url: str, *, really_s: float | None = None) -> None:
+        """With `really_s`, every wait jumps, also for work, and takes no more than that."""
         self._url = url
         self._really_s = really_s
         self._file: Path | None = None
@@ -50,9 +57,17 @@ class RehearsalClock:
 
     async def sleep(self, seconds: float) -> None:
         """As `Clock.sleep`. Hardly any real time passes."""
-        await asyncio.sleep(min(seconds, self._really_s))
+        really_s = _REALLY_S if self._really_s is None else self._really_s
+        await asyncio.sleep(min(seconds, really_s))
         body = json.dumps({"advance_s": seconds})
         await asyncio.to_thread(_ask, self._url, "POST", "clock", body, _LEAP_S)
+
+    async def follow(self, seconds: float) -> None:
+        """As `Clock.follow`."""
+        if self._really_s is None:
+            await asyncio.sleep(seconds)
+        else:
+            await self.sleep(seconds)
 
 
 def really_at(url: str, target: str) -> Address | None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import ClassVar, Literal, Protocol, Self, runtime_checkable
@@ -29,6 +30,7 @@ from gpu_tenant.emulators.gpus import FAULTS as GPU_FAULTS
 from gpu_tenant.emulators.gpus import GpuFault
 from gpu_tenant.emulators.world import Due, Logged, Thing, World
 from gpu_tenant.files.rehearsal_marker import Rehearsal, put_rehearsal
+from gpu_tenant.files.replace_file import replace_file
 from gpu_tenant.providers.http_client import redact
 
 _REMEMBERED = 2_000
@@ -194,6 +196,14 @@ class Stage:
     def begin_at(self, state: Path) -> None:
         """Write into that state directory that it belongs to this rehearsal."""
         put_rehearsal(state, Rehearsal(provider=self.provider, url=self.url))
+
+    def know_rates(self, state: Path) -> None:
+        """Write the rates that no price list has into that state directory, unless it has a configuration already."""
+        rates: str | None = getattr(_module_of(self.provider), "OWNERS_RATES", None)
+        configuration = state / "config.toml"
+        if rates is not None and not configuration.exists():
+            state.mkdir(parents=True, exist_ok=True, mode=0o700)
+            replace_file(configuration, rates, durable="none")
 
     def wait(self) -> None:
         """Wait until the server has ended, because somebody pressed Ctrl-C."""
@@ -412,22 +422,48 @@ class Stage:
             return JSONResponse(known)
         if request.method == "DELETE":
             self.world.state.faults.clear()
-            return JSONResponse({"faults": 0})
+            return JSONResponse({"did": ["no fault waits for a request any more"]})
         try:
-            faults = _FAULTS.validate_python(await request.json())
-        except ValidationError as error:
-            return JSONResponse({"error": str(error)}, 400)
+            asked = await request.json()
+            faults = _FAULTS.validate_python(asked if isinstance(asked, list) else [asked])
+        except (ValidationError, ValueError) as error:
+            words = f'that names no fault as [{{"do": NAME}}] does: {error}'
+            return JSONResponse({"error": words, "known": known}, 400)
+        if not faults:
+            return JSONResponse({"error": "no fault is named", "known": known}, 400)
         unknown = [fault.do for fault in faults if fault.do not in known]
         if unknown:
             return JSONResponse({"error": f"no fault {unknown}", "known": known}, 400)
+        did = list[str]()
         for fault in faults:
             if fault.match is not None:
                 self.world.state.faults.append(fault)
+                did.append(f"{fault.do} waits for {_request_words(fault)}: {known[fault.do]}")
             elif fault.do in ON_THE_WIRE:
                 return JSONResponse({"error": f"{fault.do} needs a match"}, 400)
             else:
-                self._strike(fault)
-        return JSONResponse({"faults": len(self.world.state.faults)})
+                did.append(f"{self._struck_words(fault)}: {known[fault.do]}")
+        return JSONResponse({"did": did})
+
+    def _struck_words(self, fault: Fault) -> str:
+        """Let the fault strike, and say what it has struck."""
+        before = {box.id: box.status for box in self.world.things()}
+        if fault.box is not None and fault.box not in before:
+            here = ", ".join(before) or "none"
+            said = f"{fault.do} finds no box {fault.box} (there are: {here}), and may have changed nothing"
+        else:
+            said = f"{fault.do} has struck"
+        self._strike(fault)
+        after = {box.id: box.status for box in self.world.things()}
+        new = [f"{box} is there" for box in after if box not in before]
+        gone = [f"{box} is gone" for box in before if box not in after]
+        other = [
+            f"{box} is now {status}"
+            for box, status in after.items()
+            if before.get(box, status) != status
+        ]
+        changed = "; ".join((*other, *gone, *new))
+        return f"{said} ({changed})" if changed else said
 
     def _strike(self, fault: Fault) -> None:
         if fault.do not in GPU_FAULTS:
@@ -503,6 +539,28 @@ def faults_of(provider: str) -> Mapping[str, str]:
     nowhere = Sites(Path(), "local", "")
     emulator: Emulator = module.emulate(World(tariff=module.TARIFF), nowhere)
     return _known_faults(emulator)
+
+
+def _request_words(fault: Fault) -> str:
+    assert fault.match is not None
+    which = f"the next {fault.match.method or 'request'}"
+    at = f" at a path like {fault.match.path_regex!r}" if fault.match.path_regex else ""
+    times = f", {fault.times} times" if fault.times > 1 else ""
+    return f"{which}{at}{times}"
+
+
+def lacking_package(provider: str) -> str | None:
+    """Return the line that installs what a client of that provider lacks here. None if it lacks nothing.
+
+    Raises:
+        BadRequest: that provider cannot be rehearsed.
+    """
+    module, line = getattr(_module_of(provider), "NEEDS", (None, None))
+    try:
+        is_here = module is None or find_spec(module) is not None
+    except ModuleNotFoundError:  # one of the packages around it
+        is_here = False
+    return None if is_here else line
 
 
 def _known_faults(emulator: Emulator) -> dict[str, str]:

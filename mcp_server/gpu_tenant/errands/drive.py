@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -50,7 +50,7 @@ from gpu_tenant.domain.terms import OnFailure, RentRequest
 from gpu_tenant.domain.trackers import kept_by_default
 from gpu_tenant.domain.wording import some, span, usd_words
 from gpu_tenant.errands.answers import ILL_ENDED, ErrandStatus, RentalPlan, Unanswered
-from gpu_tenant.errands.plan import Planned, earlier_runs, undeclared
+from gpu_tenant.errands.plan import Planned, earlier_runs
 from gpu_tenant.errands.steps import MOST_BOXES_TRIED, WORDS, Known, Step, next_step
 from gpu_tenant.files.patterns import (
     literal_pattern,
@@ -404,14 +404,17 @@ class Drive:
             why += [f"{who}: {words}" for who, words in found.troubles.items()][:3]
             remedy = f"{found.next}; then the same line again"
             if found.offers and errand.max_usd is not None:
-                why = [f"the cheapest would cost more than {errand.max_usd} USD in all", *why]
-                remedy = f"a larger {Option('max-usd', 'USD')}, or other GPUs"
+                dear, enough = self._too_dear(found.offers, errand.max_usd)
+                why = [dear, *why]
+                remedy = enough
             reasons = f": {'; '.join(why)}" if why else ""
             raise NoCapacity(f"nothing that fits is offered now{reasons}", remedy=remedy)
         chosen = fitting[:_QUOTES]
         quoted = [tenancy.ledger.quote(str(offer.quote)) for offer in chosen]
         quotes = [quote for quote in quoted if quote is not None]
         context, smoked = tenancy.context, self._smoke_receipt(facts)
+        from gpu_tenant.jobs.smoke import undeclared
+
         loose = undeclared(smoked.wrote if smoked else (), facts.artifacts, facts.discard)
         planned = Planned(context, facts, chosen, quotes[0], self._asked(is_market=True), smoked)
         lines = planned.lines(
@@ -455,6 +458,36 @@ class Drive:
         )
         declare(self._tenancy, self._run, said.artifacts, (*said.discard, *may_be_absent))
         return True
+
+    def _too_dear(self, offers: Sequence[Ranked], most: Decimal) -> tuple[str, str]:
+        """Say what the cheapest offer would cost, and which figures suffice for it."""
+        costs = [
+            (offer.running_usd_h * Decimal(str(quote.wish.hours)), quote.wish.hours, offer)
+            for offer in offers
+            if (quote := self._tenancy.ledger.quote(offer.quote) if offer.quote else None)
+            and offer.running_usd_h
+        ]
+        if not costs:
+            return (
+                f"the cost of what is offered is unknown, and {most} USD in all is the most",
+                "other GPUs, or another platform",
+            )
+        usd, hours, cheapest = min(costs, key=lambda each: each[0])
+        assumed = "" if "hours" in self._errand.model_fields_set else ", which is assumed"
+        enough = (usd * 100).to_integral_value(ROUND_CEILING) / 100
+        less = (most / (cheapest.running_usd_h or usd)).quantize(Decimal("0.01"), ROUND_FLOOR)
+        shorter = (
+            f", or {Option('hours', f'{less:f}')}, if that is enough for the work" if less else ""
+        )
+        said = (
+            f"the cheapest, {cheapest.gpu_count} x {cheapest.gpu} at {cheapest.provider} for "
+            f"{cheapest.running_usd_h} USD/h, would cost {usd_words(usd)} for {hours:g} h{assumed}, which is more than "
+            f"{usd_words(most)} in all"
+        )
+        return (
+            said,
+            f"the same line with {Option('max-usd', f'{enough:f}')}{shorter}; or other GPUs",
+        )
 
     def _fits(self, offer: Ranked) -> bool:
         """Whether the offer can be rented without a person, and the cost of the work is within the sum."""

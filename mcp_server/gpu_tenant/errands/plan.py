@@ -14,10 +14,8 @@ from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.policy import most_words
 from gpu_tenant.domain.protection import protection
 from gpu_tenant.domain.terms import RentRequest, duration_words
-from gpu_tenant.domain.trackers import kept_by_default
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import some, span, usd_words
-from gpu_tenant.files.patterns import matches_kept_name, told_apart
 from gpu_tenant.leases.budget_end import budget_end
 from gpu_tenant.leases.offers import trust_words
 from gpu_tenant.leases.provision import terms_by_quote
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
     from gpu_tenant.jobs.smoke import SmokeReceipt
     from gpu_tenant.leases.context import Context
     from gpu_tenant.leases.offers import Ranked
-
-_CACHES = ("__pycache__/", "*.pyc", ".cache/", ".ipynb_checkpoints/", ".pytest_cache/", ".triton/")
-"""What a box takes for a cache by its name, as far as a smoke test writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +63,6 @@ def earlier_runs(context: Context, run: str, directory: str) -> Earlier:
         runs.add(other)
         usd, is_least = usd + (cost or 0), is_least or cost is None
     return Earlier(len(runs), usd, is_least)
-
-
-def undeclared(wrote: Sequence[str], artifacts: Sequence[str], discard: Sequence[str]) -> list[str]:
-    """Return those files that are neither kept nor given up. If the job writes them, they are asked about at its end."""
-    kept, lost = told_apart(*kept_by_default(artifacts, discard))
-    known = (*kept, *lost, *_CACHES)
-    return [
-        name for name in wrote if not any(matches_kept_name(each, f"work/{name}") for each in known)
-    ]
 
 
 class Planned:

@@ -3,13 +3,14 @@
 import re
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 from gpu_tenant.artifacts.left_behind import Missing
 from gpu_tenant.box.caretaker import ENDED, JobStatus
-from gpu_tenant.domain.model import BoxState
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.model import BoxState, LeaseId
 from gpu_tenant.domain.stop_cause import StopCause
 from gpu_tenant.domain.untrusted_text import plain, quote_text
 from gpu_tenant.domain.wording import with_dates
@@ -60,7 +61,7 @@ class BoxSeen:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why a job ended: the verdict, the evidence for it, what to do next, and the page about it."""
+    """Why a job ended: the verdict, the evidence for it, what to do next, and the page about it: PAGE or PAGE#PART."""
 
     verdict: Verdict
     evidence: str
@@ -68,15 +69,19 @@ class Diagnosis:
     read: str
 
     def __str__(self) -> str:
-        return f"{self.verdict}: {self.evidence}; {self.advice}; read {self.read}"
+        return f"{self.verdict}: {self.evidence}; {self.advice}; read {Command('guide', *self.read.split('#'))}"
+
+    def of(self, lease: LeaseId) -> Self:
+        """Return the same with that lease in its commands."""
+        return replace(self, advice=self.advice.replace("LEASE", lease))
 
 
-_GOTCHAS: Final = "references/gotchas.md"
-_MEMORY: Final = "references/debug/memory.md"
+_GOTCHAS: Final = "gotchas"
+_MEMORY: Final = "debug/memory"
 ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
     "exit": (
         "it ended by itself: read the end of the log, correct the code on this computer, launch again",
-        "references/phase-4-monitor.md",
+        "phase-4-monitor",
     ),
     "signal": ("find who sent the signal before you launch again", f"{_GOTCHAS}#vanished-process"),
     "hangup": (
@@ -121,31 +126,34 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
     ),
     "nccl_timeout": (
         "find the rank that did not arrive: the other ranks only waited for it",
-        "references/debug/distributed.md#hangs",
+        "debug/distributed#hangs",
     ),
     "network_lost": (
         "try the same connection from the box, then launch again with retries",
-        "references/transfer.md",
+        "transfer",
     ),
     "walltime": (
         "its time limit ended it: launch it again; it continues if it loads its checkpoint",
-        "references/spot.md",
+        "spot",
     ),
     "deadline": (
         "the lease's deadline stopped it: collect what it wrote",
-        "references/phase-5-teardown.md",
+        "phase-5-teardown",
     ),
     "preempted": (
         "the box was taken back: its profile says what survives; continue from the checkpoint",
-        "references/spot.md",
+        "spot",
     ),
     "outbid": (
-        "somebody bid more: do as the lease's card says; to give up, tear the box down, because it may wake and bill",
+        (
+            f"somebody bid more: {Command('recover', 'LEASE')} goes on elsewhere; {Command('resume', 'LEASE')} asks "
+            f"for this box again; to give up, {Command('teardown', 'LEASE')}, because it may wake and bill"
+        ),
         f"{_GOTCHAS}#outbid-wakes",
     ),
     "host_lost": (
         "the machine under the box failed: see in its profile what survives that, then take another box",
-        "references/spot.md",
+        "spot",
     ),
     "balance_zero": (
         "fund the account before the provider deletes the box, then collect",
@@ -155,10 +163,10 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
         "the box restarted: launch the same command again, it resumes from its checkpoint",
         f"{_GOTCHAS}#vanished-process",
     ),
-    "stopped": ("it was stopped on request", "references/phase-4-monitor.md"),
-    "budget": ("collect what it wrote", "references/phase-5-teardown.md"),
-    "price": ("collect what it wrote", "references/phase-5-teardown.md"),
-    "idle": ("collect what it wrote", "references/phase-5-teardown.md"),
+    "stopped": ("it was stopped on request", "phase-4-monitor"),
+    "budget": ("collect what it wrote", "phase-5-teardown"),
+    "price": ("collect what it wrote", "phase-5-teardown"),
+    "idle": ("collect what it wrote", "phase-5-teardown"),
     "left_out": (
         "send what it misses to the box, and launch it again",
         f"{_GOTCHAS}#ignored-data-not-pushed",

@@ -48,6 +48,9 @@ class Launched(Record):
     budget_end: str | None = Field(
         default=None, description="when the budget ends the lease, if before its deadline"
     )
+    undeclared: str | None = Field(
+        default=None, description="what the smoke test wrote and this job does not declare"
+    )
     sweep: str | None = Field(
         default=None,
         description="the sweep's id and the state of its cells; `job` is the first cell on this box",

@@ -125,7 +125,7 @@ async def watch(
             left_s = (until - ledger.now()).total_seconds()
             if status.state in ENDED or status.state == "absent" or left_s <= 0:
                 break
-            await ledger.clock.sleep(min(_POLL_S, left_s))
+            await ledger.clock.follow(min(_POLL_S, left_s))
     if len(log) > limit_bytes:
         skipped += len(log) - limit_bytes
         del log[:-limit_bytes]
@@ -290,7 +290,7 @@ async def _why(
     if found is None:
         return _Why()
     is_left_out = found.verdict == "left_out"
-    return _Why(str(found), stopped_for, missing if is_left_out else None)
+    return _Why(str(found.of(session.lease.id)), stopped_for, missing if is_left_out else None)
 
 
 def _short_of_disk(status: JobStatus, lease: Lease) -> str | None:

@@ -46,6 +46,7 @@ def main() -> int:
         child = _as_any_program(said)
     os.write(said["says"], how.encode() + b"\n")
     signal.signal(signal.SIGTERM, lambda *_: _end(child))
+    _end_with_parent(said["parent"], child)
     status = _status(os.waitpid(child, 0)[1])
     _end_all()
     with suppress(OSError):  # Whoever asked may be gone.
@@ -57,6 +58,15 @@ def _peak_bytes() -> int:
     """Return the most resident memory that one process of the command had."""
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _end_with_parent(parent: int, child: int) -> None:
+    """Let the command end with the program that asked for it, even if that was killed and could tell nobody."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:  # it has ended before this was set
+        _end(child)
 
 
 def _end(child: int) -> None:

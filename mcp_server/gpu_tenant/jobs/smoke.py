@@ -6,6 +6,7 @@ that it started is ended with it.
 """
 
 import asyncio
+import fcntl
 import json
 import os
 import secrets
@@ -13,20 +14,25 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from time import monotonic
 from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
 from gpu_tenant.artifacts.left_behind import left_out_words, reasons_of
+from gpu_tenant.artifacts.losses import in_words
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.domain.gpu_memory import GpuMemory
+from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.record import Record
-from gpu_tenant.domain.untrusted_text import fence, plain
+from gpu_tenant.domain.trackers import kept_by_default
+from gpu_tenant.domain.untrusted_text import fence, plain, quote_text
 from gpu_tenant.files.missing_file import missing_files
+from gpu_tenant.files.patterns import literal_pattern, matches_kept_name, told_apart
 from gpu_tenant.files.protected_files import Guarded
 from gpu_tenant.files.remove_tree import remove_tree
 from gpu_tenant.files.worktree import left_out_lines, left_out_reasons, read_tree
@@ -36,10 +42,25 @@ from gpu_tenant.providers.credentials import read_table
 
 _TAIL_CHARS = 2000
 _PATIENCE_S = 10
+_PREFIX = "gpu-tenant-smoke-"
+"""How the name of each test's own directory begins."""
+_MARK = ".smoke"
+"""A file in each test's own directory. Nothing else under such a name is ever removed."""
 _PROBE = "probe"
 """The directory of `memory_probe.py`, and of what that noted."""
 _SHOWN = 20
 """How many of the files that the command wrote are named."""
+_NAMED = 3
+"""How many undeclared files a command names."""
+_CACHES_BY_NAME = (
+    "__pycache__/",
+    "*.pyc",
+    ".cache/",
+    ".ipynb_checkpoints/",
+    ".pytest_cache/",
+    ".triton/",
+)
+"""What a box takes for a cache by its name, as far as a smoke test writes it."""
 _CACHES = {"HF_HUB_CACHE": ".cache/huggingface/hub", "TORCH_HOME": ".cache/torch"}
 """The caches of earlier downloads. Each has the variable that names it, and its place below a home directory.
 
@@ -73,6 +94,8 @@ class SmokeReceipt(Record):
     peak_bytes: int | None = Field(
         default=None, description="memory of its largest process here; None: unknown"
     )
+    directory: str = Field(default="", description="the work tree that was copied")
+    include: tuple[str, ...] = Field(default=(), description="what was copied although left out")
     gpu_memory: GpuMemory | None = Field(
         default=None, description="the GPU memory that it will want; None: no step of torch's seen"
     )
@@ -108,24 +131,22 @@ async def smoke(
             f"{str(directory)[:200]!r} is not a directory, or the command is not text",
             remedy="name the work tree to copy",
         )
-    own = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="gpu-tenant-smoke-")).resolve()
-    copy = own / "tree"
-    try:
-        for name in ("tree", "home", "tmp", _PROBE):
-            (own / name).mkdir(mode=0o700)
-        # Python runs a module of this name at every start. This one waits for torch.
-        shutil.copyfile(memory_probe.__file__, own / _PROBE / "sitecustomize.py")
-        work = await asyncio.to_thread(read_tree, directory, include)
-        await asyncio.to_thread(_copy, work.files, directory, copy, guarded)
-        before = {path: path.stat().st_mtime_ns for path in _files(copy)}
-        inside = _Inside(own, directory.resolve(), environ, guarded, network)
-        started = ledger.now()
-        exit_status, output, confined, peak_bytes = await _run(command, inside, time_limit_s)
-        seconds = (ledger.now() - started).total_seconds()
-        wrote = [p for p in _files(copy) if before.get(p) != p.stat().st_mtime_ns]
-        seen = await asyncio.to_thread(memory_estimate.seen_in, own / _PROBE)
-    finally:
-        await asyncio.to_thread(remove_tree, own)
+    with _cleaned_up_at_a_signal():
+        async with _place() as own:
+            copy = own / "tree"
+            for name in ("tree", "home", "tmp", _PROBE):
+                (own / name).mkdir(mode=0o700)
+            # Python runs a module of this name at every start. This one waits for torch.
+            shutil.copyfile(memory_probe.__file__, own / _PROBE / "sitecustomize.py")
+            work = await asyncio.to_thread(read_tree, directory, include)
+            await asyncio.to_thread(_copy, work.files, directory, copy, guarded)
+            before = {path: path.stat().st_mtime_ns for path in _files(copy)}
+            inside = _Inside(own, directory.resolve(), environ, guarded, network)
+            started, began_s = ledger.now(), monotonic()
+            exit_status, output, confined, peak_bytes = await _run(command, inside, time_limit_s)
+            seconds = monotonic() - began_s  # a rehearsal's clock may have jumped meanwhile
+            wrote = [p for p in _files(copy) if before.get(p) != p.stat().st_mtime_ns]
+            seen = await asyncio.to_thread(memory_estimate.seen_in, own / _PROBE)
     passed = exit_status == 0
     log_tail = plain(output.decode(errors="replace"))[-_TAIL_CHARS:]
     left_out = left_out_reasons(work.left_out)
@@ -148,10 +169,82 @@ async def smoke(
         left_out=left_out_lines(work.left_out),
         missing=missing,
         peak_bytes=peak_bytes,
+        directory=str(directory.resolve()),
+        include=tuple(include),
         gpu_memory=memory_estimate.estimate(seen),
     )
     ledger.file_smoke(receipt.id, receipt.model_dump_json(), at=ledger.now())
     return receipt
+
+
+@asynccontextmanager
+async def _place() -> AsyncIterator[Path]:
+    """Make the test's own directory, and remove it at the end. First remove what tests left that were killed.
+
+    While a test lives, it has a lock on its directory. The system lifts the lock when the test's process ends, however
+    that ends.
+    """
+    own, held = await asyncio.to_thread(_make_place)
+    try:
+        await asyncio.to_thread(_remove_what_was_left, own.parent)
+        yield own
+    finally:
+        await asyncio.to_thread(remove_tree, own)
+        os.close(held)
+
+
+def _make_place() -> tuple[Path, int]:
+    """Return a new directory, and the open file that holds its lock."""
+    own = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
+    held = os.open(own, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    # Only from now on is it one that another test may remove.
+    (own / _MARK).touch(mode=0o600)
+    return own, held
+
+
+def _remove_what_was_left(parent: Path) -> None:
+    for left in parent.glob(f"{_PREFIX}*"):
+        # What somebody else made under such a name has no mark.
+        with suppress(OSError):
+            if left.lstat().st_uid != os.getuid() or not (left / _MARK).is_file():
+                continue
+            seen = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(seen, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove_tree(left)
+            finally:
+                os.close(seen)
+
+
+@contextmanager
+def _cleaned_up_at_a_signal() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end this program only when what belongs to the block is cleaned up.
+
+    A program that handles one of them itself goes on to do so.
+    """
+    task, got = asyncio.current_task(), list[signal.Signals]()
+    assert task is not None
+
+    def end(number: signal.Signals) -> None:
+        if not got:  # another one must not break off the cleaning up
+            task.cancel()
+        got.append(number)
+
+    loop, caught = asyncio.get_running_loop(), list[signal.Signals]()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # Outside of the main thread nobody can handle a signal.
+        with suppress(ValueError, RuntimeError, NotImplementedError):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                loop.add_signal_handler(number, end, number)
+                caught.append(number)
+    try:
+        yield
+    finally:
+        for number in caught:
+            loop.remove_signal_handler(number)
+        if got:
+            os.kill(os.getpid(), got[0])
 
 
 def _after_failure(
@@ -273,6 +366,7 @@ class _Inside:
         return json.dumps(
             {
                 "command": command,
+                "parent": os.getpid(),
                 "work": str(self._own / "tree"),
                 "own": str(self._own),
                 "says": says,
@@ -365,3 +459,56 @@ async def _end_process(process: asyncio.subprocess.Process) -> None:
         await process.wait()
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def newest_test_of(directory: str, *, ledger: Ledger) -> SmokeReceipt | None:
+    """Return the newest smoke test, if it passed and was of that work tree."""
+    record = ledger.newest_smoke()
+    if record is None:
+        return None
+    receipt = SmokeReceipt.model_validate_json(record)
+    return receipt if receipt.passed and receipt.directory == directory else None
+
+
+def undeclared(wrote: Sequence[str], artifacts: Sequence[str], discard: Sequence[str]) -> list[str]:
+    """Return those files that are neither kept nor given up. If the job writes them, they are asked about at its end."""
+    kept, lost = told_apart(*kept_by_default(artifacts, discard))
+    known = (*kept, *lost, *_CACHES_BY_NAME)
+    return [
+        name for name in wrote if not any(matches_kept_name(each, f"work/{name}") for each in known)
+    ]
+
+
+def left_out_of_push(
+    lease: LeaseId, directory: str, included: Collection[str], *, ledger: Ledger
+) -> str | None:
+    """Say what the smoke test of that work tree was given by name, and no push has sent. None if nothing."""
+    tested = newest_test_of(directory, ledger=ledger)
+    sent = {name.rstrip("/") for name in included}
+    names = [name for name in (tested.include if tested else ()) if name.rstrip("/") not in sent]
+    if tested is None or not names:
+        return None
+    again = Command("push", directory, lease, include=names)
+    return f"{tested.id} passed with {', '.join(names)}, which stayed here: {again} sends it"
+
+
+def unclaimed_output(
+    lease: LeaseId,
+    directory: str,
+    artifacts: Sequence[str],
+    discard: Sequence[str],
+    *,
+    ledger: Ledger,
+) -> str | None:
+    """Say what the smoke test of that work tree wrote and the job does not declare. None if nothing."""
+    tested = newest_test_of(directory, ledger=ledger)
+    names = undeclared(tested.wrote, artifacts, discard) if tested else []
+    if tested is None or not names:
+        return None
+    patterns = [literal_pattern(name) for name in names]
+    keep = Command("collect", lease, artifact=patterns[:_NAMED])
+    give_up = Command("collect", lease, discard=patterns[:_NAMED])
+    return (
+        f"{tested.id} wrote {in_words([quote_text(name) for name in names])}, which this job does not declare: if it "
+        f"writes that, too, {keep} keeps it, and {give_up} gives it up"
+    )

@@ -103,7 +103,13 @@ def disagreement(lease: Lease, billed: Billed, *, until: datetime) -> str | None
     )
 
 
+def covered_until(lease: Lease, billed: Billed) -> datetime | None:
+    """Return until when the bill is complete. None if it is not complete for any time of that box yet."""
+    return billed.until if billed.until > (lease.active_at or lease.created_at) else None
+
+
 def apart_words(
+    lease: Lease,
     counted: Decimal | None,
     billed: Billed | None,
     *,
@@ -112,9 +118,15 @@ def apart_words(
     """Say why a count and a bill differ although both are right. None if they do not differ, or if one is unknown."""
     if counted is None or billed is None or counted == billed.usd:
         return None
+    covered = covered_until(lease, billed)
+    if covered is None:
+        return (
+            f"{counted} USD is our count, the rate times the time until {until}; {billed.usd} USD is what "
+            f"its provider has billed so far, in a period that is not over, by {billed.words}"
+        )
     return (
         f"{counted} USD is our count, the rate times the time until {until}; {billed.usd} USD is what "
-        f"its provider had billed until {billed.until:%Y-%m-%d %H:%M} UTC, by {billed.words}"
+        f"its provider had billed until {covered:%Y-%m-%d %H:%M} UTC, by {billed.words}"
     )
 
 
@@ -149,7 +161,12 @@ def counted_words(lease: Lease, profile: Profile, billed: Billed | None) -> str:
 def _bytes_words(lease: Lease, billed: Billed | None) -> str:
     price = lease.quote.offer.price if lease.quote else None
     if billed is not None and BYTES in billed.by_part:
-        return f"{billed.by_part[BYTES]} USD for bytes, by its bill until {billed.until:%Y-%m-%d %H:%M} UTC"
+        covered = covered_until(lease, billed)
+        if covered is None:
+            return f"{billed.by_part[BYTES]} USD for bytes, by its bill so far"
+        return (
+            f"{billed.by_part[BYTES]} USD for bytes, by its bill until {covered:%Y-%m-%d %H:%M} UTC"
+        )
     if price is not None and price.upload_usd_gb == 0 and price.download_usd_gb == 0:
         return "bytes are free"
     return "bytes are not in it: their cost is unknown"

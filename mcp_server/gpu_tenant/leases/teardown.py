@@ -250,7 +250,9 @@ def _apart(
     lease: Lease, billed: Billed | None, counted: Decimal | None, gone_at: datetime
 ) -> str | None:
     """Say why the cost and the bill differ, unless a warning says that already."""
-    return None if _billed_otherwise(lease, billed, gone_at) else apart_words(counted, billed)
+    return (
+        None if _billed_otherwise(lease, billed, gone_at) else apart_words(lease, counted, billed)
+    )
 
 
 def unproved_words(evidence: Sequence[Evidence]) -> tuple[str, ...]:

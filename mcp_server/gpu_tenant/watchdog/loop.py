@@ -77,7 +77,7 @@ class Watchdog:
 
         A look does not wait longer than `answers_within_s` for a provider's answer. `sleep` passes the time
         between
-        looks. If `sleep` is None, the tenancy's clock passes it; the clock of a rehearsal jumps.
+        looks. If `sleep` is None, it passes as on the tenancy's clock, and not even a rehearsal's jumps over it.
 
         """
         self._tenancy = tenancy
@@ -92,7 +92,7 @@ class Watchdog:
         self._asking: dict[str, asyncio.Task[dict[str, Card]]] = {}
         self._told_by: dict[str, set[str]] = {}
         self._silent_since: dict[str, datetime] = {}
-        self._sleep = sleep or tenancy.clock.sleep
+        self._sleep = sleep or tenancy.clock.follow
         self._by: Watcher = by
         self._cards: dict[LeaseId, Card | None] = {}
         self._busy: set[LeaseId] = set()

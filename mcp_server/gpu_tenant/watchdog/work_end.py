@@ -83,6 +83,9 @@ class WorkEnd:
     async def _note_lost_answers(self, lease: Lease, standing: Standing) -> None:
         """Write into the ledger that the box has started a job whose launch was cut short before its answer came."""
         ledger = self._tenancy.ledger
+        held = ledger.holder_of(lease.id)
+        if held is not None and held.purpose == "launch":
+            return  # Its answer may be on the way.
         begun = {brief.job for brief in standing.jobs if brief.state != "absent"}
         for job in unconfirmed_jobs(lease.id, ledger):
             if job.id in begun:

@@ -157,7 +157,7 @@ class Setup:
                 left_s = (until - self._ledger.now()).total_seconds()
                 if left_s <= 0:
                     return self._running(job, status)
-                await self._ledger.clock.sleep(min(_POLL_S, left_s))
+                await self._ledger.clock.follow(min(_POLL_S, left_s))
                 status = await self._status(job)
             if status.state != "finished":
                 raise self._failure(job, status)

@@ -10,11 +10,15 @@ from starlette.routing import BaseRoute, Route
 from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.emulators.faults import Fault, Tariff
 from gpu_tenant.emulators.gcp import responses as gce
-from gpu_tenant.emulators.gcp.responses import PROJECT, ZONES, Body, Refusal
+from gpu_tenant.emulators.gcp.responses import PROJECT, ZONES, Body, Refusal, spot_rates
 from gpu_tenant.emulators.gpus import rented_gpus
 from gpu_tenant.emulators.world import KEY, Thing, World
 
 TARIFF = Tariff(minimum_s=60)
+NEEDS = ("google.cloud.compute_v1", "pip install 'gpu-tenant[gcp]'")
+"""The package that a client of this API needs besides, and how it is installed."""
+OWNERS_RATES = spot_rates()
+"""What the owner of a rehearsal has to know of prices, for their `config.toml`."""
 
 _BOOT_S, _STOP_S, _DELETE_S, _PREEMPT_S, _LATE_S = 20, 10, 8, 30, 17
 _DISK_S = 3

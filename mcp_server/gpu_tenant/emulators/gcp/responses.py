@@ -213,6 +213,17 @@ def machine_usd_h(body: Body) -> Decimal:
     return usd_h * _SPOT if spot(body) else usd_h
 
 
+def spot_rates() -> str:
+    """Return what Spot machines and disks cost here, as an owner writes it down: no price list has it."""
+    rates = {f"{name} spot": machine.usd_h for name, machine in MACHINES.items() if machine.gpu}
+    for gpu, usd_h in ATTACHED_USD_H.items():
+        for count, name in ((1, "n1-standard-8"), (2, "n1-standard-16")):
+            rates[f"{name}+{count}x{gpu} spot"] = MACHINES[name].usd_h + usd_h * count
+    lines = [f'"{key}" = {usd_h * _SPOT:.6f}' for key, usd_h in rates.items()]
+    lines += [f'"{kind}" = {usd}' for kind, usd in DISK_USD_GB_MONTH.items()]
+    return "\n".join(("[rates.gcp]", *lines, ""))
+
+
 def disk_usd_h(body: Body) -> Decimal:
     """What its boot disk costs per hour, running or stopped."""
     kind, size_gb = _disk(body)

@@ -52,6 +52,7 @@ SUMMARIES = {
     "alarms": "What a person must hear of, and whether the ways to reach that person work.",
     "doctor": "Check this computer: state, ledger, key, profiles, tools.",
     "profiles": "What is known of each platform, as a runbook.",
+    "guide": "A page of the guide: what each kind of trouble means, and what to do about it.",
     "rehearse": "A provider's API on this computer, with real boxes and a money meter.",
     "serve": "The MCP server, over stdio.",
     "install": "Bring the skill and the server to an agent's host, or keep the watchdog running.",
@@ -95,7 +96,7 @@ OTHER_NAMES = {
 """Names that other tools use for our commands. Nothing runs under these names, because a destroy must be meant."""
 
 EXIT_STATUSES = """\
-Exit status: 0 done; 1 the job, the smoke or the check did not end well; 2 the call is wrong; 3 refused by
+Exit status: 0 done; 1 the job, the smoke or the check did not end well, or nothing is offered; 2 the call is wrong; 3 refused by
 the law or the terms; 4 the box; 5 the provider; 6 this computer; 7 another process holds the lease; 8 a bug in
 this program, which destroyed nothing; 9 the durable store; 10 it waits for an answer of a
 person; 130 left with Ctrl-C.
@@ -154,12 +155,19 @@ def group() -> None:
     """
 
 
+_STOPPED = {
+    "": "stopped here; boxes and jobs go on (`gpu-tenant leases`)",
+    "smoke": "stopped: nothing of the smoke test runs on, its copy is removed, and nothing is on record",
+}
+"""What is said at Ctrl-C, by the command."""
+
+
 def main() -> None:
     """Run the command in this process's arguments. The exit status says how it ended."""
     try:
         group.main(prog_name="gpu-tenant", standalone_mode=False)
     except click.exceptions.Abort:
-        click.echo("stopped here; boxes and jobs go on (`gpu-tenant leases`)", err=True)
+        click.echo(_STOPPED.get("".join(sys.argv[1:2]), _STOPPED[""]), err=True)
         sys.exit(130)
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None

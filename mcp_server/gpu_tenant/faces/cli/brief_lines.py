@@ -38,7 +38,7 @@ def watch_line(shown: Watched) -> str:
 
 def why(shown: Watched) -> str | None:
     """Why the job did not end as it should, and the lease's alarm. None if there is neither."""
-    told = [with_dates(shown.why.partition("; read references/")[0])] if shown.why else []
+    told = [with_dates(shown.why)] if shown.why else []
     return "; ".join([*told, *([shown.alarm] if shown.alarm else [])]) or None
 
 

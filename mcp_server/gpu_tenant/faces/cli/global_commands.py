@@ -168,6 +168,16 @@ async def profiles(
     platforms(chosen, shown_as=shown_as, lang=lang or ("zh" if chinese.is_wanted() else "en"))
 
 
+@verb("guide")
+@click.argument("page", required=False)
+@click.argument("part", required=False)
+async def guide(page: str | None, part: str | None) -> None:
+    """Without PAGE: the pages there are. With PART, a heading of the page, only what stands below it."""
+    from gpu_tenant.faces.cli.runbook import guide_page, guide_pages
+
+    click.echo("\n".join(guide_pages()) if page is None else guide_page(page, part))
+
+
 _WORDS = f"{__name__}.words"
 
 

@@ -211,6 +211,8 @@ async def offers(
         output.answer(
             found, as_json, offers_table.print_explained if explain else offers_table.print_found
         )
+    if not found.offers:
+        sys.exit(1)
 
 
 _DONE = (

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gpu_tenant.domain.wording import span
+from gpu_tenant.domain.wording import some, span
 from gpu_tenant.faces.cli.output import complain, step
 
 if TYPE_CHECKING:
@@ -45,13 +45,22 @@ def print_found(shown: Found, width: int | None = None) -> None:
         full = max(console.width, _wide(table))
         Console(highlight=False, soft_wrap=True, width=full).print(table)
     else:
-        click.echo("nothing fits")
+        click.echo(_nothing_words(shown))
     if left_out:
         click.echo(f"a wider terminal shows {', '.join(reversed(left_out))}; so does --json")
     for note, rows in _notes_by_offer(shown.offers).items():
         whose = "each" if len(rows) == len(shown.offers) > 1 else ", ".join(rows)
         click.echo(f"note: {note} ({whose})")
     _rest(shown)
+
+
+def _nothing_words(shown: Found) -> str:
+    """Say why there is no offer: nothing fits, or nobody could be asked."""
+    if shown.unfit:
+        return f"nothing fits: {some(sum(shown.unfit.values()), 'offer')} left out"
+    if shown.troubles:
+        return f"nothing is offered, because no answer came: {', '.join(shown.troubles)}"
+    return "nothing is offered now"
 
 
 def _table(rows: Sequence[Mapping[str, str]], left_out: Collection[str]) -> Table:
@@ -79,6 +88,8 @@ def _notes_by_offer(rows: Sequence[Ranked]) -> dict[str, list[str]]:
 
 def print_explained(shown: Found) -> None:
     """Print each offer with the terms that make up its expected cost."""
+    if not shown.offers:
+        click.echo(_nothing_words(shown))
     for row in shown.offers:
         total = "unknown" if row.expected_usd is None else f"{row.expected_usd} USD"
         title = f"{row.quote or 'no quote'}: {_gpu(row)} at {row.provider}, in all {total}"

@@ -207,7 +207,9 @@ def print_pushed(shown: Pushed) -> None:
     )
     for line in shown.left_out:
         click.echo(f"left out: {line}")
-    if shown.left_out:
+    if shown.lacks:
+        click.echo(f"warning: {shown.lacks}")
+    elif shown.left_out:
         click.echo(f"send such a file nevertheless: {Command('push', 'DIR', include='NAME')}")
 
 
@@ -222,6 +224,7 @@ def print_launched(shown: Launched) -> None:
             *([("ended", shown.died)] if shown.died else []),
             ("keeps", ", ".join(shown.artifacts)),
             ("may lose", ", ".join(shown.discard) or "only well-known caches"),
+            *([("warning", shown.undeclared)] if shown.undeclared else []),
             *([("runs in", shown.environment)] if shown.environment else []),
             ("guard", shown.guard),
             *([("budget", shown.budget_end)] if shown.budget_end else []),
@@ -269,8 +272,8 @@ def state_of(shown: Watched) -> str:
 
 
 def why_of(shown: Watched) -> str:
-    """Return why the job is in that state. The pages of the skill are for an agent: no command shows them to a person."""
-    return with_dates((shown.why or "").partition("; read references/")[0])
+    """Return why the job is in that state."""
+    return with_dates(shown.why or "")
 
 
 def progress_of(shown: Watched) -> str:

@@ -13,6 +13,7 @@ _MODULES = {
     "global_commands": (
         "demo",
         "doctor",
+        "guide",
         "leases",
         "profiles",
         "reconcile",

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from gpu_tenant.domain.command import Command
-from gpu_tenant.emulators.server import Stage, faults_of
+from gpu_tenant.emulators.server import Stage, faults_of, lacking_package
 from gpu_tenant.files.mounts import lasting_scratch
 
 _OF_A_BOX = ("outbid", "preempted", "host_lost", "unknown_status")
@@ -34,16 +34,28 @@ async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool)
     directory = Path(
         keep or tempfile.mkdtemp(prefix=f"gpu-tenant-{provider}-", dir=lasting_scratch())
     )
-    with Stage(provider, directory.absolute(), port=port) as stage:
+    # Its boxes keep its time, so that a guard's deadline is the lease's.
+    with Stage(provider, directory.absolute(), port=port, box_time="leaps") as stage:
+        stage.know_rates(stage.directory / "tenant")
         if as_json:
             click.echo(json.dumps({"url": stage.url, "environment": stage.environment}))
         else:
             click.echo(f"# {provider} answers at {stage.url}; no account, no money, real boxes.")
+            if line := lacking_package(provider):
+                words = (
+                    f"# Nothing here can ask {provider}: a package is not installed. First: {line}"
+                )
+                click.echo(words)
             click.echo("# In another terminal:")
             for name, value in stage.environment.items():
                 click.echo(f"export {name}={shlex.quote(value)}")
             click.echo(Command("offers", hours=2).line)
-            click.echo("# Its clock runs ahead of yours: where a tenant would wait, it jumps.")
+            click.echo(
+                "# Its clock runs like yours, and jumps where a command would wait for the platform."
+            )
+            click.echo(
+                f"""# Let an hour pass: curl -s {stage.url}/_rehearsal/clock -d '{{"advance_s": 3600}}'"""
+            )
             click.echo(f"# When it has ended: unset {' '.join(stage.environment)}")
             click.echo(f"# The meter: curl -s {stage.url}/_rehearsal/meter")
             click.echo(

@@ -1,16 +1,20 @@
-"""The platforms' profiles at a terminal: a line for each, all of them compared, or the facts and the runbook of one."""
+"""The skill's pages at a terminal: a line for each platform, all of them compared, the runbook of one, and the guide."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import click
 
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.platform_comparison import comparison
 from gpu_tenant.faces.chinese.facts import chinese_fact
 from gpu_tenant.faces.chinese.runbooks import chinese_runbook
 from gpu_tenant.faces.cli.output import text_width
+from gpu_tenant.files.skill_files import skill_directory
 
 _EVENTS = ("reboot", "park", "destroy", "host_loss", "preempt")
 _CHINESE = {
@@ -84,3 +88,41 @@ def _facts(
         yield f"  {words.get('not confirmed', 'not confirmed')}: " + "; ".join(
             map(doubt, profile.doubts)
         )
+
+
+def guide_pages() -> list[str]:
+    """Return the names of the guide's pages, as `guide` takes them."""
+    root = skill_directory() / "references"
+    return sorted(
+        page.relative_to(root).with_suffix("").as_posix() for page in root.glob("**/*.md")
+    )
+
+
+def guide_page(named: str, part: str | None = None) -> str:
+    """Return that page of the guide, or what stands below one of its headings.
+
+    Raises:
+        BadRequest: there is no such page, or it has no such heading.
+    """
+    name, _, below = named.removeprefix("references/").partition("#")
+    name, part = name.removesuffix(".md"), part or below
+    if name not in guide_pages():
+        raise BadRequest(f"the guide has no page {name!r}", remedy=f"{Command('guide')} lists them")
+    page = (skill_directory() / "references" / f"{name}.md").read_text(encoding="utf-8")
+    if not part:
+        return page.rstrip()
+    shown, level = list[str](), 0
+    for line in page.splitlines():
+        heading = re.match(r"(#+) (.*)", line)
+        if heading and level and len(heading[1]) <= level:
+            break
+        if heading and not level and heading[2].strip().casefold().replace(" ", "-") == part:
+            level = len(heading[1])
+        if level:
+            shown.append(line)
+    if not shown:
+        raise BadRequest(
+            f"the page {name!r} has no part {part!r}",
+            remedy=f"{Command('guide', name)} shows it all",
+        )
+    return "\n".join(shown).rstrip()

@@ -43,7 +43,7 @@ from gpu_tenant.files.direct_io import open_regular
 from gpu_tenant.jobs.metrics import Metrics, Series
 from gpu_tenant.jobs.samples import readings_of
 from gpu_tenant.jobs.trackers import known_trackers
-from gpu_tenant.leases.billing import apart_words, counted_words, disagreement
+from gpu_tenant.leases.billing import apart_words, counted_words, covered_until, disagreement
 from gpu_tenant.leases.cards import ended_by
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.kept_parked import kept_words
@@ -235,11 +235,12 @@ def _cost(
         counts=receipt.counts if receipt and receipt.counts else words,
         not_counted=() if words == NOBODY_BILLS else tuple(_not_counted(lease, rates)),
         billed_usd=billed.usd if billed else None,
-        billed_until=billed.until if billed else None,
+        billed_until=covered_until(lease, billed) if billed else None,
         billed_parts={plain(part): usd for part, usd in billed.by_part.items()} if billed else {},
         billed_by=plain(billed.words) if billed else None,
         difference=disagreement(lease, billed, until=until)
         or apart_words(
+            lease,
             spent and spent.quantize(USD_STEP),
             billed,
             until="now" if lease.state.live else "it was seen gone",
