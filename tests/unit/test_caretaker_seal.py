@@ -180,7 +180,11 @@ def is_odd(path: str) -> bool:
 
 
 @settings(deadline=None)  # the machine may be busy
-@given(GLOBS.filter(lambda g: not is_odd(g)), PATHS.filter(lambda p: not is_odd(p)))
+@given(
+    # git: `a/**/` means what is in the directories in a, and no file in a itself. pathspec means that file, too.
+    GLOBS.filter(lambda g: not is_odd(g) and not g.endswith("/**/")),
+    PATHS.filter(lambda p: not is_odd(p)),
+)
 def test_a_pattern_means_what_gitignore_means(glob: str, path: str) -> None:
     theirs = pathspec.GitIgnoreSpec.from_lines([glob]).match_file(path)
 

@@ -815,7 +815,7 @@ class Drive:
         if not self._has_time():
             standing = self._standing("under way", "end", words)
             return await self._with_its_log(standing.model_copy(update={"job_state": state}))
-        await self._tenancy.clock.sleep(_AGAIN_S)
+        await self._tenancy.clock.follow(_AGAIN_S)
         await asyncio.sleep(_TURN_S)
         return None
 

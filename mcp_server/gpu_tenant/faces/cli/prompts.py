@@ -1,6 +1,5 @@
 """Input that only a person types: a password that is replaced by a key, and a signature at a terminal."""
 
-import asyncio
 import os
 import shutil
 import signal
@@ -72,6 +71,8 @@ async def choice(question: str, choices: Sequence[str], *, default: str) -> str:
 
 async def _typed_line() -> str:
     """Wait until the person at the terminal has typed a line, and return it. Empty at the end of the input."""
+    import asyncio  # the help of a command needs none
+
     loop = asyncio.get_running_loop()
     is_there = asyncio.Event()
     loop.add_reader(sys.stdin, is_there.set)
