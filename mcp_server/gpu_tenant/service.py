@@ -508,7 +508,7 @@ class Tenancy:
         from gpu_tenant.artifacts.push import push, records_of
         from gpu_tenant.files.paths import must_be_named
         from gpu_tenant.leases.setup import begin_if_ordered
-        from gpu_tenant.transfer.bandwidth_share import share_of
+        from gpu_tenant.transfer.bandwidth_share import limits_of_call
 
         context = self.context
         found = await active(context, lease)
@@ -521,7 +521,7 @@ class Tenancy:
                 include=include,
                 overwrite=overwrite,
                 ledger=context.ledger,
-                share=share_of(context.home, call_bytes_s.get()),
+                limits=limits_of_call(context.home, call_bytes_s.get()),
                 records=records_of(context.home, found.id),
                 progress=progress_to.get(),
             )
@@ -850,7 +850,7 @@ class Tenancy:
         from gpu_tenant.artifacts.collect import collect
         from gpu_tenant.leases.inspection import must_be_the_box
         from gpu_tenant.leases.watch_actions import has_news, kept_elsewhere, note_unseen_ends
-        from gpu_tenant.transfer.bandwidth_share import share_of
+        from gpu_tenant.transfer.bandwidth_share import limits_of_call
 
         context = self.context
         parked = context.ledger.lease(lease)
@@ -870,7 +870,7 @@ class Tenancy:
                 artifacts=artifacts,
                 discard=discard,
                 ledger=context.ledger,
-                share=share_of(context.home, call_bytes_s.get()),
+                limits=limits_of_call(context.home, call_bytes_s.get()),
                 news="some" if is_elsewhere or has_news(context, found) else "unknown",
                 elsewhere=kept_elsewhere(context, found),
                 progress=progress_to.get(),

@@ -76,7 +76,7 @@ def test_a_lease_held_by_another_process_is_held_and_says_by_whom(
 ) -> None:
     with holder(ledger_file) as process:
         with (
-            pytest.raises(LeaseHeld, match=f"collect is under way on {LEASE}") as told,
+            pytest.raises(LeaseHeld, match=f"{LEASE} is in use: collect") as told,
             ledger.hold(LEASE, "teardown", at=NOON),
         ):
             pytest.fail("two at once")

@@ -64,7 +64,7 @@ from gpu_tenant.leases.recovery_plan import (
 from gpu_tenant.leases.settle import return_unused
 from gpu_tenant.leases.setup import LAUNCH_WAITS_S, begin_if_ordered, report_setup
 from gpu_tenant.providers.credentials import resolve_all
-from gpu_tenant.transfer.bandwidth_share import share_of
+from gpu_tenant.transfer.bandwidth_share import limits_of_call
 
 _TRIED = 3
 _POLL_S = 5
@@ -186,7 +186,7 @@ async def _still_saves(context: Context, lost: Lease) -> bool:
     try:
         if (await context.caretaker(lost).standing()).live:
             return True
-        with share_of(context.home, None).join(lost.id, lost.price_usd_h) as turn:
+        with limits_of_call(context.home, None).join(lost.id, lost.price_usd_h) as turn:
             await snapshot(
                 context.session(lost),
                 directory=context.kept_in(lost),
@@ -491,7 +491,7 @@ async def _furnish(
             include_secrets=tree.include_secrets,
             include=tree.include,
             ledger=context.ledger,
-            share=share_of(context.home, None),
+            limits=limits_of_call(context.home, None),
             records=records_of(context.home, new.id),
             progress=lambda done, total: None,
         )

@@ -31,7 +31,7 @@ from gpu_tenant.leases.read_at_stop import note_read, read_before_stop
 from gpu_tenant.leases.readiness import arm_guard, close_connections, made_ready, must_run, with_box
 from gpu_tenant.leases.settle import deployment_of
 from gpu_tenant.leases.verify import not_awaited, unkept_losses
-from gpu_tenant.transfer.bandwidth_share import Resting, share_of
+from gpu_tenant.transfer.bandwidth_share import LowPriorityShare, limits_of_call
 
 _WRITES = (
     timeline.Launched
@@ -172,12 +172,12 @@ async def pull(
     # a job or collect.
     limit = call_bytes_s.get() or (int(said.mb_s * 1e6) if said.mb_s else None)
     price = found.price_usd_h
-    with share_of(context.home, limit).join(found.id, price) as turn:
+    with limits_of_call(context.home, limit).join(found.id, price) as turn:
         seen = await snapshot(
             context.session(found),
             directory=directory,
             ledger=context.ledger,
-            turn=turn if limit else Resting(turn, SHARE),
+            turn=turn if limit else LowPriorityShare(turn, SHARE),
             policy=None if on_the_box == "prune" else policy,
             done=said.done,
             progress=progress_to.get(),

@@ -65,7 +65,7 @@ class Account:
     def without(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return that environment without keys, for a command that somebody else may have chosen.
 
-        No command can sign in this environment.
+        In this environment, no command can give the owner's signature.
         """
         kept = {
             name: value
@@ -112,13 +112,13 @@ class Account:
             if rest not in self.commands:
                 raise BadRequest(
                     f"no reference is named {rest[:60]!r}",
-                    remedy=f"its owner writes it under `[references]` in {self.configuration}",
+                    remedy=f"the owner of this computer has to write it under `[references]` in {self.configuration}",
                 )
             return self.commands[rest]
         if scheme == "cmd" and reference not in self.commands.values():
             raise SecretRefused(
                 f"the command that {name} refers to is not one that this computer's owner has written down",
-                remedy=f'its owner writes `NAME = "cmd:..."` under `[references]` in {self.configuration};'
+                remedy=f'the owner has to write `NAME = "cmd:..."` under `[references]` in {self.configuration};'
                 f" then `{name}=ref:NAME`",
             )
         return reference
@@ -135,7 +135,7 @@ class Account:
 
 def _of_account(name: str) -> SecretRefused:
     return SecretRefused(
-        f"{name} would take the key of your account, or another of your own, to a box that is not yours",
+        f"{name} would send one of your own keys, such as the key of your account, to a box that is not yours",
         remedy="make a key for this job alone, with few rights and an expiry date, and refer to that key",
     )
 
@@ -169,10 +169,10 @@ def resolve_all(
 def references(assignments: Sequence[str]) -> tuple[str, ...]:
     """Return the same entries in a form that may be recorded: each says where its value is, and contains no value.
 
-    A value that was written out, as text or inside a command, becomes `NAME=text:`. Resolving that again raises the
-    error that the value is not recorded.
+    A value that was written out, as text or inside a command, becomes `NAME=text:`. The value is then not on record:
+    whoever needs it again has to look for `NAME=text:` first, and ask for the value, as a sweep and a recovery do.
     """
-    return tuple(map(_read_reference, assignments))
+    return tuple(map(_without_value, assignments))
 
 
 def must_be_references(assignments: Sequence[str]) -> None:
@@ -187,7 +187,7 @@ def must_be_references(assignments: Sequence[str]) -> None:
         scheme = reference.partition(":")[0]
         if scheme == "cmd":
             raise SecretRefused(
-                f"{name} refers to a command, and a file of a work tree runs none on this computer",
+                f"{name} refers to a command, and a file in a work tree may not start commands on this computer",
                 remedy=f'write it under `[references]` in your own config.toml; then `{name} = "ref:NAME"`',
             )
         if scheme not in ("env", "file", "keyring", "ref"):
@@ -199,7 +199,8 @@ def must_be_references(assignments: Sequence[str]) -> None:
             )
 
 
-def _read_reference(assignment: str) -> str:
+def _without_value(assignment: str) -> str:
+    """Return the entry as it may be recorded: `NAME=text:` if it contains the value itself."""
     name, _, reference = assignment.partition("=")
     scheme, _, rest = reference.partition(":")
     is_secret = scheme == "cmd" and _looks_secret(name, rest)
@@ -240,7 +241,8 @@ def find_credential(
 def only_rehearsed(credential: Credential, state: Path) -> Credential:
     """Return that credential for the rehearsal in `state`. Reading it returns a rehearsal's key, or raises an error.
 
-    A rehearsal's provider is asked over plain http, by whoever listens at the address in its marker.
+    In a rehearsal, the key is sent over plain http to the address in the file `rehearsal.json`. Whoever listens there
+    could read a real key.
     """
 
     def read() -> str:

@@ -112,18 +112,18 @@ async def tend(
     sweep_id: str,
     *,
     values: Mapping[str, str] | None = None,
-    spare: LeaseId | None = None,
+    no_more_cells_on: LeaseId | None = None,
     by: str | None = None,
 ) -> SweepReport:
     """Ask every box of the sweep, complete what an earlier call left half done, and give idle boxes work.
 
     A box that does not answer keeps its cells. A box that its provider no longer lists loses the cells whose
     files are not on this computer, and other boxes run those cells. `values` are the values of the sweep's
-    variables, if they are already known. The lease to `spare` is given nothing more. `by` is the metric that the table
-    is sorted by.
+    variables, if they are already known. The lease `no_more_cells_on` is given no more cells. `by` is
+    the metric that the table is sorted by.
     """
     sweep = context.ledger.sweep(sweep_id)
-    troubles = await tend_sweep(context, sweep, values, spare)
+    troubles = await tend_sweep(context, sweep, values, no_more_cells_on)
     return SweepReport(table=await sorted_of(context, sweep.id, by=by), troubles=troubles)
 
 
@@ -305,7 +305,7 @@ async def must_be_reckoned(context: Context, lease: Lease) -> None:
     if lease.state is not LeaseState.ACTIVE or attempts(context.ledger.events(lease.id)):
         return
     for sweep_id in context.ledger.sweeps_on(lease.id):
-        table = (await tend(context, sweep_id, spare=lease.id)).table
+        table = (await tend(context, sweep_id, no_more_cells_on=lease.id)).table
         if reasons := stands_in_the_way(table, lease.id):
             words = f"{lease.id} keeps its box, because of {sweep_id}: {'; '.join(reasons)}"
             context.ledger.note(lease.id, timeline.Refused(words=words), at=context.clock.now())
