@@ -37,7 +37,7 @@ from gpu_tenant.transfer.bandwidth_share import CallLimits
 from gpu_tenant.transfer.download import Arrival
 
 _NAMED = 5
-"""How many unclaimed files an answer names."""
+"""An answer names this many unclaimed files."""
 
 
 class Collected(Record):

@@ -10,7 +10,7 @@ from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import some
 
 IN_WORDS = 3
-"""How many names a sentence contains. The list that a person signs has all of them."""
+"""A sentence contains this many names. The list that a person signs has all of them."""
 
 
 def in_words(names: Sequence[str], count: int | None = None) -> str:

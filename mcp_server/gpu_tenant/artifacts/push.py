@@ -35,7 +35,7 @@ ASKS = {"uv.lock", "requirements.txt", "requirements.lock", "pyproject.toml"}
 """A tree that has one of these files at its top needs packages."""
 _HEAD_BYTES = 65_536
 _BODY_BYTES = 1 << 20
-"""How much of each file is scanned for secrets."""
+"""This much of each file is scanned for secrets."""
 
 
 class Pushed(Record):

@@ -51,10 +51,10 @@ from gpu_tenant.transfer.readback import Arrived
 from gpu_tenant.transfer.shared_state import BandwidthTurn
 
 _LIMIT_BYTES = 16 << 30
-"""How much is read on the box in one look, the newest files first."""
+"""At most this much is read on the box in one look, the newest files first."""
 _LIMIT_S = 900
 _RESERVE_BYTES = 1 << 30
-"""How much space stays free on this computer. A full disk stops everything, the ledger first."""
+"""This much space stays free on this computer. A full disk stops everything, the ledger first."""
 _NAMED, _SAVES = 5, 40
 _LEFT = 5000
 

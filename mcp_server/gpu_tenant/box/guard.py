@@ -38,7 +38,7 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Ledger
 
 _COPY_S = 7200
-"""The longest that a box may bill past its deadline in order to copy its artifacts to the store, in seconds."""
+"""A box may bill for at most this many seconds past its deadline, to copy its artifacts to the store."""
 
 _PROVED_FOR = timedelta(minutes=10)
 

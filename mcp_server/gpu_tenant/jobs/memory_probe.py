@@ -15,9 +15,9 @@ import sys
 
 _EVERY_S = 0.001
 _REST = 20
-"""How many times as long as one look the probe rests before the next one."""
+"""After each look, the probe rests this many times as long as the look took."""
 _FIRST, _MOST = 3, 20
-"""How many steps are noted in any case, and how many are if each needs more than all before."""
+"""The first number of steps is noted in any case; the second is the most if each step needs more than all before it."""
 _OPTIONS = ("foreach", "fused", "weight_decay", "decoupled_weight_decay", "amsgrad", "momentum")
 
 

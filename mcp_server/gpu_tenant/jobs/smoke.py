@@ -37,9 +37,9 @@ from gpu_tenant.providers.credentials import read_table
 _TAIL_CHARS = 2000
 _PATIENCE_S = 10
 _PROBE = "probe"
-"""The directory of `memory_probe.py`, and of what that noted."""
+"""The directory that holds `memory_probe.py`, and what it noted."""
 _SHOWN = 20
-"""How many of the files that the command wrote are named."""
+"""This many of the files that the command wrote are named."""
 _CACHES = {"HF_HUB_CACHE": ".cache/huggingface/hub", "TORCH_HOME": ".cache/torch"}
 """The caches of earlier downloads. Each has the variable that names it, and its place below a home directory.
 

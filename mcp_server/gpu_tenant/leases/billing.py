@@ -22,7 +22,7 @@ _PATIENCE_S = 8.0
 """Nobody waits longer than this for a bill, in real seconds."""
 _SLACK = Decimal("0.02")
 _SLACK_USD = Decimal("0.01")
-"""How far a bill and our count may differ.
+"""A bill and our own count may differ by this much.
 
 Providers round, and our count does not begin at the same second as theirs.
 """

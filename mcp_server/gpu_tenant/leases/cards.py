@@ -57,11 +57,11 @@ MONTH_H = 720
 
 _UNBILLED = {"nobody": "nobody bills", "no more": "bills no more"}
 _NAMED = 8
-"""How many jobs a card names, newest first. A sweep has hundreds."""
+"""A card names at most this many jobs, the newest first. A sweep has hundreds."""
 
 
 Lack = Literal["budget", "time", "both"]
-"""What a job will need more of, at its pace."""
+"""What a job will run short of if it goes on at its pace."""
 
 
 class Card(Record):

@@ -49,9 +49,9 @@ from gpu_tenant.ledger.signatures import signature_wanted
 
 _LOOKS = 300
 MOST_TOLD = 20
-"""How many losses an answer names. The terminal and the page name all of them."""
+"""An answer names at most this many losses. The terminal and the page name all of them."""
 _SILENT_S = 90
-"""How long a box must be silent before a person's word that it is gone is believed."""
+"""A person's word that a box is gone is believed only if the box has been silent for this many seconds."""
 
 
 async def _assess(context: Context, lease: Lease) -> Assessment:

@@ -19,7 +19,7 @@ from gpu_tenant.leases.readiness import active
 LOOK_S = 10.0
 _MOST_BYTES = 8_000
 _ANSWER_S = 20.0
-"""How long the box may take besides, to start the command and to answer."""
+"""Besides the time of the command itself, the box may take this many seconds to start it and to answer."""
 
 
 class QuickLook(Record):

@@ -25,7 +25,7 @@ from gpu_tenant.leases.readiness import parked_refusal
 from gpu_tenant.leases.verify import Assessment, assess
 
 _READ_WITHIN_S = 120
-"""The box bills while it is read, and its time is over."""
+"""A box is read for at most this many seconds before it is stopped. It bills meanwhile, and its time is over."""
 
 
 async def read_before_stop(context: Context, lease: Lease) -> Assessment | None:

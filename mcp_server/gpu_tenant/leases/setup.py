@@ -21,7 +21,7 @@ from gpu_tenant.providers.credentials import resolve_all
 
 _POLL_S = 0.5
 LAUNCH_WAITS_S = 20.0
-"""How long a launch waits for the setup. An agent's host gives a call a minute."""
+"""A launch waits this many seconds for the setup. An agent's host gives a call a minute."""
 
 
 class SetupReport(Record):

@@ -57,16 +57,19 @@ from gpu_tenant.leases.term_checks import began_at, beyond
 from gpu_tenant.ledger import Ledger
 
 _CLOCKS_APART_S = 60
-"""How far the clock of another machine may differ. A network disk takes its times from that machine's clock."""
+"""The clock of another machine may differ by this many seconds.
+
+A network disk takes its times from that machine's clock.
+"""
 _SOON_S = 2
 """If re-reading took longer than this, look at the box once more.
 
 Whatever was written on it in the meantime counts.
 """
 _NAMED_AT_MOST = 10_000
-"""How many unclaimed files are listed by name. No person reads more than that."""
+"""At most this many unclaimed files are listed by name. No person reads more than that."""
 _SHOWN = 5
-"""How many losses a refusal names. It gives only the number of the others."""
+"""A refusal names this many losses. Of the others it gives only the number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from gpu_tenant.sweeps.scheduler import Load, deal, surplus
 from gpu_tenant.sweeps.status import whole_on
 
 _AT_ONCE = 500
-"""How many cells are handed to a box in one request."""
+"""One request hands at most this many cells to a box."""
 _WRITTEN = "=text:"
 _GPUS = ["sh", "-c", "nvidia-smi -L 2>/dev/null || true"]
 

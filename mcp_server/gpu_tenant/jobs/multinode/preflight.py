@@ -25,9 +25,9 @@ from gpu_tenant.jobs.multinode.interfaces import (
 
 _LIST_WITHIN_S = 40
 _MEET_WITHIN_S = 110
-"""How long we wait for a box to meet the others. The program on the box ends by itself before this."""
+"""We wait this many seconds for a box to meet the others. The program on the box ends by itself before this."""
 _TRIED_PORTS = 2
-"""How many ports are tried besides the rendezvous port: NCCL and Gloo listen on any port that the system gives them."""
+"""This many ports are tried besides the rendezvous port: NCCL and Gloo listen on any port that the system gives."""
 
 _FROM_STDIN = "import sys; exec(compile(sys.stdin.read(int(sys.argv.pop(1))), 'pairs.py', 'exec'))"
 """A program that runs the first part of its input as Python.
