@@ -1,4 +1,4 @@
-"""What the guard on a box last promised, according to the ledger. The box is not asked."""
+"""What the guard on a box will do, as the guard last said, according to the ledger. The box is not asked."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ async def launch(
 
 
 class _Death(NamedTuple):
-    """How a job ended that failed within a second, and what its log misses, of what the push left out."""
+    """How a job ended that failed within a second, and the files that its log reports as missing and the push left out."""
 
     words: str
     missing: Missing | None

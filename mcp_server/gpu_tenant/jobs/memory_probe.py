@@ -1,6 +1,6 @@
 """Notes what a training by torch keeps in memory, from inside of the smoke test's own process.
 
-A copy of this file lies as `sitecustomize.py` in a directory of the smoke test's. Python imports it at every
+A copy of this file lies as `sitecustomize.py` in a directory of the smoke test. Python imports it at every
 start, before the command. It waits until the command imports torch. Until then it does nothing, and without
 torch it writes nothing. It needs only the standard library, and no failure of its own reaches the command.
 
@@ -72,7 +72,7 @@ def _quietly(function):
 
 
 class _Memory:
-    """How many bytes this process uses: by the C library, without what its allocator only holds; and resident."""
+    """How many bytes this process uses, in two numbers: what the C library has given out, and what is resident."""
 
     def __init__(self):
         self._mallinfo = _mallinfo()
@@ -208,7 +208,7 @@ class _Probe:
                 self._began, self._kept = before, 0
             self._kept += kept
             self._attention[0] = max(self._attention[0], self._kept)
-        else:  # What is kept goes to somebody else, who computes it again: never twice at once.
+        else:  # What would be kept is computed again later, and never for two calls at the same time.
             self._attention[1] = max(self._attention[1], kept)
 
     def _sample(self):
@@ -238,7 +238,7 @@ class _Probe:
         return level
 
     def _may_ask(self):
-        """Whether the command would notice it: the first steps matter most, and later ones may take a little longer."""
+        """Whether the memory in use may be measured now: in the first steps always, later only if that costs little time."""
         if os.getpid() != self._pid or self._ends:
             return False
         early = len(self._told["windows"]) < _FIRST

@@ -47,7 +47,7 @@ async def ask_bills(context: Context, provider: str, leases: Sequence[Lease]) ->
 
 
 def may_be_billed(lease: Lease, now: datetime) -> bool:
-    """Whether its provider may still add something to its bill."""
+    """Whether the provider may still add something to the lease's bill."""
     return lease.ended_at is None or now - lease.ended_at <= BILLED_WITHIN
 
 

@@ -22,7 +22,7 @@ class BudgetEnd(NamedTuple):
 def budget_end(lease: Lease, events: Lines, now: datetime) -> BudgetEnd | None:
     """Return when the lease's budget ends it, at its present price. None if its deadline comes first, or that is unknown.
 
-    The end of a box that was worked on takes longer than that of an unused one, and work is what it is for.
+    The end is counted as that of a box that was worked on, which takes longer than that of an unused box.
     """
     if lease.state not in (LeaseState.INTENDED, LeaseState.ACTIVE) or lease.parked_at is not None:
         return None

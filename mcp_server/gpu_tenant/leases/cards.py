@@ -161,7 +161,7 @@ class Card(Record):
 
     @property
     def too_little(self) -> Lack | None:
-        """What its job will need more of at its pace, as its next step says. None if nothing, or if unknown."""
+        """What its job will run short of at its pace; the next step says what to do. None if nothing, or if unknown."""
         lacks: tuple[Lack, ...] = ("both", "budget", "time")
         return next((x for x in lacks if self.next.startswith(_more_words(self.lease, x))), None)
 

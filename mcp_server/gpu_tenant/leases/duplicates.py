@@ -1,4 +1,4 @@
-"""Tells a second box that one of our requests made from a box that merely carries our mark."""
+"""Tells two kinds of box apart: one that our own request made a second time, and one that merely carries our mark."""
 
 from __future__ import annotations
 

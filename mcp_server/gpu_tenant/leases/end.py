@@ -168,7 +168,9 @@ async def end_verified(
         if unless_wanted_since is not None:
             context.ledger.must_be_unwanted(found.id, unless_wanted_since)
         was_sealed = assessment.seal is not None and found.parked_at is None
-        del assessment  # It is on record now. If it has many files, it takes much memory.
+        del (
+            assessment
+        )  # It is on record now, and with many files it would take much memory meanwhile.
         if was_sealed:
             # Rereading what was kept may take hours, and meanwhile the provider may have given the address to
             # another box.
@@ -179,7 +181,7 @@ async def end_verified(
 
 
 async def _seen_gone(context: Context, lease: Lease) -> Receipt | None:
-    """Return the receipt of a box whose destroy was requested before and that its list omits. Otherwise None.
+    """Return the receipt of a box whose destroy was requested before and that the provider's list omits. Otherwise None.
 
     A box that is listed but does not answer may be on its way out. In that case, wait for the list and not
     for the box.

@@ -96,7 +96,7 @@ def must_pay_for_its_end(lease: Lease, budget_usd: Decimal, events: Lines, now: 
     """Require that a budget is larger than what is spent and what the lease's end takes.
 
     Raises:
-        Refused: it is not; the remedy names the smallest that is, and what ends the lease now.
+        Refused: it is not; the remedy names the smallest budget that is enough, and what ends the lease now.
     """
     least = least_budget_usd(lease, events, now)
     if least is None or budget_usd >= least:

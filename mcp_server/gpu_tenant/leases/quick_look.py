@@ -48,7 +48,7 @@ async def look_quickly(context: Context, lease: str, command: str) -> QuickLook:
         raise BadRequest("which command?", remedy=str(Command("exec", lease, then="nvidia-smi")))
     found = await active(context, lease)
     async with context.held_in_turn(found.id, "exec"):
-        # A process that had the lease before may have begun its end.
+        # The process that held the lease before this one may have begun the lease's end.
         found = await active(context, found.id)
         session, ledger = context.session(found), context.ledger
         if setup_of(ledger, found, session.profile).state in ("to do", "running"):

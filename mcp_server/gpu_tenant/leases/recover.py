@@ -336,7 +336,7 @@ async def _find_box(
 
 
 def _places(lost: Lease) -> list[str]:
-    """The providers at which the work may be continued, in order: by the lease's terms, or else at its own."""
+    """The providers at which the work may be continued, in order: those of the lease's terms, or else its own."""
     names = (lost.provider if name == "same" else name for name in lost.terms.recover or ("same",))
     return list(dict.fromkeys(names))
 
@@ -344,7 +344,7 @@ def _places(lost: Lease) -> list[str]:
 async def _cheapest_above(
     context: Context, lost: Lease, wish: Wish, left_usd: Decimal | None
 ) -> Decimal | None:
-    """Return the lowest price at which the work could be continued but for its cap. None if there is none."""
+    """Return the lowest price at which the work could be continued if it had no price cap. None if there is none."""
     if wish.max_price_usd_h is None:
         return None
     wish = wish.model_copy(update={"max_price_usd_h": None})
@@ -413,7 +413,7 @@ async def _get_box(
 
 
 async def _faults(context: Context, lease: Lease) -> list[str]:
-    """Audit the box, if that is still to be done. Returns what of its host forbids to work there, in words."""
+    """Audit the box, if that is still to be done. Returns the faults of its host that forbid work there, in words."""
     if lease.ready_at is None or lease.touched_at is not None:
         return []
     wish = lease.quote.wish if lease.quote else None

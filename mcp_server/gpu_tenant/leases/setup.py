@@ -167,7 +167,7 @@ async def _must_lose_nothing(context: Context, lease: Lease) -> None:
     """Check that the box has no result that a setup could overwrite, and that is saved nowhere else.
 
     Raises:
-        NotSaved: it has.
+        NotSaved: there is such a result.
     """
     ledger = context.ledger
     if not was_given_work(ledger, lease):

@@ -1,4 +1,8 @@
-"""The one place that destroys. It needs a filed permit, and believes the end only when the list has shown it twice."""
+"""The one place that destroys boxes.
+
+It needs a permit on record: leave to destroy one box, on one ground. It believes the end only when the provider's list
+has omitted the box twice.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

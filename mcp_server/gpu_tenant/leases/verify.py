@@ -198,7 +198,7 @@ async def assess(
         return Assessment(
             untouched=False, seal=now if now.digest else None, evidence=(), losses=tuple(losses)
         )
-    del collected  # It equals the seal, and of many files it takes much memory.
+    del collected  # It equals the seal, and with many files it would take much memory meanwhile.
     began_at_s = real_s()
     evidence, unproved = await _reread(now, lease, store)
     losses += unproved
@@ -213,10 +213,10 @@ async def assess(
 async def assess_unstarted(
     context: Context, lease: Lease, read: timeline.ReadAtStop, *, store: DurableStore | None = None
 ) -> Assessment:
-    """Assess a parked box by the seal from right before its stop, which is all that it holds. It is not started.
+    """Assess a parked box by the seal from right before its stop, without starting the box.
 
-    The kept files are re-read as for any teardown. That nobody has started the box since then is its provider's word,
-    asked for last, now. If the provider does not say so, the box cannot be seen.
+    The kept files are re-read as for any teardown. Last, the provider is asked whether somebody has started the box
+    since that seal. If the provider does not say that nobody has, the box counts as one that cannot be seen.
     """
     ledger = context.ledger
     seal = ledger.seal(lease.id)
@@ -299,7 +299,7 @@ async def _reread(
 
 
 async def _unmounted_losses(context: Context, lease: Lease) -> list[Loss]:
-    """Return what lies where a volume was mounted and is none any more: on the box's own disk."""
+    """Return as losses the places where a volume was mounted and is not any more: now they are on the box's own disk."""
     try:
         found = await unmounted_volumes(context.session(lease), ledger=context.ledger)
     except BoxTrouble as error:

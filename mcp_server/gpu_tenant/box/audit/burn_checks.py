@@ -1,4 +1,4 @@
-"""Judges what the GPUs did under load. Says whether each is what was paid for, or what is not, with the figures."""
+"""Judges what the GPUs did under load: whether each GPU is what was paid for, or what is wrong, with the figures."""
 
 from collections.abc import Iterator, Mapping
 from statistics import median
