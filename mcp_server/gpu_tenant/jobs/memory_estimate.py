@@ -154,7 +154,7 @@ def _of_one(seen: Seen) -> GpuMemory:
         f"{(held + gradients + state) / GIB:.1f} GiB is for the model and its optimizer at any batch size"
     )
     if off:
-        words += "; its autocast is for CUDA alone, so the batch was counted in full precision"
+        words += "; its autocast is only for CUDA, so the batch was counted in full precision"
     return told.model_copy(update={"words": words})
 
 

@@ -54,10 +54,10 @@ def budget_end_words(
     budget = f"the budget of {usd_words(lease.terms.budget_usd)}"
     if looked_after == "unwatched":
         if end.spent_at <= now:
-            return f"{budget} is spent, and nobody looks who would end it: {Command('watchdog')}"
+            return f"{budget} is spent, and nothing is watching that would end the lease: {Command('watchdog')}"
         return (
-            f"{budget} is spent {_clock(end.spent_at, now)}, and nobody looks who would end it before that: "
-            f"{Command('watchdog')}"
+            f"{budget} is spent {_clock(end.spent_at, now)}, and nothing is watching that would end the lease before "
+            f"that: {Command('watchdog')}"
         )
     if end.acts_at <= now:
         return f"{budget} ends it at the watchdog's next look: the rest pays for its end"

@@ -602,7 +602,8 @@ async def _reread_there(
     doubt = await witness.doubt()
     if doubt is not None:
         return Loss(
-            what=f"{here.what}, and {witness.words} is no proof alone: {doubt}", remedy=here.remedy
+            what=f"{here.what}, and {witness.words} is no proof by itself: {doubt}",
+            remedy=here.remedy,
         )
     proved = await witness.proves(entry)
     if isinstance(proved, Evidence):

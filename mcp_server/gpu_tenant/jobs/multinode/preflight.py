@@ -298,7 +298,7 @@ def _why(failed: _Try, target: str, there: Foothold, ports: Sequence[int]) -> st
         case "silent" if failed.port != ports[0]:
             return (
                 f"{place} is not let through, although {ports[0]} is: NCCL listens on ports of its own, so open "
-                "all ports between the nodes, on the private network alone"
+                "all ports between the nodes, but only on the private network"
             )
         case "silent":
             return (
