@@ -191,7 +191,7 @@ async def test_a_job_that_left_processes_is_told_of_and_ended_after_its_time(tmp
             await asyncio.sleep(0.05)
 
         await scene.look()
-        assert "left processes that still run" in scene.alarms()["done"][1]
+        assert "processes that it started still run" in scene.alarms()["done"][1]
         await scene.later(minutes=14)
         assert scene.state is LeaseState.ACTIVE
         await scene.later(minutes=2)

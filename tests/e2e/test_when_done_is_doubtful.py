@@ -88,7 +88,7 @@ async def test_a_box_whose_job_runs_on_elsewhere_waits_for_it(tmp_path: Path) ->
         await first.look()
         await first.later(minutes=10)
         assert (first.state, attempts(first)) == (LeaseState.ACTIVE, 0)
-        assert f"train on {second.lease} may still run" in first.alarms()["waits"][1]
+        assert f"until other work is over (train on {second.lease})" in first.alarms()["waits"][1]
         await tenant.tenancy.stop_run(second.lease, "train", grace_s=5)
         await first.look()
         await first.later(minutes=16)

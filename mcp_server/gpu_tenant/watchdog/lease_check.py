@@ -35,16 +35,16 @@ from gpu_tenant.leases.term_checks import Outrun, is_near, outrun, time_left_s
 from gpu_tenant.leases.watch_actions import has_news, kept_back, pull, rearm, try_ready
 from gpu_tenant.leases.work_done import Work
 from gpu_tenant.service import Tenancy
-from gpu_tenant.watchdog.end_of_lease import DeadMan, LeaseAlarms
+from gpu_tenant.watchdog.end_of_lease import LeaseAlarms, LeaseEnder
 from gpu_tenant.watchdog.work_end import WorkEnd
 
 _LOOK_AT_LEAST_S, _LOOK_AT_MOST_S = 60.0, 1800.0
 _NOTICE_LOOK_S = 5.0
-"""How long until the next look at a box that has notice. Such a box may have half a minute left."""
+"""A box that its platform will take back soon is looked at again after this time. It may have half a minute left."""
 _NOTICE_STANDS = timedelta(minutes=15)
-"""How long a notice counts. After that, a box that still runs is treated like any other box."""
+"""A notice of that counts for this long. After that, a box that still runs is treated like any other box."""
 _LATE_S = 30.0
-"""How much later than it was due a look may come."""
+"""A look may come this many seconds later than it was due."""
 _CLOCKS_APART = timedelta(minutes=5)
 
 
@@ -81,7 +81,7 @@ class Attendant:
         self._card = card
         self._look_s = look_s
         self.told = LeaseAlarms(tenancy.ledger, lease_id, done)
-        self._dead_man = DeadMan(tenancy, self.told, look_s=look_s)
+        self._lease_ender = LeaseEnder(tenancy, self.told, look_s=look_s)
         self._work_end = WorkEnd(tenancy, self.told)
         self.is_busy = False
         """Whether a job runs on the box, and the watchdog waits for its end."""
@@ -105,9 +105,9 @@ class Attendant:
         if may_recover(self._tenancy.context, lease) and not self._has_notice(lease):
             await self._recover(lease)
         if lease.state is LeaseState.TERMINATING:
-            await self._dead_man.go_on_ending(lease)
+            await self._lease_ender.go_on_ending(lease)
         elif lease.parked_at is not None:
-            await self._dead_man.report_parked(lease)
+            await self._lease_ender.report_parked(lease)
         else:
             await self._running(lease)
 
@@ -137,7 +137,7 @@ class Attendant:
         if cause is not None and cause.term == "idle" and lease.terms.when_idle == "alarm":
             self.told.alarm("idle", f"{cause.words}, {rate_words(lease)}", Level.WARNING)
         elif cause is not None:
-            await self._dead_man.end(lease, cause)
+            await self._lease_ender.end(lease, cause)
             return
         if seen.work is not None and self._has_notice(lease):
             await self._heed(lease)
@@ -269,7 +269,7 @@ class Attendant:
         except (NotReady, PriceMoved) as trouble:
             self.told.alarm("standing", trouble.message, Level.WARNING)
             if lease.touched_at is None:
-                await self._dead_man.tear_down(lease)
+                await self._lease_ender.tear_down(lease)
         except (BoxTrouble, ProviderTrouble) as trouble:
             self.told.alarm("standing", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
 

@@ -16,7 +16,7 @@ from gpu_tenant.sweeps.commands import reckoned_of
 from gpu_tenant.sweeps.reconcile import is_open
 
 NEWS = timedelta(minutes=5)
-"""How long an end counts as news."""
+"""An end counts as news for this long."""
 _NEWS_OF = ("sweep", "fleet", "wish")
 """The beginnings of the keys of these alarms."""
 
