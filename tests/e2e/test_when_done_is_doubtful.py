@@ -183,7 +183,7 @@ async def test_a_job_that_was_begun_by_hand_just_before_the_end_keeps_the_box(
         by_hand(scene, "mkdir -p own; echo precious > own/b; exec sleep 600", "own/")
 
         with pytest.raises(Unverified, match="still running"):
-            await end_verified(tenancy.context, scene.lease, unless_wanted_since=decided)
+            await end_verified(tenancy.context, scene.lease, unless_wanted_after_line=decided)
         await scene.later(seconds=31)
         assert scene.state is LeaseState.ACTIVE
         scene.tenant.assert_no_destroy_was_asked()
@@ -246,7 +246,7 @@ async def test_what_changes_after_a_job_said_that_it_is_done_is_brought_home_bef
 
         with pytest.raises(Unverified):
             await end_verified(
-                tenancy.context, scene.lease, unless_wanted_since=tenancy.ledger.newest_event()
+                tenancy.context, scene.lease, unless_wanted_after_line=tenancy.ledger.newest_event()
             )
         scene.tenant.assert_no_destroy_was_asked()
         await scene.later(seconds=31)

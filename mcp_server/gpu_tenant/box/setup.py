@@ -71,7 +71,7 @@ async def begin_setup(
         told = timeline.SettingUp(job=name, commands=tuple(commands or known.commands))
         ledger.note(lease.id, told, at=ledger.now())
     job = setup_job(lease, name, commands or known.commands, ledger=ledger)
-    ledger.still_mine(lease.id)
+    ledger.must_still_hold(lease.id)
     values = {"DEBIAN_FRONTEND": "noninteractive", **env}
     started = await session.caretaker.start(job, env=values, role="setup")
     ledger.counts_since(lease.id, started.since_ns)

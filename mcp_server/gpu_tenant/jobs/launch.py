@@ -101,7 +101,7 @@ async def launch(
         ledger=ledger,
     )
     armed = await arm(session, ledger=ledger, store=store, proof="recent")
-    ledger.still_mine(lease.id)
+    ledger.must_still_hold(lease.id)
     started = await session.caretaker.start(job, env=env)
     ledger.counts_since(lease.id, started.since_ns)
     if job.launched_at is None:

@@ -125,12 +125,12 @@ async def _just_torn_down(context: Context, lease: Lease, receipt: Receipt) -> T
 
 
 async def end_verified(
-    context: Context, lease: str, *, unless_wanted_since: int | None = None
+    context: Context, lease: str, *, unless_wanted_after_line: int | None = None
 ) -> TornDown:
     """End the lease without losing anything: see `Tenancy.verify_and_teardown`.
 
     Raises:
-        StillWanted: more work came after the line `unless_wanted_since` of the ledger; the box stays.
+        StillWanted: more work came after the line `unless_wanted_after_line` of the ledger; the box stays.
         Unverified: something would be lost; the box stays.
         Refused: the lease has no box.
     """
@@ -165,8 +165,8 @@ async def end_verified(
             )
             context.ledger.note(found.id, told, at=context.clock.now())
             raise
-        if unless_wanted_since is not None:
-            context.ledger.must_be_unwanted(found.id, unless_wanted_since)
+        if unless_wanted_after_line is not None:
+            context.ledger.must_be_unwanted(found.id, unless_wanted_after_line)
         was_sealed = assessment.seal is not None and found.parked_at is None
         del (
             assessment
@@ -175,7 +175,9 @@ async def end_verified(
             # Rereading what was kept may take hours, and meanwhile the provider may have given the address to
             # another box.
             await must_be_the_box(context, found)
-        receipt = await _end(context, permit, found, unless_wanted_since=unless_wanted_since)
+        receipt = await _end(
+            context, permit, found, unless_wanted_after_line=unless_wanted_after_line
+        )
     await close_connections(context, found)
     return await _just_torn_down(context, found, receipt)
 
@@ -438,10 +440,12 @@ async def _end(
     permit: TeardownPermit,
     lease: Lease,
     *,
-    unless_wanted_since: int | None = None,
+    unless_wanted_after_line: int | None = None,
 ) -> Receipt:
     await _leave(context, lease)
-    return await tear_down(context, permit, lease, unless_wanted_since=unless_wanted_since)
+    return await tear_down(
+        context, permit, lease, unless_wanted_after_line=unless_wanted_after_line
+    )
 
 
 def _of_terms(lease: Lease) -> str:

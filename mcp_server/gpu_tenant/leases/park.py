@@ -44,14 +44,14 @@ async def park(
     lease: Lease,
     *,
     unsealed: Literal["refuse", "accept", "skip"] = "refuse",
-    unless_wanted_since: int | None = None,
+    unless_wanted_after_line: int | None = None,
 ) -> Lease:
     """Stop the box and keep its disk. From then on the lease costs what a parked box costs.
 
     If the provider stops the box, the box needs no address. `unsealed="accept"` is for a lease past its end: the
     box is stopped even if sealing takes too long, or if a process still runs after it was told to end. With "skip",
     sealing is not tried: that is for a box about which nothing is known, at its owner's request.
-    `unless_wanted_since` is the number of a line of the ledger. If somebody has brought more work after that line,
+    `unless_wanted_after_line` is the number of a line of the ledger. If somebody has brought more work after that line,
     the box is not stopped.
 
     Raises:
@@ -62,7 +62,9 @@ async def park(
         OwnerMustAct: only a person can stop the box, and has not.
         ProviderTrouble: the provider refused, or does not show the box as stopped; the meter may run.
     """
-    await ask_to_park(context, lease, unsealed=unsealed, unless_wanted_since=unless_wanted_since)
+    await ask_to_park(
+        context, lease, unsealed=unsealed, unless_wanted_after_line=unless_wanted_after_line
+    )
     return await until_parked(context, lease, lease_is="held")
 
 
@@ -71,7 +73,7 @@ async def ask_to_park(
     lease: Lease,
     *,
     unsealed: Literal["refuse", "accept", "skip"] = "refuse",
-    unless_wanted_since: int | None = None,
+    unless_wanted_after_line: int | None = None,
 ) -> None:
     """Do the first part of `park`: return when the provider has accepted the request.
 
@@ -125,17 +127,17 @@ async def ask_to_park(
         if lease.touched_at is not None and keeps == "work":
             await _loses_nothing(context, lease)
         if by_hand:
-            if unless_wanted_since is not None:
-                ledger.must_be_unwanted(lease.id, unless_wanted_since)
+            if unless_wanted_after_line is not None:
+                ledger.must_be_unwanted(lease.id, unless_wanted_after_line)
             await _stop(context, lease)
     if by_hand:
-        ledger.still_mine(lease.id)
+        ledger.must_still_hold(lease.id)
     else:
         ledger.parking(
             lease.id,
             how=profile.park_how,
             at=ledger.now(),
-            unless_wanted_since=unless_wanted_since,
+            unless_wanted_after_line=unless_wanted_after_line,
         )
     try:
         await connector.park(lease)

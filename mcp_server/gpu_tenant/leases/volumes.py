@@ -613,7 +613,7 @@ async def destroy_volume(context: Context, name: str, *, provider: str | None = 
                     "nothing was destroyed",
                     remedy=f"{Command('volumes', destroy=name, on=volume.provider)} asks for a new signature",
                 )
-            ledger.still_mine(LeaseId(volume.key))
+            ledger.must_still_hold(LeaseId(volume.key))
             ledger.note_volume(volume.key, "asked", "the destroy was sent", at=ledger.now())
             try:
                 await connector.destroy_volume(permit)

@@ -169,7 +169,7 @@ class Holds(Database):
                 if not renewed.rowcount:
                     return
 
-    def still_mine(self, lease_id: str) -> None:
+    def must_still_hold(self, lease_id: str) -> None:
         """Require that this process still holds the lease, if it took a hold on it. Call this right before something is
         changed outside of the ledger.
 

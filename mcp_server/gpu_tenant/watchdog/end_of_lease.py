@@ -58,7 +58,8 @@ class LeaseAlarms:
     def __init__(self, ledger: Ledger, lease_id: LeaseId, done: Callable[[str], None]) -> None:
         self._ledger = ledger
         self._lease_id = lease_id
-        self.done = done
+        self.report = done
+        """Is called with what was done or begun, in words."""
         self.raised: set[str] = set()
 
     def alarm(self, key: str, words: str, level: Level) -> None:
@@ -95,7 +96,7 @@ class LeaseEnder:
             pass  # If another process holds the lease, stop here: this does not count as an attempt.
         ending = timeline.Ending(term=cause.term, words=cause.words)
         tenancy.ledger.note(lease.id, ending, at=now)
-        self._told.done(f"{cause.words}: it is being ended")
+        self._told.report(f"{cause.words}: it is being ended")
         unsaved = await self._save_work(lease, cause)
         # If the box did not answer just now, do not wait for it again while it bills: park it first.
         refused = unsaved if self._was_silent else await self.tear_down(lease)
@@ -111,7 +112,7 @@ class LeaseEnder:
         else:
             parked = tenancy.ledger.lease(lease.id)
             kept = kept_words(parked, tenancy.ledger.events(lease.id))
-            self._told.done(f"parked: {kept or cause.words}")
+            self._told.report(f"parked: {kept or cause.words}")
             await self.report_parked(parked)
             return
         lease = tenancy.ledger.lease(lease.id)
@@ -171,7 +172,7 @@ class LeaseEnder:
 
     def _report_end(self, words: str) -> None:
         """Report the end of the lease, and notify a person of it."""
-        self._told.done(words)
+        self._told.report(words)
         self._told.alarm("ended", words, Level.NOTICE)
 
     def _report_destroyed(self, torn: TornDown, why: str) -> None:
@@ -186,7 +187,7 @@ class LeaseEnder:
             f"its box was destroyed, as its owner signed; given up: {lost}; {why}; "
             f"{Command('report', torn.lease)} shows all of it"
         )
-        self._told.done(words)
+        self._told.report(words)
         self._told.alarm("ended", words, Level.URGENT)
 
     async def go_on_ending(self, lease: Lease) -> None:

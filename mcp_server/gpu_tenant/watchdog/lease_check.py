@@ -144,7 +144,7 @@ class Attendant:
         elif seen.work is not None:
             waits = lease.terms.when_done != "keep" or self._may_be_taken(lease)
             self.is_busy = bool(seen.work.busy) and waits
-            self.again_at = await self._work_end.follow(lease, seen.work, since=since)
+            self.again_at = await self._work_end.act_on_work(lease, seen.work, after_line=since)
             if "done" not in self.told.raised and not seen.work.busy:
                 self._tell_what_will_not_end(lease)
         if cause is None and is_near(lease, now):
@@ -291,7 +291,7 @@ class Attendant:
             )  # The lease is ended right after this look, and ending it collects the work.
         anew = await rearm(self._tenancy.context, lease.id)
         if anew is not None:
-            self.told.done(
+            self.told.report(
                 f"its guard was gone, as it is after a reboot, and was started again: {anew}"
             )
         idle_s = await self._idle_s(lease)
@@ -327,7 +327,7 @@ class Attendant:
             if has_news(self._tenancy.context, lease):
                 gathered = await self._tenancy.collect(lease.id)
                 if gathered.fetched_files:
-                    self.told.done(f"collected {some(gathered.fetched_files, 'file')}")
+                    self.told.report(f"collected {some(gathered.fetched_files, 'file')}")
                 if gathered.not_stored:
                     self.told.alarm("store", gathered.not_stored, Level.WARNING)
         except JobRunning as trouble:
@@ -347,7 +347,7 @@ class Attendant:
     async def _pull(self, lease: Lease) -> int:
         seen = await pull(self._tenancy.context, lease.id)
         for words in seen.words:
-            self.told.done(words)
+            self.told.report(words)
         return seen.to_come_bytes
 
     def _tell_what_will_not_end(self, lease: Lease) -> None:
@@ -387,4 +387,4 @@ class Attendant:
             if card.alarm:
                 self.told.alarm("recovery", card.alarm, Level.WARNING)
             if gone_on(self._tenancy.ledger, lease) is not None:
-                self.told.done(f"its work continues under the lease {card.lease}")
+                self.told.report(f"its work continues under the lease {card.lease}")

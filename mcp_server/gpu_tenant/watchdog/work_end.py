@@ -94,7 +94,7 @@ class WorkEnd:
                 ledger.note_launched(
                     job, at=self._tenancy.clock.now(), box_time_s=status.started_at
                 )
-                self._told.done(f"its box had started the job {job.id}, and the answer was lost")
+                self._told.report(f"its box had started the job {job.id}, and the answer was lost")
 
     async def _see_setup(self, lease: Lease, standing: Standing) -> None:
         """Record the end of a setup that nobody has waited for. A person hears of one that failed."""
@@ -239,17 +239,17 @@ class WorkEnd:
         events = self._tenancy.ledger.events(lease.id)
         return next_step(lease, work, events, self._tenancy.clock.now()).does in ("end", "park")
 
-    async def follow(self, lease: Lease, work: Work, *, since: int) -> datetime | None:
+    async def act_on_work(self, lease: Lease, work: Work, *, after_line: int) -> datetime | None:
         """Do what the lease's terms say about its work, if that is due. Return by when the lease must be looked at again.
 
-        `since` is the newest line of the ledger before the box was asked. If work came after that line, the
+        `after_line` is the newest line of the ledger before the box was asked. If work came after that line, the
         box is kept.
         """
         tenancy = self._tenancy
         events = tenancy.ledger.events(lease.id)
         step = next_step(lease, work, events, tenancy.clock.now())
         if step.does in ("end", "park"):
-            step = await self._carried_out(lease, step, work, since)
+            step = await self._carried_out(lease, step, work, after_line)
         match step.because:
             case "refused":
                 self._alarm(f"its work is done, but its box may not be ended: {step.words}", lease)
@@ -278,7 +278,7 @@ class WorkEnd:
     def _alarm(self, words: str, lease: Lease) -> None:
         self._told.alarm("done", f"{words}; its box bills {rate_words(lease)}", Level.WARNING)
 
-    async def _carried_out(self, lease: Lease, step: Step, work: Work, since: int) -> Step:
+    async def _carried_out(self, lease: Lease, step: Step, work: Work, after_line: int) -> Step:
         """End or park the lease. If that fails, write why into the ledger. Returns what the terms ask for now."""
         ledger, clock = self._tenancy.ledger, self._tenancy.clock
         try:
@@ -300,15 +300,17 @@ class WorkEnd:
             "begun",
             f"{step.words}; it is being {'parked' if step.does == 'park' else 'ended'}",
         )
-        self._told.done(f"{step.words}: it is being {'parked' if step.does == 'park' else 'ended'}")
+        self._told.report(
+            f"{step.words}: it is being {'parked' if step.does == 'park' else 'ended'}"
+        )
         try:
             for job in work.lingering:
                 await self._tenancy.stop_run(lease.id, job, grace_s=STOP_GRACE_S)
-            await self._end_lease(lease, "park" if step.does == "park" else "end", since)
+            await self._end_lease(lease, "park" if step.does == "park" else "end", after_line)
         except LeaseHeld:
             raise
         except StillWanted as wanted:
-            self._told.done(wanted.message)
+            self._told.report(wanted.message)
             return Step("wait", "busy", wanted.message)
         except TenantError as trouble:
             if ledger.lease(lease.id).state is not LeaseState.ACTIVE:
@@ -352,7 +354,7 @@ class WorkEnd:
             await asyncio.sleep(_APART_S)
         return tuple(sorted(found))
 
-    async def _end_lease(self, lease: Lease, does: Literal["end", "park"], since: int) -> None:
+    async def _end_lease(self, lease: Lease, does: Literal["end", "park"], after_line: int) -> None:
         """Collect and store the lease's work, then park its box, or prove that the work is saved, and tear the box down.
 
         Raises:
@@ -365,16 +367,18 @@ class WorkEnd:
                 collected.not_stored, remedy="the watchdog will try again to store what was kept"
             )
         if does == "park":
-            await watch_actions.park_when_done(tenancy.context, lease.id, unless_wanted_since=since)
-            self._told.done("its work is done, and its box is parked")
+            await watch_actions.park_when_done(
+                tenancy.context, lease.id, unless_wanted_after_line=after_line
+            )
+            self._told.report("its work is done, and its box is parked")
             return
         await must_be_reckoned(tenancy.context, tenancy.ledger.lease(lease.id))
-        torn = await end_verified(tenancy.context, lease.id, unless_wanted_since=since)
+        torn = await end_verified(tenancy.context, lease.id, unless_wanted_after_line=after_line)
         words = (
             f"its work is done, and its box was ended (ground: {torn.receipt.ground}); "
             f"it cost {usd_words(torn.receipt.cost_usd)}"
         )
-        self._told.done(words)
+        self._told.report(words)
         self._told.alarm("ended", words, Level.NOTICE)
 
     def _note(
