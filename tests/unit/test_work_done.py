@@ -74,14 +74,14 @@ BROKE = line(60, timeline.Done(outcome="failed", words="the link broke"))
         (
             DONE,
             (),
-            [line(5, timeline.Holds(until=after(1800), by="said"))],
+            [line(5, timeline.AwaitsWork(until=after(1800), by="said"))],
             1799,
             ("wait", "held"),
         ),
         (
             DONE,
             (),
-            [line(5, timeline.Holds(until=after(1800), by="said"))],
+            [line(5, timeline.AwaitsWork(until=after(1800), by="said"))],
             1800,
             ("end", "done"),
         ),
@@ -89,8 +89,8 @@ BROKE = line(60, timeline.Done(outcome="failed", words="the link broke"))
             DONE,
             (),
             [
-                line(5, timeline.Holds(until=after(1800), by="said")),
-                line(40, timeline.Holds(until=after(40), by="said")),
+                line(5, timeline.AwaitsWork(until=after(1800), by="said")),
+                line(40, timeline.AwaitsWork(until=after(40), by="said")),
             ],
             41,
             ("end", "done"),
@@ -109,7 +109,7 @@ BROKE = line(60, timeline.Done(outcome="failed", words="the link broke"))
         (
             DONE,
             (),
-            [line(5, timeline.Holds(until=after(125), by="launch"))],
+            [line(5, timeline.AwaitsWork(until=after(125), by="launch"))],
             124,
             ("wait", "held"),
         ),

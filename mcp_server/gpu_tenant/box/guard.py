@@ -235,7 +235,7 @@ def _when_done(lease: Lease, *, ledger: Ledger) -> dict[str, JsonValue]:
     """Return how long after the last job the guard stops the box if nobody looks, in the form that the guard takes."""
     rule = lease.terms.on_failure
     events = ledger.events(lease.id)
-    held = [x.until for _, x in events if isinstance(x, timeline.Holds) and x.by == "said"]
+    held = [x.until for _, x in events if isinstance(x, timeline.AwaitsWork) and x.by == "said"]
     held_s = (held[-1] - ledger.now()).total_seconds() if held else 0.0
     return {
         "after_s": UNSEEN_DONE_S,

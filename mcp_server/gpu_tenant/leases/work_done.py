@@ -34,7 +34,7 @@ _CHANGES = (
     | timeline.Collected
     | timeline.NewTerms
     | timeline.Resumed
-    | timeline.Holds
+    | timeline.AwaitsWork
 )
 """After one of these events, an end that was refused is tried once more."""
 
@@ -171,10 +171,10 @@ def held_until(events: Lines) -> datetime | None:
     besides: datetime | None = None
     for at, event in events:
         match event:
-            case timeline.Holds(until=until, by="said"):
+            case timeline.AwaitsWork(until=until, by="said"):
                 said = until
                 besides = None if until <= at else besides
-            case timeline.Holds(until=until):
+            case timeline.AwaitsWork(until=until):
                 besides = max(filter(None, (besides, until)))
             case timeline.Pushed() | timeline.SetUp() | timeline.Prepared():
                 besides = max(filter(None, (besides, at + timedelta(seconds=PUSH_HOLDS_S))))

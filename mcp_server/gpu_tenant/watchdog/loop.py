@@ -44,7 +44,8 @@ _LIST_WITHIN_S, _ASKED_WITHIN_S = 120, 300
 """A provider's list may take the first time, and all requests to one provider in one look the second, in seconds."""
 _THREADS, _LEAVE_WITHIN_S = 128, 10
 _WORDS = frozenset(
-    each.kind for each in (timeline.Claimed, timeline.Accepted, timeline.NewTerms, timeline.Holds)
+    each.kind
+    for each in (timeline.Claimed, timeline.Accepted, timeline.NewTerms, timeline.AwaitsWork)
 )
 """What people and agents say about a lease that may let it end. No look writes one of these."""
 _ACCOUNT = "account:"
