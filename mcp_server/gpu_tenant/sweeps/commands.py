@@ -21,7 +21,9 @@ from gpu_tenant.files.patterns import require_narrow, require_patterns
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.term_checks import attempts
 from gpu_tenant.providers.credentials import references, resolve_all
-from gpu_tenant.sweeps.reconcile import (
+from gpu_tenant.sweeps.results import with_results
+from gpu_tenant.sweeps.status import Reckoning, reckon, stands_in_the_way
+from gpu_tenant.sweeps.tend import (
     Answered,
     hear,
     is_open,
@@ -30,8 +32,6 @@ from gpu_tenant.sweeps.reconcile import (
     tend_sweep,
     unrecorded_names,
 )
-from gpu_tenant.sweeps.results import with_results
-from gpu_tenant.sweeps.status import Reckoning, reckon, stands_in_the_way
 
 _TERMS = {
     "env_from": Option("env"),

@@ -13,7 +13,7 @@ from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.providers.credentials import read_table
 from gpu_tenant.service import Tenancy
 from gpu_tenant.sweeps.commands import reckoned_of
-from gpu_tenant.sweeps.reconcile import is_open
+from gpu_tenant.sweeps.tend import is_open
 
 NEWS = timedelta(minutes=5)
 """An end counts as news for this long."""
