@@ -482,9 +482,9 @@ class Tenancy:
             Path(must_be_named(directory)).expanduser(),
             command,
             time_limit_s=time_limit_s,
-            environ=context.account.without(context.environ),
+            environ=context.key_places.without(context.environ),
             ledger=context.ledger,
-            guarded=context.account.guarded,
+            guarded=context.key_places.guarded,
             network=network_of(context.home.configuration),
             include=include,
         )
@@ -516,7 +516,7 @@ class Tenancy:
             pushed = await push(
                 context.session(found),
                 Path(must_be_named(directory)).expanduser(),
-                guarded=context.account.guarded,
+                guarded=context.key_places.guarded,
                 include_secrets=include_secrets,
                 include=include,
                 overwrite=overwrite,
@@ -564,7 +564,7 @@ class Tenancy:
             context, found, hold=lambda: context.held_in_turn(found.id, "setup"), wait_s=wait_s
         )
         env = with_ordered(found, env)
-        values = resolve_all(env, context.environ, account=context.account)
+        values = resolve_all(env, context.environ, key_places=context.key_places)
         profile = context.profile(found.provider)
         setup = Setup(context.session(found), script("prepare.py"), ledger=context.ledger)
         return await setup.prepare(
@@ -656,7 +656,7 @@ class Tenancy:
         found = await require_box_for_work(context, lease)
         async with held_for_work(context, found, "launch") as found:
             env = with_ordered(found, env)
-            values = resolve_all(env, context.environ, account=context.account)
+            values = resolve_all(env, context.environ, key_places=context.key_places)
             own = activation(context.ledger, found.id) if python == "prepared" else {}
             profile = context.profile(found.provider)
             launched = await launch(

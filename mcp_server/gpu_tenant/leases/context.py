@@ -42,7 +42,7 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.watchdog_heartbeat import Watcher, by_this, is_watched, last_watch_words
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.providers.credentials import Account, read_table
+from gpu_tenant.providers.credentials import KeyPlaces, read_table
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -126,7 +126,7 @@ class Context:
         """Why nothing can be recorded. None if the ledger takes writes. Only verbs that merely look can run then."""
         self.watches: Watcher | None = None
         """As what this process itself looks after every lease while it runs. None: it does not."""
-        self.account = Account.of(profiles.values(), home.root)
+        self.key_places = KeyPlaces.of(profiles.values(), home.root)
         self._transports: dict[tuple[str, str], Transport] = {}
         self.balances: dict[str, tuple[datetime, Balance | None]] = {}
         """What each account held when it was last asked, and the time of that request."""

@@ -72,7 +72,7 @@ def _must_lead_somewhere(context: Context, order: Order) -> None:
 
     Otherwise a box would bill although nobody could work on it. No value is kept.
     """
-    resolve_all(order.env_from, context.environ, account=context.account)
+    resolve_all(order.env_from, context.environ, key_places=context.key_places)
 
 
 def with_ordered(lease: Lease, env: Sequence[str]) -> list[str]:

@@ -263,7 +263,7 @@ async def _balance_usd(context: Context, lease: Lease) -> Decimal | None:
 
 
 def _values(context: Context, references: tuple[str, ...]) -> Mapping[str, str]:
-    return resolve_all(references, context.environ, account=context.account)
+    return resolve_all(references, context.environ, key_places=context.key_places)
 
 
 async def _newest_of_all(context: Context, lost: Lease) -> Restorable | None:
@@ -487,7 +487,7 @@ async def _furnish(
         await push(
             session,
             Path(tree.directory),
-            guarded=context.account.guarded,
+            guarded=context.key_places.guarded,
             include_secrets=tree.include_secrets,
             include=tree.include,
             ledger=context.ledger,

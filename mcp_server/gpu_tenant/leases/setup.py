@@ -62,7 +62,7 @@ async def begin_if_ordered(
     if known.state in ("none", "running") or (known.state in ("done", "failed") and not is_again):
         return known
     await _must_lose_nothing(context, lease)
-    env = resolve_all(lease.terms.order.env_from, context.environ, account=context.account)
+    env = resolve_all(lease.terms.order.env_from, context.environ, key_places=context.key_places)
     mirrors = context_mirrors(context, lease)
     await begin_setup(session, env={**mirrors, **env}, ledger=ledger, commands=known.commands)
     return setup_of(ledger, lease, session.profile)

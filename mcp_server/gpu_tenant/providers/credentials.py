@@ -31,8 +31,8 @@ _SHORTEST_KEY, _LARGEST_KEY_BYTES = 8, 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
-    """The keys of the owner's accounts. They never leave this computer."""
+class KeyPlaces:
+    """Where the keys of the owner's accounts are on this computer. The keys never leave it."""
 
     variables: frozenset[str]
     places: tuple[Path, ...]
@@ -45,7 +45,7 @@ class Account:
         return Guarded(self.places, Path.home(), open_places=(self.configuration.parent / "kept",))
 
     @property
-    def commands(self) -> Mapping[str, str]:
+    def owner_references(self) -> Mapping[str, str]:
         """The references that the owner has written under `[references]`, by their name. Only these may be commands.
 
         Raises:
@@ -55,8 +55,8 @@ class Account:
         return {name: str(reference) for name, reference in said.items()}
 
     @classmethod
-    def of(cls, profiles: Iterable[Profile], state: Path) -> "Account":
-        """Collect every key whose place the profiles know, and the state directory itself."""
+    def of(cls, profiles: Iterable[Profile], state: Path) -> "KeyPlaces":
+        """Collect the places of all keys that the profiles know, and the state directory itself."""
         known = [profile.credential for profile in profiles if profile.credential]
         files = [Path(place.file).expanduser() for place in known if place.file]
         variables = frozenset(name for place in known for name in place.env)
@@ -74,7 +74,7 @@ class Account:
         }
         return {**kept, UNATTENDED: "1"}
 
-    def must_not_hold(self, name: str, reference: str) -> None:
+    def refuse_account_key(self, name: str, reference: str) -> None:
         """Require that the reference does not lead to the key of an account.
 
         Raises:
@@ -109,13 +109,13 @@ class Account:
         """
         scheme, _, rest = reference.partition(":")
         if scheme == "ref":
-            if rest not in self.commands:
+            if rest not in self.owner_references:
                 raise BadRequest(
                     f"no reference is named {rest[:60]!r}",
                     remedy=f"the owner of this computer has to write it under `[references]` in {self.configuration}",
                 )
-            return self.commands[rest]
-        if scheme == "cmd" and reference not in self.commands.values():
+            return self.owner_references[rest]
+        if scheme == "cmd" and reference not in self.owner_references.values():
             raise SecretRefused(
                 f"the command that {name} refers to is not one that this computer's owner has written down",
                 remedy=f'the owner has to write `NAME = "cmd:..."` under `[references]` in {self.configuration};'
@@ -141,7 +141,7 @@ def _of_account(name: str) -> SecretRefused:
 
 
 def resolve_all(
-    assignments: Sequence[str], environ: Mapping[str, str], *, account: Account
+    assignments: Sequence[str], environ: Mapping[str, str], *, key_places: KeyPlaces
 ) -> dict[str, str]:
     """Resolve each `NAME=reference` to the value that its reference leads to now.
 
@@ -157,11 +157,11 @@ def resolve_all(
                 f"an environment entry for {name[:40]!r} is not NAME=reference",
                 remedy=f"write {_FORMS}",
             )
-        reference = account.resolve_name(name, reference)
-        account.must_not_hold(name, reference)
-        values[name] = resolve(name, reference, environ=account.without(environ))
+        reference = key_places.resolve_name(name, reference)
+        key_places.refuse_account_key(name, reference)
+        values[name] = resolve(name, reference, environ=key_places.without(environ))
         # A copy of an account's key is that key, wherever it was found.
-        if len(values[name]) >= _SHORTEST_KEY and values[name] in account.values(environ):
+        if len(values[name]) >= _SHORTEST_KEY and values[name] in key_places.values(environ):
             raise _of_account(name)
     return values
 

@@ -89,7 +89,7 @@ async def begin_sweep(
     for lease in found:
         require_its_own(lease, grid.artifacts)
         _must_be_free(context, lease, grid, None if ended else known)
-    values = resolve_all(env, context.environ, account=context.account)
+    values = resolve_all(env, context.environ, key_places=context.key_places)
     wanted = Sweep(
         id="",
         grid=grid,

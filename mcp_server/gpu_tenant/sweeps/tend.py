@@ -150,7 +150,7 @@ def _resolve_values(
         )
         return None
     try:
-        return resolve_all(sweep.env_from, context.environ, account=context.account)
+        return resolve_all(sweep.env_from, context.environ, key_places=context.key_places)
     except TenantError as trouble:
         troubles.append(
             f"cells wait for a variable: {trouble.message}; run the same launch again to provide the value"
