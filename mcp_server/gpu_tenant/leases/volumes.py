@@ -39,7 +39,7 @@ _GROWN_WITHIN_S = 60
 _LEAST_PAUSE_S = 5.0
 _PATIENCE_S = 40
 _LOST_FOR = timedelta(days=30)
-"""How long a lost volume is still looked for: a list may have been wrong."""
+"""A lost volume is looked for during this time, because a list may have been wrong."""
 
 
 @dataclass(slots=True)
