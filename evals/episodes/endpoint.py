@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 import httpx2
 
-from gpu_tenant.providers.credentials import Account, resolve_all
+from gpu_tenant.providers.credentials import KeyPlaces, resolve_all
 
 Json = dict[str, Any]
 _TOKENS: Final = 4096
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen = parser.parse_args(arguments)
     named = [f"KEY={chosen.key}", *([f"URL={chosen.url}"] if chosen.url else [])]
     found = resolve_all(
-        named, os.environ, account=Account(frozenset(), (), Path("no configuration"))
+        named, os.environ, key_places=KeyPlaces(frozenset(), (), Path("no configuration"))
     )
     ask, read = (
         (to_anthropic, from_anthropic) if chosen.api == "anthropic" else (to_openai, from_openai)

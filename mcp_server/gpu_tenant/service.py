@@ -491,9 +491,9 @@ class Tenancy:
             Path(must_be_named(directory)).expanduser(),
             command,
             time_limit_s=time_limit_s,
-            environ=context.account.without(context.environ),
+            environ=context.key_places.without(context.environ),
             ledger=context.ledger,
-            guarded=context.account.guarded,
+            guarded=context.key_places.guarded,
             network=network_of(context.home.configuration),
             include=include,
         )
@@ -518,7 +518,7 @@ class Tenancy:
         from gpu_tenant.files.paths import must_be_named
         from gpu_tenant.jobs.smoke import left_out_of_push
         from gpu_tenant.leases.setup import begin_if_ordered
-        from gpu_tenant.transfer.bandwidth_share import share_of
+        from gpu_tenant.transfer.bandwidth_share import limits_of_call
 
         context = self.context
         found = await active(context, lease)
@@ -526,12 +526,12 @@ class Tenancy:
             pushed = await push(
                 context.session(found),
                 Path(must_be_named(directory)).expanduser(),
-                guarded=context.account.guarded,
+                guarded=context.key_places.guarded,
                 include_secrets=include_secrets,
                 include=include,
                 overwrite=overwrite,
                 ledger=context.ledger,
-                share=share_of(context.home, call_bytes_s.get()),
+                limits=limits_of_call(context.home, call_bytes_s.get()),
                 records=records_of(context.home, found.id),
                 progress=progress_to.get(),
             )
@@ -578,7 +578,7 @@ class Tenancy:
             context, found, hold=lambda: context.held_in_turn(found.id, "setup"), wait_s=wait_s
         )
         env = with_ordered(found, env)
-        values = resolve_all(env, context.environ, account=context.account)
+        values = resolve_all(env, context.environ, key_places=context.key_places)
         profile = context.profile(found.provider)
         setup = Setup(context.session(found), script("prepare.py"), ledger=context.ledger)
         return await setup.prepare(
@@ -672,7 +672,7 @@ class Tenancy:
         found = await require_box_for_work(context, lease)
         async with held_for_work(context, found, "launch") as found:
             env = with_ordered(found, env)
-            values = resolve_all(env, context.environ, account=context.account)
+            values = resolve_all(env, context.environ, key_places=context.key_places)
             own = activation(context.ledger, found.id) if python == "prepared" else {}
             profile = context.profile(found.provider)
             launched = await launch(
@@ -895,7 +895,7 @@ class Tenancy:
         from gpu_tenant.leases.inspection import must_be_the_box
         from gpu_tenant.leases.wanted_place import must_have_a_box, wanted_place
         from gpu_tenant.leases.watch_actions import has_news, kept_elsewhere, note_unseen_ends
-        from gpu_tenant.transfer.bandwidth_share import share_of
+        from gpu_tenant.transfer.bandwidth_share import limits_of_call
 
         context = self.context
         parked = context.ledger.lease(lease)
@@ -917,7 +917,7 @@ class Tenancy:
                 artifacts=artifacts,
                 discard=discard,
                 ledger=context.ledger,
-                share=share_of(context.home, call_bytes_s.get()),
+                limits=limits_of_call(context.home, call_bytes_s.get()),
                 news="some" if is_elsewhere or has_news(context, found) else "unknown",
                 elsewhere=[*before, *kept_elsewhere(context, found)],
                 progress=progress_to.get(),

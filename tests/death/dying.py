@@ -26,7 +26,7 @@ from gpu_tenant.box.guard import arm
 from gpu_tenant.box.guard_record import last_armed
 from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.model import Lease
-from gpu_tenant.domain.protection import Armed, Protection, protection
+from gpu_tenant.domain.protection import GuardState, Protection, protection
 from gpu_tenant.emulators.rehearsal_client import RehearsalClock
 from gpu_tenant.emulators.server import Stage
 from gpu_tenant.files.skill_files import skill_directory
@@ -167,7 +167,7 @@ def _live(
         store = {"kind": "directory", "path": str(directory / "store")}
         (directory / "store").mkdir()
 
-        async def arms(*words: Any, **more: Any) -> Armed:
+        async def arms(*words: Any, **more: Any) -> GuardState:
             """As the program does; a directory stands for the bucket that a box could reach."""
             return await arm(*words, **{**more, "store": store})
 

@@ -51,7 +51,7 @@ def test_when_the_tenants_computer_dies_no_meter_runs_on_but_where_that_was_said
 def said_so(death: Death) -> bool:
     """Whether its owner was told, before the box was rented, that nothing would end this bill."""
     return death.named.kind == "nothing" or (
-        not death.armed and "until then, nothing ends the bill" in death.named.words
+        not death.armed and "until the guard is armed, nothing ends the bill" in death.named.words
     )
 
 

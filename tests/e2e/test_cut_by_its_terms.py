@@ -79,7 +79,10 @@ async def test_nobody_is_promised_to_end_it_where_nobody_looks(tmp_path: Path) -
         card = await rent(scene, 30)
 
     assert card.budget_end is not None
-    assert "nobody looks who would end it before that: `gpu-tenant watchdog`" in card.budget_end
+    assert (
+        "nothing is watching that would end the lease before that: `gpu-tenant watchdog`"
+        in card.budget_end
+    )
 
 
 async def test_a_job_cut_by_the_budget_is_not_told_as_stopped_on_request(scene: Scene) -> None:

@@ -216,7 +216,7 @@ def test_a_directory_on_the_box_itself_is_no_store(story: Story) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "says"), [("local", "is on the box itself"), ("memory", "is no proof alone")]
+    ("kind", "says"), [("local", "is on the box itself"), ("memory", "is no proof by itself")]
 )
 def test_a_remote_that_is_the_box_or_may_be_anywhere_proves_nothing(
     story: Story, kind: str, says: str

@@ -81,7 +81,10 @@ async def test_the_plan_says_when_it_ends_who_ends_it_what_is_assumed_and_what_w
     planned_at = datetime.strptime(f"{deadline[1]} +0000", "%Y-%m-%d %H:%M %z")
     assert abs(lease.terms.deadline_at - planned_at) < timedelta(minutes=5)
     assert "otherwise watched: nobody: `gpu-tenant watchdog`" in told
-    assert "if this computer dies: the box stops itself at the deadline" in told
+    assert (
+        "if this computer dies: once the box is ready and its guard is armed, it stops itself at the deadline"
+        in told
+    )
     assert "nothing limits it while no watchdog runs; for this run alone" in told
     assert "whether it can be killed and resumed was not tried" in told
 

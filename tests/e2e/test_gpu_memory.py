@@ -87,4 +87,4 @@ async def test_where_it_fits_the_plan_says_what_it_rests_on(
     await goes_on(renting.tenancy, errand, asker)
 
     told = "\n".join(asker.plans[0].lines)
-    assert "of a GPU's memory, for the batch that the smoke test used; a larger batch wants" in told
+    assert "of a GPU's memory, with the batch size of the smoke test; of that," in told

@@ -14,7 +14,7 @@ from gpu_tenant.box.guard import arm
 from gpu_tenant.box.guard_record import last_armed, note_gone
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain.errors import Refused
-from gpu_tenant.domain.protection import Armed
+from gpu_tenant.domain.protection import GuardState
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.transports.local import LocalTransport
 
@@ -90,7 +90,7 @@ async def test_a_box_that_cannot_be_armed_is_told_and_stops_nobody(tmp_path: Pat
         ledger = tenant.tenancy.ledger
         caretaker = Caretaker(lease, nowhere, script("caretaker.py"))
 
-        async def armed() -> Armed:
+        async def armed() -> GuardState:
             return await arm(
                 Session(lease, tenant.profile, nowhere, caretaker),
                 ledger=ledger,

@@ -326,7 +326,7 @@ async def test_a_box_that_joins_takes_over_what_waits_and_one_that_is_vacated_ta
     await until(lambda: desk.ran("begun").total() == 2)
     await vacate(tenancy.context, second)
 
-    left = await tend(tenancy.context, "sw-1", spare=tenancy.ledger.lease(second).id)
+    left = await tend(tenancy.context, "sw-1", no_more_cells_on=tenancy.ledger.lease(second).id)
     assert Counter(row.lease for row in left.table.rows) == {first: 6, second: 1}
     desk.let_them_end()
     await desk.tended_until_over(7)

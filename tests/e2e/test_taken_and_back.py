@@ -59,7 +59,7 @@ async def test_while_its_provider_keeps_it_stopped_no_guard_is_promised(
 
     assert told.phase == "stopped by its provider"
     assert "its disk bills until a teardown" in told.stops_the_meter
-    assert "should it start by itself, only a watchdog would end it" in told.stops_the_meter
+    assert "if the box starts by itself, only a watchdog would end its bill" in told.stops_the_meter
 
 
 async def test_a_box_that_was_resumed_is_guarded_again_and_until_then_that_is_an_alarm(
@@ -75,7 +75,7 @@ async def test_a_box_that_was_resumed_is_guarded_again_and_until_then_that_is_an
     await tenant.tenancy.monitor(card.lease, wait_s=0)
     after = await shown(tenant)
 
-    assert "until then, nothing ends the bill" in waiting.stops_the_meter
+    assert "until the guard is armed, nothing ends the bill" in waiting.stops_the_meter
     assert waiting.price_usd_h == card.price_usd_h
     assert "no guard holds its deadline" in (waiting.alarm or "")
     assert f"gpu-tenant audit {card.lease}" in (waiting.alarm or "")
@@ -122,7 +122,7 @@ async def test_a_box_that_woke_by_itself_is_guarded_by_whoever_works_on_it_next(
     after = await shown(tenant)
 
     assert woken.price_usd_h == card.price_usd_h
-    assert "until then, nothing ends the bill" in woken.stops_the_meter
+    assert "until the guard is armed, nothing ends the bill" in woken.stops_the_meter
     assert "no guard holds its deadline" in (woken.alarm or "")
     assert (BY_ITSELF in after.stops_the_meter, after.alarm) == (True, None)
 

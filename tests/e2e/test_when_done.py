@@ -191,7 +191,7 @@ async def test_a_job_that_left_processes_is_told_of_and_ended_after_its_time(tmp
             await asyncio.sleep(0.05)
 
         await scene.look()
-        assert "left processes that still run" in scene.alarms()["done"][1]
+        assert "processes that it started still run" in scene.alarms()["done"][1]
         await scene.later(minutes=14)
         assert scene.state is LeaseState.ACTIVE
         await scene.later(minutes=2)
@@ -213,7 +213,7 @@ async def test_what_is_launched_before_the_permit_wins_and_after_it_is_told_why(
         await tenancy.collect(scene.lease)
 
         with pytest.raises(StillWanted):
-            await end_verified(tenancy.context, scene.lease, unless_wanted_since=decided)
+            await end_verified(tenancy.context, scene.lease, unless_wanted_after_line=decided)
         assert scene.state is LeaseState.ACTIVE
         scene.tenant.assert_no_destroy_was_asked()
         await scene.look()
@@ -339,7 +339,7 @@ async def test_what_is_wanted_before_the_stop_is_on_record_wins_and_after_it_is_
         decided = tenancy.ledger.newest_event()
         await other.change_lease(scene.lease, "hold", hours=0.5)
         with pytest.raises(StillWanted):
-            await park_when_done(tenancy.context, scene.lease, unless_wanted_since=decided)
+            await park_when_done(tenancy.context, scene.lease, unless_wanted_after_line=decided)
         assert scene.tenant.lease(scene.lease).parked_at is None
         assert "parking" not in scene.kinds
 
@@ -353,7 +353,7 @@ async def test_what_is_wanted_before_the_stop_is_on_record_wins_and_after_it_is_
 
         monkeypatch.setattr(tenancy.context.connectors["vastai"], "park", while_it_stops)
         await park_when_done(
-            tenancy.context, scene.lease, unless_wanted_since=tenancy.ledger.newest_event()
+            tenancy.context, scene.lease, unless_wanted_after_line=tenancy.ledger.newest_event()
         )
         assert len(refused) == 1
         assert scene.tenant.lease(scene.lease).parked_at is not None
@@ -367,7 +367,7 @@ async def test_a_stop_that_its_provider_refused_holds_off_no_more_work(tmp_path:
 
         with pytest.raises(ProviderTrouble):
             await park_when_done(
-                tenancy.context, scene.lease, unless_wanted_since=tenancy.ledger.newest_event()
+                tenancy.context, scene.lease, unless_wanted_after_line=tenancy.ledger.newest_event()
             )
 
         assert scene.kinds[-2:] == ["parking", "runs on"]

@@ -88,7 +88,7 @@ async def test_a_box_whose_job_runs_on_elsewhere_waits_for_it(tmp_path: Path) ->
         await first.look()
         await first.later(minutes=10)
         assert (first.state, attempts(first)) == (LeaseState.ACTIVE, 0)
-        assert f"train on {second.lease} may still run" in first.alarms()["waits"][1]
+        assert f"until other work is over (train on {second.lease})" in first.alarms()["waits"][1]
         await tenant.tenancy.stop_run(second.lease, "train", grace_s=5)
         await first.look()
         await first.later(minutes=16)
@@ -186,7 +186,7 @@ async def test_a_job_that_was_begun_by_hand_just_before_the_end_keeps_the_box(
         by_hand(scene, "mkdir -p own; echo precious > own/b; exec sleep 600", "own/")
 
         with pytest.raises(Unverified, match="still running"):
-            await end_verified(tenancy.context, scene.lease, unless_wanted_since=decided)
+            await end_verified(tenancy.context, scene.lease, unless_wanted_after_line=decided)
         await scene.later(seconds=31)
         assert scene.state is LeaseState.ACTIVE
         scene.tenant.assert_no_destroy_was_asked()
@@ -249,7 +249,7 @@ async def test_what_changes_after_a_job_said_that_it_is_done_is_brought_home_bef
 
         with pytest.raises(Unverified):
             await end_verified(
-                tenancy.context, scene.lease, unless_wanted_since=tenancy.ledger.newest_event()
+                tenancy.context, scene.lease, unless_wanted_after_line=tenancy.ledger.newest_event()
             )
         scene.tenant.assert_no_destroy_was_asked()
         await scene.later(seconds=31)

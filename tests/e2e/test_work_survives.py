@@ -62,7 +62,7 @@ async def test_work_outside_of_the_volume_is_an_objection_by_name(tmp_path: Path
         notes = disk(tenant, card.box, "home") / "notes.txt"
         notes.write_text("by hand", encoding="utf-8")
 
-        with pytest.raises(Refused, match=r"keeps /workspace alone.*notes.txt"):
+        with pytest.raises(Refused, match=r"keeps only /workspace.*notes.txt"):
             await tenant.tenancy.change_lease(card.lease, "park")
 
         assert notes.read_text(encoding="utf-8") == "by hand"

@@ -98,7 +98,7 @@ def test_money_and_time_stay_what_they_are() -> None:
         in_chinese(
             "it costs 2.10 USD/h, but its owner's cap is 1 USD/h; its box goes on billing, at 2.10 USD/h"
         )
-        == "价格为 2.10 USD/h，而机主的上限是 1 USD/h；机器继续计费，按 2.10 USD/h"
+        == "价格为 2.10 USD/h，而机主的上限是 1 USD/h；机器继续计费，每小时 2.10 USD"
     )
 
 

@@ -221,7 +221,7 @@ def test_what_reached_nobody_is_tried_again_soon_and_told_as_if_it_were_new(
     raised(ledger)
     tellings(ledger, after(hours=6))  # it is told twice a day by now
     late = after(days=1)
-    ledger.reached_nobody(ledger.claim_due(late))
+    ledger.note_reached_nobody(ledger.claim_due(late))
 
     turns = [(14, False), (15, True), (29, False), (30, True), (89, False), (90, True)]
     found = [

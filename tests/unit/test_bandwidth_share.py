@@ -17,11 +17,11 @@ from gpu_tenant.files.state_dir import Home
 from gpu_tenant.transfer.bandwidth_share import (
     LOOK_S,
     SILENT_S,
-    Share,
+    CallLimits,
     TransferShare,
     bytes_a_second,
     limit_of,
-    share_of,
+    limits_of_call,
 )
 
 MB = 10**6
@@ -49,8 +49,8 @@ def moments() -> Moments:
 def elsewhere(place: Path, price: str, wants: int) -> Iterator[subprocess.Popen[bytes]]:
     """Another process has a transfer under way."""
     program = (
-        "import sys; from pathlib import Path; from gpu_tenant.transfer.bandwidth_share import Share\n"
-        f"with Share(Path({os.fspath(place)!r}), None).join('there', {price}) as turn:\n"
+        "import sys; from pathlib import Path; from gpu_tenant.transfer.bandwidth_share import CallLimits\n"
+        f"with CallLimits(Path({os.fspath(place)!r}), None).join('there', {price}) as turn:\n"
         f"    turn.connections({wants}); turn._look_at_s = 0; turn.connections({wants})\n"
         "    print('in', flush=True); sys.stdin.read()"
     )
@@ -66,7 +66,7 @@ def elsewhere(place: Path, price: str, wants: int) -> Iterator[subprocess.Popen[
 
 
 def test_alone_a_transfer_has_what_it_wants_and_waits_for_nothing(tmp_path: Path) -> None:
-    with Share(tmp_path, None).join("a", 1.0) as turn:
+    with CallLimits(tmp_path, None).join("a", 1.0) as turn:
         assert turn.connections(64) == 64
         assert turn.connections(0) == 1
         assert turn.pause_s(100 * MB) == 0.0
@@ -75,7 +75,7 @@ def test_alone_a_transfer_has_what_it_wants_and_waits_for_nothing(tmp_path: Path
 def test_a_dearer_one_in_another_process_goes_first_until_that_process_is_dead(
     tmp_path: Path, moments: Moments
 ) -> None:
-    with Share(tmp_path, None, monotonic=moments).join("here", 1.0) as turn:
+    with CallLimits(tmp_path, None, monotonic=moments).join("here", 1.0) as turn:
         assert turn.connections(64) == 64
 
         with elsewhere(tmp_path, "2.0", 16) as process:
@@ -90,9 +90,9 @@ def test_a_dearer_one_in_another_process_goes_first_until_that_process_is_dead(
 
 
 def test_who_has_ended_is_forgotten_at_the_next_look(tmp_path: Path, moments: Moments) -> None:
-    share = Share(tmp_path, None, monotonic=moments)
-    with share.join("cheap", 1.0) as cheap:
-        with share.join("dear", 2.0) as dear:
+    limits = CallLimits(tmp_path, None, monotonic=moments)
+    with limits.join("cheap", 1.0) as cheap:
+        with limits.join("dear", 2.0) as dear:
             dear.connections(64)
             moments.look()
             assert dear.connections(64) == 63
@@ -103,8 +103,8 @@ def test_who_has_ended_is_forgotten_at_the_next_look(tmp_path: Path, moments: Mo
 
 
 def test_who_is_suspended_holds_nobody_back_for_long(tmp_path: Path, moments: Moments) -> None:
-    share = Share(tmp_path, None, monotonic=moments)
-    with share.join("suspended", 2.0), share.join("here", 1.0) as turn:
+    limits = CallLimits(tmp_path, None, monotonic=moments)
+    with limits.join("suspended", 2.0), limits.join("here", 1.0) as turn:
         assert turn.connections(64) == 8
 
         moments.now_s += SILENT_S
@@ -116,8 +116,8 @@ def test_who_is_suspended_holds_nobody_back_for_long(tmp_path: Path, moments: Mo
 def test_an_entry_that_cannot_be_read_stops_nobody(
     words: str, tmp_path: Path, moments: Moments
 ) -> None:
-    share = Share(tmp_path, 10 * MB, monotonic=moments)
-    with share.join("other", 2.0), share.join("here", 1.0) as turn:
+    limits = CallLimits(tmp_path, 10 * MB, monotonic=moments)
+    with limits.join("other", 2.0), limits.join("here", 1.0) as turn:
         for path in tmp_path.iterdir():
             path.write_text(words, encoding="utf-8")
         moments.look()
@@ -129,12 +129,12 @@ def test_a_place_that_cannot_be_had_means_alone(tmp_path: Path) -> None:
     in_the_way = tmp_path / "transfers"
     in_the_way.write_text("no directory", encoding="utf-8")
 
-    with Share(in_the_way, None).join("a", None) as turn:
+    with CallLimits(in_the_way, None).join("a", None) as turn:
         assert turn.connections(20) == 20
 
 
 def test_a_place_that_vanishes_meanwhile_means_alone(tmp_path: Path, moments: Moments) -> None:
-    with Share(tmp_path / "t", 10 * MB, monotonic=moments).join("a", None) as turn:
+    with CallLimits(tmp_path / "t", 10 * MB, monotonic=moments).join("a", None) as turn:
         for path in (tmp_path / "t").iterdir():
             path.unlink()
         (tmp_path / "t").rmdir()
@@ -146,7 +146,7 @@ def test_a_place_that_vanishes_meanwhile_means_alone(tmp_path: Path, moments: Mo
 
 def test_after_its_end_a_turn_writes_into_nobodys_file(tmp_path: Path, moments: Moments) -> None:
     """The number of the closed file is soon another's, such as that of an artifact that arrives."""
-    with Share(tmp_path / "t", 10 * MB, monotonic=moments).join("a", 1.0) as turn:
+    with CallLimits(tmp_path / "t", 10 * MB, monotonic=moments).join("a", 1.0) as turn:
         pass
     with ExitStack() as files:
         arriving = [
@@ -182,11 +182,11 @@ def moved(
 def test_together_they_keep_the_limit_by_price_and_what_a_slow_box_leaves_is_used(
     tmp_path: Path, moments: Moments
 ) -> None:
-    share = Share(tmp_path, 20 * MB, monotonic=moments)
+    limits = CallLimits(tmp_path, 20 * MB, monotonic=moments)
     could = {"dear": 100e6, "cheap": 100e6, "dearest, slow": 1e6}
     with ExitStack() as joined:
         turns = {
-            name: joined.enter_context(share.join(name, usd_h))
+            name: joined.enter_context(limits.join(name, usd_h))
             for name, usd_h in zip(could, (3.0, 1.0, 6.0), strict=True)
         }
 
@@ -200,8 +200,8 @@ def test_together_they_keep_the_limit_by_price_and_what_a_slow_box_leaves_is_use
 def test_a_calls_own_limit_is_its_own_and_the_rest_is_the_others(
     tmp_path: Path, moments: Moments
 ) -> None:
-    all_of_them = Share(tmp_path, 20 * MB, monotonic=moments)
-    this_call = Share(tmp_path, 20 * MB, call_bytes_s=2 * MB, monotonic=moments)
+    all_of_them = CallLimits(tmp_path, 20 * MB, monotonic=moments)
+    this_call = CallLimits(tmp_path, 20 * MB, call_bytes_s=2 * MB, monotonic=moments)
     with all_of_them.join("a", 1.0) as a, this_call.join("b", 9.0) as b:
         rate = moved({"a": a, "b": b}, {"a": 100e6, "b": 100e6}, moments, 20)
 
@@ -210,7 +210,9 @@ def test_a_calls_own_limit_is_its_own_and_the_rest_is_the_others(
 
 
 def test_a_calls_own_limit_may_be_beyond_the_usual_one(tmp_path: Path, moments: Moments) -> None:
-    with Share(tmp_path, 2 * MB, call_bytes_s=8 * MB, monotonic=moments).join("a", None) as turn:
+    with CallLimits(tmp_path, 2 * MB, call_bytes_s=8 * MB, monotonic=moments).join(
+        "a", None
+    ) as turn:
         rate = moved({"a": turn}, {"a": 100e6}, moments, 10)
 
     assert rate["a"] == pytest.approx(8e6, rel=0.1)
@@ -218,7 +220,7 @@ def test_a_calls_own_limit_may_be_beyond_the_usual_one(tmp_path: Path, moments: 
 
 def test_threads_of_one_transfer_share_its_bucket(tmp_path: Path, moments: Moments) -> None:
     waits: list[float] = []
-    with Share(tmp_path, MB, monotonic=moments).join("a", 1.0) as turn:
+    with CallLimits(tmp_path, MB, monotonic=moments).join("a", 1.0) as turn:
         threads = [
             Thread(target=lambda: waits.extend(turn.pause_s(1000) for _ in range(50)))
             for _ in range(8)
@@ -299,7 +301,7 @@ def test_a_limit_that_is_none_is_refused_before_a_byte_moves(line: str, tmp_path
     (tmp_path / "config.toml").write_text(f"[transfers]\n{line}\n", encoding="utf-8")
 
     with pytest.raises(BadRequest) as told:
-        share_of(Home(tmp_path), None)
+        limits_of_call(Home(tmp_path), None)
 
     assert "limit_mb_s = 20" in told.value.remedy
 
@@ -308,4 +310,4 @@ def test_a_table_that_is_none_is_this_computers_trouble(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("transfers = 20\n", encoding="utf-8")
 
     with pytest.raises(LocalTrouble, match="is not a table"):
-        share_of(Home(tmp_path), None)
+        limits_of_call(Home(tmp_path), None)

@@ -19,19 +19,19 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import CredentialPlace
 from gpu_tenant.domain.ports import Credential
 from gpu_tenant.process_hardening import UNATTENDED
-from gpu_tenant.providers.credentials import Account, find_credential, resolve_all
+from gpu_tenant.providers.credentials import KeyPlaces, find_credential, resolve_all
 
 SECRET = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zAbCd"
 
 
-ACCOUNT = Account(
+PLACES = KeyPlaces(
     frozenset({"VAST_API_KEY"}), (Path("/nowhere/keys"),), Path("/nowhere/config.toml")
 )
 
 
 def resolved(assignment: str, environ: dict[str, str] | None = None) -> str:
     name = assignment.partition("=")[0]
-    return resolve_all([assignment], environ or {}, account=ACCOUNT)[name]
+    return resolve_all([assignment], environ or {}, key_places=PLACES)[name]
 
 
 def test_a_reference_to_a_variable_leads_to_its_value() -> None:
@@ -53,20 +53,20 @@ def test_a_reference_to_a_file_below_the_home_is_found(
     assert resolved("HF_TOKEN=file:~/token") == SECRET
 
 
-def listed(tmp_path: Path, command: str) -> Account:
-    """An account whose owner has written that command down as `vault`."""
+def listed(tmp_path: Path, command: str) -> KeyPlaces:
+    """The places of keys, whose owner has written that command down as `vault`."""
     (tmp_path / "config.toml").write_text(
         f"[references]\nvault = {json.dumps(f'cmd:{command}')}\n", encoding="utf-8"
     )
-    return replace(ACCOUNT, configuration=tmp_path / "config.toml")
+    return replace(PLACES, configuration=tmp_path / "config.toml")
 
 
 def test_a_reference_to_a_command_leads_to_what_it_prints(tmp_path: Path) -> None:
     command = f"{sys.executable} -c 'print(\"of a vault\")'"
-    account = listed(tmp_path, command)
+    places = listed(tmp_path, command)
 
-    assert resolve_all([f"A=cmd:{command}"], {}, account=account) == {"A": "of a vault"}
-    assert resolve_all(["A=ref:vault"], {}, account=account) == {"A": "of a vault"}
+    assert resolve_all([f"A=cmd:{command}"], {}, key_places=places) == {"A": "of a vault"}
+    assert resolve_all(["A=ref:vault"], {}, key_places=places) == {"A": "of a vault"}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_reference_to_a_command_leads_to_what_it_prints(tmp_path: Path) -> Non
 )
 def test_a_command_that_does_not_run_leads_nowhere(tmp_path: Path, command: str) -> None:
     with pytest.raises(BadRequest, match="leads nowhere"):
-        resolve_all(["A=ref:vault"], {}, account=listed(tmp_path, command))
+        resolve_all(["A=ref:vault"], {}, key_places=listed(tmp_path, command))
 
 
 def test_plain_words_are_plain_words() -> None:
@@ -85,7 +85,7 @@ def test_plain_words_are_plain_words() -> None:
 
 
 def test_every_entry_is_resolved_and_the_last_of_one_name_holds() -> None:
-    assert resolve_all(["A=text:1", "B=env:X", "A=text:2"], {"X": "3"}, account=ACCOUNT) == {
+    assert resolve_all(["A=text:1", "B=env:X", "A=text:2"], {"X": "3"}, key_places=PLACES) == {
         "A": "2",
         "B": "3",
     }
@@ -118,7 +118,7 @@ NOWHERE = {
 @pytest.mark.parametrize("assignment", NOWHERE.values(), ids=NOWHERE)
 def test_a_reference_that_leads_nowhere_says_so_and_how_to_write_one(assignment: str) -> None:
     with pytest.raises(BadRequest) as told:
-        resolve_all([assignment], {"X": "set"}, account=ACCOUNT)
+        resolve_all([assignment], {"X": "set"}, key_places=PLACES)
 
     assert "NAME=env:VARIABLE" in told.value.remedy
 
@@ -126,7 +126,7 @@ def test_a_reference_that_leads_nowhere_says_so_and_how_to_write_one(assignment:
 @pytest.mark.parametrize("written", [f"TOKEN={SECRET}", f"TOKEN=tok:{SECRET}", f"TOKEN={SECRET}:x"])
 def test_an_error_never_repeats_what_may_be_the_secret(written: str) -> None:
     with pytest.raises(TenantError) as told:
-        resolve_all([written], {}, account=ACCOUNT)
+        resolve_all([written], {}, key_places=PLACES)
 
     assert SECRET not in str(told.value)
 
@@ -282,7 +282,7 @@ def test_a_command_that_gives_a_value_runs_without_the_keys_and_cannot_sign(tmp_
         "PATH": "/bin:/usr/bin",
     }
 
-    assert resolve_all(["X=ref:vault"], environ, account=listed(tmp_path, program)) == {
+    assert resolve_all(["X=ref:vault"], environ, key_places=listed(tmp_path, program)) == {
         "X": "::ours:1"
     }
-    assert ACCOUNT.without(environ) == {"MINE": "ours", "PATH": "/bin:/usr/bin", UNATTENDED: "1"}
+    assert PLACES.without(environ) == {"MINE": "ours", "PATH": "/bin:/usr/bin", UNATTENDED: "1"}

@@ -31,7 +31,7 @@ with ledger.hold(sys.argv[2], "collect", at=datetime.fromisoformat(sys.argv[3]))
     print("held", flush=True)
     sys.stdin.read()
     try:
-        ledger.still_mine(sys.argv[2])
+        ledger.must_still_hold(sys.argv[2])
         print("launched")
     except LeaseHeld as told:
         print(told.message)
@@ -76,7 +76,7 @@ def test_a_lease_held_by_another_process_is_held_and_says_by_whom(
 ) -> None:
     with holder(ledger_file) as process:
         with (
-            pytest.raises(LeaseHeld, match=f"collect is under way on {LEASE}") as told,
+            pytest.raises(LeaseHeld, match=f"{LEASE} is in use: collect") as told,
             ledger.hold(LEASE, "teardown", at=NOON),
         ):
             pytest.fail("two at once")
@@ -207,12 +207,12 @@ def test_a_broken_hold_destroys_launches_and_files_nothing(ledger_file: Path) ->
     ):
         active(first)
         with first.hold(LEASE, "teardown", at=NOON):
-            first.still_mine(LEASE)
+            first.must_still_hold(LEASE)
             with closing(sqlite3.connect(ledger_file)) as db, db:
                 db.execute("UPDATE holds SET token='another'")
 
             with pytest.raises(LeaseHeld, match="was broken"):
-                first.still_mine(LEASE)
+                first.must_still_hold(LEASE)
             with pytest.raises(LeaseHeld, match="was broken"):
                 first.file_permit(never_used(first.lease(LEASE)), at=NOON)
             assert second.lease(LEASE).state is LeaseState.ACTIVE

@@ -31,7 +31,7 @@ from gpu_tenant.domain.interruption import Taken
 from gpu_tenant.domain.model import BoxState, Fate, Lease, LeaseId
 from gpu_tenant.domain.offers import Offer, Wish
 from gpu_tenant.domain.order import Order
-from gpu_tenant.domain.protection import Armed
+from gpu_tenant.domain.protection import GuardState
 from gpu_tenant.leases.host_memory import remember_audit, remember_fate, remember_not_ready
 from gpu_tenant.leases.offers import Found, find_offers
 from gpu_tenant.leases.provision import make_ready
@@ -325,7 +325,7 @@ def test_what_was_agreed_is_not_held_against_a_host(ledger: Ledger, fate: Fate) 
 
 
 def test_a_stop_by_the_guard_may_be_the_end_of_the_work(ledger: Ledger) -> None:
-    armed = Armed(state="armed", ends_the_meter=True, when_done=True, words="")
+    armed = GuardState(state="armed", ends_the_meter=True, when_done=True, words="")
 
     remember_fate(rented(ledger), Taken("stopped_by_provider", "?"), armed, ledger=ledger)
 

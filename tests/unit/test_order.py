@@ -231,7 +231,7 @@ def test_versions_are_compared_as_numbers(have: str, want: str, older: bool) -> 
     [
         ("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", "not a reference"),
         ("text:fast", "not a reference"),
-        ("cmd:curl example.com", "runs none on this computer"),
+        ("cmd:curl example.com", "may not start commands on this computer"),
     ],
 )
 def test_a_variable_is_a_reference_and_is_not_repeated(reference: str, told: str) -> None:

@@ -14,12 +14,12 @@ from gpu_tenant.domain.model import (
     SshAddress,
     WorkPlace,
 )
-from gpu_tenant.domain.protection import Armed, protection, way_out
+from gpu_tenant.domain.protection import GuardState, protection, way_out
 
 FAR = SshAddress(target="root@203.0.113.7:40022")
-ARMED = Armed(state="armed", ends_the_meter=True, words="armed: it was proved")
+ARMED = GuardState(state="armed", ends_the_meter=True, words="armed: it was proved")
 DONE_TOO = ARMED.model_copy(update={"when_done": True})
-JOBS_ONLY = Armed(state="armed", ends_the_meter=False, words="armed to stop the jobs only")
+JOBS_ONLY = GuardState(state="armed", ends_the_meter=False, words="armed to stop the jobs only")
 
 
 def at(provider: str, address: Address = FAR, signed: str = "keep", usd_h: str = "1.5") -> Lease:
@@ -50,7 +50,7 @@ def test_what_protects_each_platform_is_known_before_it_is_rented(
 
     assert told.kind == kind
     if kind.startswith("in-box"):
-        assert told.words.endswith("until then, nothing ends the bill")
+        assert told.words.endswith("until the guard is armed, nothing ends the bill")
     if kind == "nothing":
         assert told.words.startswith("nothing ends the bill: ")
 
@@ -88,7 +88,7 @@ def test_a_box_that_stands_still_has_no_guard_and_its_disk_bills_on() -> None:
     ):
         assert told.kind == "nothing"
         assert told.words.startswith("nothing ends the bill for its disk")
-    assert "should it start by itself" in told.words
+    assert "if the box starts by itself" in told.words
 
 
 def test_what_is_stopped_for_nothing_needs_no_protection_but_what_may_wake_has_none() -> None:
@@ -197,7 +197,7 @@ def test_a_stop_that_may_empty_a_disk_is_no_way_out_unless_it_was_signed_for() -
     ],
 )
 def test_what_is_billed_when_the_work_is_done_and_nobody_is_there_is_said(
-    provider: str, signed: str, store: str | None, armed: Armed | None, words: str
+    provider: str, signed: str, store: str | None, armed: GuardState | None, words: str
 ) -> None:
     box = at(provider, signed=signed)
     terms = box.terms.model_copy(update={"when_done": "end", "store": store})

@@ -28,7 +28,7 @@ from gpu_tenant.domain.ports import Channel
 from gpu_tenant.files.protected_files import Guarded
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.transfer.bandwidth_share import Share
+from gpu_tenant.transfer.bandwidth_share import CallLimits
 from gpu_tenant.transports.local import LocalTransport
 
 MB = 1 << 20
@@ -56,8 +56,8 @@ class Way(LocalTransport):
             channel.hang_up()
 
 
-class Counted(Share):
-    """A share whose transfers wait for nobody; it counts what goes, and does something in between."""
+class Counted(CallLimits):
+    """Limits whose transfers wait for nobody; it counts what goes, and does something in between."""
 
     def __init__(
         self, at_bytes: int = 1 << 60, then: Callable[[], None] = lambda: None, *, most: int = 1
@@ -113,7 +113,7 @@ class Desk:
     def session(self) -> Session:
         return Session(self.lease, profile(), self.way, self.caretaker)
 
-    async def push(self, share: Share) -> Pushed:
+    async def push(self, limits: CallLimits) -> Pushed:
         self.told.clear()
         self.way.is_cut = False
         return await push(
@@ -122,17 +122,17 @@ class Desk:
             include_secrets=(),
             guarded=Guarded((), self.box),
             ledger=self.ledger,
-            share=share,
+            limits=limits,
             records=self.records,
             progress=lambda here, total: self.told.append((here, total)),
         )
 
     async def cut_push(self, at_bytes: int, *, most: int = 1) -> int:
         """A push was cut when so many bytes had been asked to go; how many had been."""
-        share = Counted(at_bytes, self.way.cut, most=most)
+        limits = Counted(at_bytes, self.way.cut, most=most)
         with pytest.raises(BoxUnreachable):
-            await self.push(share)
-        return share.sent_bytes
+            await self.push(limits)
+        return limits.sent_bytes
 
 
 @pytest.fixture
@@ -150,9 +150,9 @@ async def test_large_and_small_files_arrive_as_they_are_and_leave_nothing_behind
     for name, content in (("a.bin", NOISE), (odd, NOISE[: 2 * MB + 7]), ("s\u3000.py", b"small")):
         (desk.tree / name).write_bytes(content)
     (desk.tree / "a.bin").chmod(0o755)
-    share = Counted(most=3)
+    limits = Counted(most=3)
 
-    pushed = await desk.push(share)
+    pushed = await desk.push(limits)
 
     for path in (p for p in desk.tree.rglob("*") if p.is_file()):
         there = desk.work / path.relative_to(desk.tree)
@@ -161,7 +161,7 @@ async def test_large_and_small_files_arrive_as_they_are_and_leave_nothing_behind
     assert (desk.work / "a.bin").stat().st_mode & 0o777 == 0o755
     assert (pushed.sent_files, pushed.unchanged_files) == (3, 0)
     assert len(desk.way.opened) > 1
-    assert share.sent_bytes >= pushed.sent_bytes, "the limit is asked about every byte"
+    assert limits.sent_bytes >= pushed.sent_bytes, "the limit is asked about every byte"
     assert desk.told[0][0] == 0
     assert desk.told[-1] == (pushed.sent_bytes, pushed.sent_bytes)
     assert not (desk.work / INCOMING).exists()
@@ -175,14 +175,14 @@ async def test_a_push_that_was_cut_goes_on_from_what_the_box_has(desk: Desk) -> 
     (desk.tree / "a.bin").write_bytes(NOISE * 3)
 
     first = await desk.cut_push(9 * MB, most=2)
-    share = Counted(most=2)
-    await desk.push(share)
+    limits = Counted(most=2)
+    await desk.push(limits)
 
     assert (desk.work / "a.bin").read_bytes() == NOISE * 3
     assert desk.told[0][0] > 0
-    assert desk.told[0][0] + share.sent_bytes == 12 * MB
+    assert desk.told[0][0] + limits.sent_bytes == 12 * MB
     # What two senders had under way, and no more.
-    assert first + share.sent_bytes <= 12 * MB + 2 * 3 * MB
+    assert first + limits.sent_bytes <= 12 * MB + 2 * 3 * MB
 
 
 async def test_a_file_that_changed_between_two_attempts_is_not_mixed(desk: Desk) -> None:
@@ -206,13 +206,13 @@ async def test_only_what_changed_of_a_large_file_is_sent_and_all_where_nothing_i
     for at in (0, 3 * MB, 3 * MB + 20_000, 4 * MB - 1):
         changed[at] ^= 1
     (desk.tree / "a.bin").write_bytes(changed)
-    share = Counted()
+    limits = Counted()
 
     with (desk.work / "a.bin").open("rb") as reader:
-        await desk.push(share)
+        await desk.push(limits)
         assert reader.read() == NOISE, "a job that has it open keeps it"
     assert (desk.work / "a.bin").read_bytes() == changed
-    assert share.sent_bytes < 100_000
+    assert limits.sent_bytes < 100_000
     (desk.tree / "a.bin").write_bytes(NOISE[1:])
     await desk.push(Counted())
     assert (desk.work / "a.bin").read_bytes() == NOISE[1:]
@@ -283,8 +283,8 @@ async def test_nothing_goes_through_a_link_that_lies_in_the_way(desk: Desk, tmp_
 async def test_a_push_that_is_given_up_leaves_no_thread_and_can_go_on(desk: Desk) -> None:
     (desk.tree / "a.bin").write_bytes(NOISE)
     loop, begun = asyncio.get_running_loop(), asyncio.Event()
-    share = Counted(3 * MB, lambda: loop.call_soon_threadsafe(begun.set) and None)
-    pushing = asyncio.create_task(desk.push(share))
+    limits = Counted(3 * MB, lambda: loop.call_soon_threadsafe(begun.set) and None)
+    pushing = asyncio.create_task(desk.push(limits))
     async with asyncio.timeout(PATIENCE_S):
         await begun.wait()
     pushing.cancel()

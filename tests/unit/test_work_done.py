@@ -75,14 +75,14 @@ BROKE = line(60, timeline.Done(outcome="failed", words="the link broke"))
         (
             DONE,
             (),
-            [line(5, timeline.Holds(until=after(1800), by="said"))],
+            [line(5, timeline.AwaitsWork(until=after(1800), by="said"))],
             1799,
             ("wait", "held"),
         ),
         (
             DONE,
             (),
-            [line(5, timeline.Holds(until=after(1800), by="said"))],
+            [line(5, timeline.AwaitsWork(until=after(1800), by="said"))],
             1800,
             ("end", "done"),
         ),
@@ -90,8 +90,8 @@ BROKE = line(60, timeline.Done(outcome="failed", words="the link broke"))
             DONE,
             (),
             [
-                line(5, timeline.Holds(until=after(1800), by="said")),
-                line(40, timeline.Holds(until=after(40), by="said")),
+                line(5, timeline.AwaitsWork(until=after(1800), by="said")),
+                line(40, timeline.AwaitsWork(until=after(40), by="said")),
             ],
             41,
             ("end", "done"),
@@ -110,7 +110,7 @@ BROKE = line(60, timeline.Done(outcome="failed", words="the link broke"))
         (
             DONE,
             (),
-            [line(5, timeline.Holds(until=after(125), by="launch"))],
+            [line(5, timeline.AwaitsWork(until=after(125), by="launch"))],
             124,
             ("wait", "held"),
         ),
@@ -275,9 +275,9 @@ def test_who_announces_work_before_the_permit_keeps_the_box_and_after_it_is_told
     assert ledger.hold_until(LEASE, after(120), by="launch", at=NOON)
 
     with pytest.raises(StillWanted):
-        ledger.file_permit(permit, at=NOON, unless_wanted_since=decided)
+        ledger.file_permit(permit, at=NOON, unless_wanted_after_line=decided)
     assert ledger.lease(LEASE).state is LeaseState.ACTIVE
-    ledger.file_permit(permit, at=NOON, unless_wanted_since=ledger.newest_event())
+    ledger.file_permit(permit, at=NOON, unless_wanted_after_line=ledger.newest_event())
 
     assert not ledger.hold_until(LEASE, after(120), by="launch", at=NOON)
 
@@ -286,7 +286,7 @@ def test_what_changes_nothing_of_the_work_keeps_no_box(ledger: Ledger) -> None:
     permit, decided = never_used(active(ledger)), ledger.newest_event()
     ledger.note(LEASE, timeline.Collected(seal="s"), at=NOON)
 
-    assert ledger.file_permit(permit, at=NOON, unless_wanted_since=decided).state is (
+    assert ledger.file_permit(permit, at=NOON, unless_wanted_after_line=decided).state is (
         LeaseState.TERMINATING
     )
 

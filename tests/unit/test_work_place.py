@@ -326,7 +326,7 @@ def test_a_directory_outlives_a_stop_only_while_the_platform_s_disk_is_mounted_t
         (
             "featurize",
             None,
-            "park is not possible there; teardown keeps /home/featurize/work alone",
+            "park is not possible there; teardown keeps only /home/featurize/work",
         ),
     ],
 )

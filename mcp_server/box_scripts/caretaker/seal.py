@@ -24,7 +24,7 @@ from box_scripts.caretaker.records import GUARD, NO_GUARD, journal_line, read_re
 from box_scripts.caretaker.refusal import Refusal
 from box_scripts.caretaker.since import accounted_since_ns
 from box_scripts.caretaker.survey import Survey
-from box_scripts.caretaker.unclaimed import DEFAULT_DISCARD, Heaps, discarded_by
+from box_scripts.caretaker.unclaimed import DEFAULT_DISCARD, WrittenFiles, discarded_by
 
 
 def _refuse_running(home: str, but: str | None = None) -> list[Job]:
@@ -173,19 +173,19 @@ def manifest(home: str, request: dict) -> dict:
         entries.append(dict(facts, name=name, at=at, kind="file", **{"class": kind}))
     entries += link_entries(survey, {path for _, path in survey.files})
 
-    heaps = Heaps(survey, hashes, Sent(home, request), discards, defaults, reads)
-    heaps.sort()
-    heaps.add_unread(unread)
-    made = made_files(maker, heaps, hashes, request.get("logins", False)) if maker else None
+    written_files = WrittenFiles(survey, hashes, Sent(home, request), discards, defaults, reads)
+    written_files.sort()
+    written_files.add_unread(unread)
+    made = made_files(maker, written_files, hashes, request.get("logins", False)) if maker else None
     hashes.save()
     if not is_look and [j.name for j in _refuse_running(home, but)] != [j.name for j in jobs]:
         raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")
     if not is_look:
         at_work.refuse(left)
     entries.sort(key=lambda entry: entry["name"])
-    is_sure = heaps.is_sure and all(entry["sha256"] is not None for entry in entries)
+    is_sure = written_files.is_sure and all(entry["sha256"] is not None for entry in entries)
     return dict(
-        heaps.as_answer(request.get("named", 20)),
+        written_files.as_answer(request.get("named", 20)),
         sealed_at=time.time(),
         boot_id=boot_id(),
         since_ns=since_ns,
@@ -194,7 +194,7 @@ def manifest(home: str, request: dict) -> dict:
         problems=sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
         unmatched=[p.text for p in artifacts if p.text not in survey.matched],
         elsewhere=written_elsewhere(tops, since_ns) if request.get("elsewhere") else None,
-        lost_by_stop=_lost_by_stop(entries, heaps, survey, request),
+        lost_by_stop=_lost_by_stop(entries, written_files, survey, request),
         made=made,
     )
 
@@ -203,7 +203,7 @@ MADE_BYTES, CLOCK_TICK_NS = 16 << 30, 10**7
 """How much is read of what a setup made; and how far the time of a file may lag behind the clock."""
 
 
-def made_files(maker: Job, heaps: Heaps, hashes: Hashes, logins: bool) -> list[dict]:
+def made_files(maker: Job, written_files: WrittenFiles, hashes: Hashes, logins: bool) -> list[dict]:
     """What that job wrote, and what nobody changed since it ended: each file with its size and hash.
 
     A file counts by its change time alone. If nobody saw the job's end, nothing counts. The smallest files come
@@ -220,7 +220,7 @@ def made_files(maker: Job, heaps: Heaps, hashes: Hashes, logins: bool) -> list[d
     if logins and somebody_may_have_worked(since_ns):
         raise Refusal("AT_WORK", "somebody was logged in while it ran, or is now")
     found, read_bytes = [], 0
-    for size, at in sorted(heaps.unclaimed + [(0, at) for at in heaps.empty]):
+    for size, at in sorted(written_files.unclaimed + [(0, at) for at in written_files.empty]):
         path = unescape_path(at)
         try:
             if not since_ns <= os.lstat(path).st_ctime_ns <= until_ns:
@@ -236,7 +236,9 @@ def made_files(maker: Job, heaps: Heaps, hashes: Hashes, logins: bool) -> list[d
     return found
 
 
-def _lost_by_stop(entries: list[dict], heaps: Heaps, survey: Survey, request: dict) -> dict | None:
+def _lost_by_stop(
+    entries: list[dict], written_files: WrittenFiles, survey: Survey, request: dict
+) -> dict | None:
     """What counts and lies outside of the directories that outlive a stop; None if nobody asked."""
     if "kept" not in request:
         return None
@@ -244,7 +246,7 @@ def _lost_by_stop(entries: list[dict], heaps: Heaps, survey: Survey, request: di
     outliving = Outliving(request["kept"], request.get("kept_disks", []), mountinfo)
     found = [(entry.get("size", 0), entry["at"]) for entry in entries]
     # What cannot be read may be anything.
-    found += [*heaps.unclaimed, *((0, problem["at"]) for problem in survey.problems)]
+    found += [*written_files.unclaimed, *((0, problem["at"]) for problem in survey.problems)]
     sizes: dict[str, int] = {}
     for size, at in found:
         if not outliving.has(unescape_path(at)):

@@ -37,8 +37,8 @@ DEFAULT_DISCARD = [
 ]
 
 
-class Heaps:
-    """What was written since launch and is no artifact. Each file is put on the heap where it belongs."""
+class WrittenFiles:
+    """The files that were written since launch and are no artifacts, sorted: discarded, pushed, empty or unclaimed."""
 
     def __init__(
         self,
@@ -74,19 +74,23 @@ class Heaps:
             else:
                 self.empty.append(at)
         for default, files in odd.items():
-            # Files with a cache's name, but not its form, are discarded unasked only while they are small.
+            # Files that are named like a cache, but do not look like one, are discarded without a question only if
+            # all of them together are small.
             if sum(size for size, _ in files) > ODD_BYTES:
                 self.unclaimed += files
             else:
                 for size, _ in files:
                     self._discard(default, size)
-        # Empty files are marks and locks, and hold nothing. But the names of many could hold anything.
+        # An empty file is usually a marker or a lock. But the names of many empty files can carry data.
         if sum(len(os.path.basename(at)) for at in self.empty) > NAME_BYTES:
             self.unclaimed += [(0, at) for at in self.empty]
             self.empty = []
 
     def add_unread(self, reasons: set[str]) -> None:
-        """List these patterns as discards, too. They give up places that cannot be read, so nothing is counted."""
+        """List these patterns as discards, too.
+
+        They name places that cannot be read and that were given up, so the files there cannot be counted.
+        """
         for reason in reasons:
             self._discarded.setdefault(reason, [0, 0])
 

@@ -25,11 +25,14 @@ _WRITE_BYTES_S = 200e6
 _APART_S = 20
 """Files that were written closer together than this belong to one save."""
 _LOOKED_AT = 8
-"""How many of the newest saves count. They are few, so that a changed interval soon shows."""
+"""This many of the newest saves count. They are few, so that a changed interval soon shows."""
 _BOXES = 256
-"""How many of the newest boxes count: enough for a mean, and few enough to read at every look at a job."""
+"""This many of the newest boxes count: enough for a mean, and few enough to read at every look at a job."""
 _WORTH_SAYING = 1.5
-"""How far from the best interval a job must be for advice: saving half as often costs only a quarter more."""
+"""Advice is given if a job's interval differs from the best one by more than this factor.
+
+Saving half as often costs only a quarter more.
+"""
 
 
 @dataclass(frozen=True, slots=True)

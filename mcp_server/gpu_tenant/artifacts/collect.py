@@ -33,11 +33,11 @@ from gpu_tenant.files.patterns import (
     told_apart,
 )
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.transfer.bandwidth_share import Share
+from gpu_tenant.transfer.bandwidth_share import CallLimits
 from gpu_tenant.transfer.download import Arrival
 
 _NAMED = 5
-"""How many unclaimed files an answer names."""
+"""An answer names this many unclaimed files."""
 
 
 class Collected(Record):
@@ -74,7 +74,7 @@ async def collect(
     artifacts: Sequence[str],
     discard: Sequence[str],
     ledger: Ledger,
-    share: Share,
+    limits: CallLimits,
     news: Literal["some", "unknown"],
     elsewhere: Sequence[Path],
     progress: Callable[[int, int], None],
@@ -105,7 +105,7 @@ async def collect(
     seal_now = partial(reseal, session, ledger=ledger, artifacts=artifacts, discard=discard)
     tally = _Tally(progress)
     began_at = ledger.now()
-    with share.join(lease.id, lease.price_usd_h) as turn:
+    with limits.join(lease.id, lease.price_usd_h) as turn:
         async with Arrival(session.transport, turn, on_bytes=tally.came, news=news) as arrival:
             wait_for("the box lists its files", usd_h=lease.price_usd_h)
             draft = await seal_now(hashes="recalled")

@@ -26,7 +26,7 @@ from gpu_tenant.transfer.partial_file import discard, forget, held_bytes
 from gpu_tenant.transfer.readback import Arrived
 
 _WORTH_COPYING_BYTES = 64 << 10
-"""The least size for which a local copy is looked for. Fetching a smaller file is faster."""
+"""For a file smaller than this, no local copy is looked for, because fetching the file is faster."""
 _LANDED_AT_ONCE, _LANDED_AT_ONCE_BYTES = 256, 64 << 20
 
 

@@ -13,7 +13,7 @@ from gpu_tenant.ledger import Ledger
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What the log of a job misses, and a push of `directory` left out. All names are from our own list."""
+    """The files that a job's log reports as missing and that a push of `directory` left out. The names are our own."""
 
     lease: LeaseId
     directory: str
@@ -32,7 +32,7 @@ class Missing:
 
 
 def missing_on_box(lease: Lease, log_tail: str, *, ledger: Ledger) -> Missing | None:
-    """Return what the end of a job's log misses, of what the newest push of a work tree left out. None if nothing."""
+    """Return the files that the end of a job's log reports as missing and that the newest push left out. None if none."""
     pushed: dict[str, Mapping[str, str]] = {}
     included: set[str] = set()
     for _, event in ledger.events(lease.id, timeline.Pushed):

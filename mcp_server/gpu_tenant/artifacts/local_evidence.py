@@ -25,7 +25,7 @@ from gpu_tenant.files.paths import below, to_bytes
 from gpu_tenant.files.state_dir import is_reached, link_target
 
 _AT_ONCE = min(os.cpu_count() or 1, 8)
-"""How many files are re-read at the same time. Each takes a core, and some megabytes of memory."""
+"""This many files are re-read at the same time. Each takes a core, and some megabytes of memory."""
 _MOST_TOGETHER = 100
 _MOST_BYTES_TOGETHER = 1 << 20
 """Small files are sent to a reader in batches of about this size."""

@@ -10,7 +10,7 @@ from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import some
 
 IN_WORDS = 3
-"""How many names a sentence contains. The list that a person signs has all of them."""
+"""A sentence contains this many names. The list that a person signs has all of them."""
 
 
 def in_words(names: Sequence[str], count: int | None = None) -> str:
@@ -50,7 +50,7 @@ def _uncollected(now: Manifest, collected: Manifest | None) -> list[SealedFile]:
 def uncollected_loss(now: Manifest, collected: Manifest | None, lease: Lease) -> Loss:
     """What is on the box and is not known to have been collected in its present form.
 
-    A file that only nobody has read is named as well: it may be another one by now, and a person signs for names.
+    A file that merely was not read is named as well: it may have changed by now, and a person signs for names.
     """
     new, left = _uncollected(now, collected), vanished_names(now, collected)
     said = []

@@ -34,7 +34,7 @@ Collect uses another directory, so a collect never waits for a snapshot.
 """
 QUIET_S = 5
 SHARE = 0.25
-"""The most that a snapshot uses of one core, of the box's disk and of the link, unless its owner says otherwise."""
+"""A snapshot uses at most this share of one core, of the box's disk and of the link, unless its owner says otherwise."""
 _LOCK = "lock"
 _SUPERSEDED_KEPT = 2
 _WITHIN_S = 1800

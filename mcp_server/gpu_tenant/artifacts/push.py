@@ -29,13 +29,13 @@ from gpu_tenant.files.worktree import (
     read_tree,
 )
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.transfer.bandwidth_share import Share
+from gpu_tenant.transfer.bandwidth_share import CallLimits
 
 ASKS = {"uv.lock", "requirements.txt", "requirements.lock", "pyproject.toml"}
 """A tree that has one of these files at its top needs packages."""
 _HEAD_BYTES = 65_536
 _BODY_BYTES = 1 << 20
-"""How much of each file is scanned for secrets."""
+"""This much of each file is scanned for secrets."""
 
 
 class Pushed(Record):
@@ -80,7 +80,7 @@ async def push(
     guarded: Guarded,
     overwrite: Sequence[str] = (),
     ledger: Ledger,
-    share: Share,
+    limits: CallLimits,
     records: Path,
     progress: Callable[[int, int], None],
 ) -> Pushed:
@@ -126,7 +126,7 @@ async def push(
         ledger.note(lease.id, timeline.Overwritten(files=lost), at=ledger.now())
     ledger.send(lease.id, ((n, held.size_bytes, held.sha256) for n, held in here.items()))
     if changed:
-        with share.join(lease.id, lease.price_usd_h) as turn:
+        with limits.join(lease.id, lease.price_usd_h) as turn:
             await ship(
                 session, changed, known, turn=turn, records=records, progress=progress, over=over
             )

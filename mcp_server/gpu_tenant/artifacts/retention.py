@@ -52,7 +52,10 @@ class Wishes(Record):
         description="the names of files that jobs write last, in a checkpoint or beside it, such as *.done",
     )
     mb_s: float | None = Field(
-        default=None, gt=0, description="most megabytes a second; None: a quarter of the link"
+        default=None,
+        gt=0,
+        description="the highest rate for copying snapshots, in megabytes a second; None means that they use the "
+        "link a quarter of the time",
     )
 
     @property
@@ -79,7 +82,7 @@ def wishes(configuration: Path) -> Wishes:
         ) from None
     if any("/" in name or not name for name in said.done):
         raise LocalTrouble(
-            f"{configuration}: `done` in [snapshots] is not a list of names",
+            f"{configuration}: `done` in [snapshots] has a name that is empty or contains a slash; give names of files, without directories",
             remedy='`done = ["*.done"]`',
         )
     return said
@@ -126,10 +129,10 @@ def surplus(
 ) -> list[Checkpoint]:
     """Find the checkpoints that the policy does not want, oldest first.
 
-    Of each kind, those with the highest steps stay, and also those that were written last: as many of each as the
-    policy keeps. A checkpoint does not count among these if a file of it is `unsound` (it is not here, or does not load). So the newest
-    checkpoint that loads always stays, and so does everything newer. The target of a link stays too, and so
-    does whatever `spared` names.
+    Of each kind, two groups stay: the N with the highest steps, and the N that were written last. N is the number
+    that the policy keeps. A checkpoint does not count as one of the N if one of its files is `unsound`: that file is
+    missing on this computer, or does not load. So the newest checkpoint that loads always stays, and so does everything
+    newer. The target of a link stays too, and so does whatever `spared` names.
     """
     linked = {
         normpath(join(dirname(entry.name), entry.target or ""))

@@ -43,7 +43,7 @@ from gpu_tenant.files.artifact_directory import (
 from gpu_tenant.files.paths import below
 from gpu_tenant.files.state_dir import is_reached
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.transfer.bandwidth_share import Resting
+from gpu_tenant.transfer.bandwidth_share import LowPriorityShare
 from gpu_tenant.transfer.chunks import Coming
 from gpu_tenant.transfer.download import carry_files
 from gpu_tenant.transfer.partial_file import discard, forget, names_of
@@ -51,10 +51,10 @@ from gpu_tenant.transfer.readback import Arrived
 from gpu_tenant.transfer.shared_state import BandwidthTurn
 
 _LIMIT_BYTES = 16 << 30
-"""How much is read on the box in one look, the newest files first."""
+"""At most this much is read on the box in one look, the newest files first."""
 _LIMIT_S = 900
 _RESERVE_BYTES = 1 << 30
-"""How much space stays free on this computer. A full disk stops everything, the ledger first."""
+"""This much space stays free on this computer. A full disk stops everything, the ledger first."""
 _NAMED, _SAVES = 5, 40
 _LEFT = 5000
 
@@ -206,8 +206,8 @@ class _Look:
         self._brought = set(known.brought) if known else set()
         self._arrived = self._coming = self._room_bytes = 0
         self._fetching_since = ledger.now()
-        # If the turn is not `Resting`, the lease is ending and the transfer uses the whole link.
-        self._share = SHARE if isinstance(turn, Resting) else 1.0
+        # If the turn has no low priority, the lease is ending, and the transfer uses the whole link.
+        self._share = SHARE if isinstance(turn, LowPriorityShare) else 1.0
 
     async def take_all(
         self, entries: Sequence[SealedFile], policy: Retention | None

@@ -10,7 +10,7 @@ from gpu_tenant.domain.seal import Manifest
 from gpu_tenant.ledger import Ledger
 
 _MAY_STILL_BEGIN = timedelta(minutes=2)
-"""How long after it was declared a job may still begin: its start may be under way on the box, without its client."""
+"""A job may still begin this long after it was declared: its start may be under way on the box, without its client."""
 
 
 @dataclass(frozen=True, slots=True)

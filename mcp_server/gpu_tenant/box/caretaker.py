@@ -26,7 +26,7 @@ from gpu_tenant.domain.survival import kept_disks
 from gpu_tenant.transfer.tar_stream import archive, at_once
 
 _LOOK_WITHIN_S = 15
-"""How long a look may take. An agent's host may give up on a call after a minute."""
+"""A look may take this many seconds. An agent's host may give up on a call after a minute."""
 
 QUIET = (
     *(".ssh/authorized_keys", ".ssh/authorized_keys2", ".ssh/environment", ".rehearsal.json"),

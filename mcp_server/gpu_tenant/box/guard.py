@@ -26,7 +26,7 @@ from gpu_tenant.domain.protection import (
     END_GRACE_S,
     LAST_RESORT_S,
     UNSEEN_DONE_S,
-    Armed,
+    GuardState,
     stop_keeps_work,
     stops_when_done,
     way_out,
@@ -38,7 +38,7 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Ledger
 
 _COPY_S = 7200
-"""The longest that a box may bill past its deadline in order to copy its artifacts to the store, in seconds."""
+"""A box may bill for at most this many seconds past its deadline, to copy its artifacts to the store."""
 
 _PROVED_FOR = timedelta(minutes=10)
 
@@ -73,7 +73,7 @@ async def arm(
     ledger: Ledger,
     store: Mapping[str, JsonValue] | None = None,
     proof: Literal["fresh", "recent"] = "fresh",
-) -> Armed:
+) -> GuardState:
     """Do as `arm_again`, but only report a box that cannot be armed. Work need not wait for the guard."""
     try:
         return await arm_again(session, ledger=ledger, store=store, proof=proof)
@@ -84,8 +84,8 @@ async def arm(
             words = (
                 f"{held.words}; the guard could not be told about later changes: {trouble.message}"
             )
-            return held.model_copy(update={"words": words, "untold": True})
-        armed = Armed(
+            return held.model_copy(update={"words": words, "has_old_instructions": True})
+        armed = GuardState(
             state="not armed", ends_the_meter=False, words=f"not armed: {trouble.message}"
         )
         record(session.lease, armed, ledger=ledger)
@@ -105,7 +105,7 @@ async def arm_again(
     ledger: Ledger,
     store: Mapping[str, JsonValue] | None = None,
     proof: Literal["fresh", "recent"] = "fresh",
-) -> Armed:
+) -> GuardState:
     """Arm the guard on the box: it enforces the lease's deadline. What it will do then is tested as far as possible.
 
     `store` is where the guard then copies the artifacts, in the form that `scripts/keep.py` takes. The box
@@ -118,7 +118,7 @@ async def arm_again(
     transport = session.transport
     if isinstance(lease.address, SlurmAddress):
         # Slurm ends a guard together with the step that started it.
-        armed = Armed(state="not armed", ends_the_meter=False, words=_WALLTIME)
+        armed = GuardState(state="not armed", ends_the_meter=False, words=_WALLTIME)
         record(lease, armed, ledger=ledger)
         return armed
     way = way_out(session.profile, lease)
@@ -171,7 +171,7 @@ async def arm_again(
             f"the guard on the box says that it is {plain(held.state)}",
             remedy=f"{Command('audit', lease.id)} looks at the box",
         )
-    armed = Armed(
+    armed = GuardState(
         state="armed",
         ends_the_meter=bool(way) and not refused,
         when_done=when_done,
@@ -235,7 +235,7 @@ def _when_done(lease: Lease, *, ledger: Ledger) -> dict[str, JsonValue]:
     """Return how long after the last job the guard stops the box if nobody looks, in the form that the guard takes."""
     rule = lease.terms.on_failure
     events = ledger.events(lease.id)
-    held = [x.until for _, x in events if isinstance(x, timeline.Holds) and x.by == "said"]
+    held = [x.until for _, x in events if isinstance(x, timeline.AwaitsWork) and x.by == "said"]
     held_s = (held[-1] - ledger.now()).total_seconds() if held else 0.0
     return {
         "after_s": UNSEEN_DONE_S,
@@ -322,7 +322,7 @@ def _words(
         ends = _ENDS[str(way["kind"])]
         if way["on"] == "keep" and stop_keeps_work(profile, lease):
             kept = " and ".join(kept_by_a_stop(profile))
-            ends = f"the box stops itself with its own key (proved), if nothing that counts lies outside of {kept}"
+            ends = f"the box stops itself with its own key (proved), unless a file that is still needed lies outside of {kept}"
         others_s = _left_to_others_s(lease) if way["on"] == "keep" else 0
         late = (
             f"; while a watchdog is still ending the lease, it waits at most {others_s / 60:.0f} min longer"

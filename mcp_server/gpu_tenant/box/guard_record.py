@@ -1,4 +1,4 @@
-"""What the guard on a box last promised, according to the ledger. The box is not asked."""
+"""What the guard on a box will do, as the guard last said, according to the ledger. The box is not asked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.interruption import recorded_fate
-from gpu_tenant.domain.protection import Armed
+from gpu_tenant.domain.protection import GuardState
 from gpu_tenant.domain.timeline import Lines
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ STATES = (timeline.Guarded, timeline.Resumed, timeline.Parked, timeline.Taken)
 """The events from which `armed_in` decides."""
 
 
-def record(lease: Lease, armed: Armed, *, ledger: Ledger) -> None:
+def record(lease: Lease, armed: GuardState, *, ledger: Ledger) -> None:
     """Record the state of the guard, if it has changed, or if the box was started again since the last record."""
     if armed_now(lease, ledger) != armed:
         now = timeline.Guarded(
@@ -31,12 +31,12 @@ def record(lease: Lease, armed: Armed, *, ledger: Ledger) -> None:
         ledger.note(lease.id, now, at=ledger.now())
 
 
-def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
+def last_armed(lease: Lease, ledger: Ledger) -> GuardState | None:
     """Return what the guard of that lease promised last. None if no guard was armed since we started the box."""
     return _last_state(reversed(ledger.events(lease.id, *STATES)), until=timeline.Resumed)
 
 
-def armed_now(lease: Lease, ledger: Ledger) -> Armed | None:
+def armed_now(lease: Lease, ledger: Ledger) -> GuardState | None:
     """Return what the guard on the box has promised now.
 
     None if no guard was armed since the box was last stopped or taken.
@@ -44,7 +44,7 @@ def armed_now(lease: Lease, ledger: Ledger) -> Armed | None:
     return armed_in(ledger.events(lease.id, *STATES))
 
 
-def armed_in(events: Lines) -> Armed | None:
+def armed_in(events: Lines) -> GuardState | None:
     """Return the same, from a lease's timeline."""
     # The guard is a process: it ends when the box is stopped, by whomever.
     return _last_state(reversed(events), until=timeline.Resumed | timeline.Parked | timeline.Taken)
@@ -58,12 +58,12 @@ def has_lapsed(lease: Lease, events: Lines) -> bool:
     return guarded and armed_in(events) is None
 
 
-def _last_state(events: Iterable[timeline.Line], *, until: type | UnionType) -> Armed | None:
+def _last_state(events: Iterable[timeline.Line], *, until: type | UnionType) -> GuardState | None:
     for _, event in events:
         if isinstance(event, until):
             return None
         if isinstance(event, timeline.Guarded):
-            return Armed(
+            return GuardState(
                 state="armed" if event.armed else "not armed",
                 ends_the_meter=event.ends_the_meter,
                 when_done=event.when_done,
@@ -75,5 +75,5 @@ def _last_state(events: Iterable[timeline.Line], *, until: type | UnionType) -> 
 def note_gone(lease: Lease, *, ledger: Ledger) -> None:
     """Record that nothing on the box enforces the deadline any more, for example after a reboot."""
     words = "not armed: its guard was gone, as after a reboot"
-    armed = Armed(state="not armed", ends_the_meter=False, words=words)
+    armed = GuardState(state="not armed", ends_the_meter=False, words=words)
     record(lease, armed, ledger=ledger)

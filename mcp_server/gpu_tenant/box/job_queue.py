@@ -23,7 +23,7 @@ MAY_RUN: frozenset[TurnState] = frozenset({"queued", "needs_env", "running"})
 
 
 _LOOK_WITHIN_S = 15
-"""How long a look may take."""
+"""A look may take this many seconds."""
 
 
 _is_code = re.compile("[a-z_]{1,40}").fullmatch

@@ -9,7 +9,7 @@ _HEADING = re.compile(r"^(?=# --- \w+ -+$)", re.MULTILINE)
 _NAME = re.compile(r"# --- (\w+) ")
 _IMPORTED = re.compile(r"\bfrom box_scripts\.caretaker\.(\w+) import\b")
 _BY_HAND = "by_hand"
-"""Reads flags, which a program does not send."""
+"""The part that reads flags. A program sends none, so this part is never needed."""
 
 
 def pack_script(script: Path, verb: str) -> bytes:

@@ -1,6 +1,6 @@
 """Runs the order's setup on a box: commands that run once, before the first job, and again on a box that is new.
 
-The setup is a job of the caretaker's, and no work: the lease has no launch by it. What it made is put on record here
+The setup is a job of the caretaker's, but it is no work: it does not count as a launch. What it made is put on record here
 as if it had been pushed, by name, size and hash. So it blocks no end of the lease, until somebody changes it.
 """
 
@@ -71,7 +71,7 @@ async def begin_setup(
         told = timeline.SettingUp(job=name, commands=tuple(commands or known.commands))
         ledger.note(lease.id, told, at=ledger.now())
     job = setup_job(lease, name, commands or known.commands, ledger=ledger)
-    ledger.still_mine(lease.id)
+    ledger.must_still_hold(lease.id)
     values = {"DEBIAN_FRONTEND": "noninteractive", **env}
     started = await session.caretaker.start(job, env=values, role="setup")
     ledger.counts_since(lease.id, started.since_ns)

@@ -10,12 +10,12 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxUnreachable
 
 _FILE_BYTES = 5_000
-"""How many bytes it counts for if the box has looked at a file.
+"""A file that the box has looked at counts as this many bytes of progress.
 
 On a network file system, each file takes a round trip.
 """
-_TIMES = 5
-"""How many bytes read from a disk one byte over the link counts for. Links are slower than disks."""
+_LINK_FACTOR = 5
+"""One byte that goes over the link counts as this many bytes that are read from a disk. Links are slower than disks."""
 _LONGEST_LINE = 100
 _MOST = 1 << 62
 
@@ -48,12 +48,12 @@ class CommandProgress:
         *lines, rest = chunk.split(b"\n")
         for line in lines:
             self._add(line)
-            self._ends()
+            self._finish_line()
         self._add(rest)
 
     def note_input(self, size_bytes: int) -> None:
         """Count that many bytes of the command's input as sent."""
-        self._note_moved(_TIMES * size_bytes)
+        self._note_moved(_LINK_FACTOR * size_bytes)
 
     @contextmanager
     def held_up(self) -> Iterator[None]:
@@ -67,14 +67,15 @@ class CommandProgress:
             self._reschedule(loop.time() + left_s)
 
     def _add(self, part: bytes) -> None:
-        """Count a part of a line. A line that is too long for a report is the answer on its way."""
+        """Count a part of a line. A line that is longer than any report is a part of the command's answer."""
         self._is_answer = self._is_answer or len(self._line) + len(part) > _LONGEST_LINE
         if self._is_answer:
-            self._note_moved(_TIMES * len(part))
+            self._note_moved(_LINK_FACTOR * len(part))
         else:
             self._line += part
 
-    def _ends(self) -> None:
+    def _finish_line(self) -> None:
+        """Count a line that is complete, if it is a report."""
         done = None if self._is_answer else _bytes_done(bytes(self._line))
         self._line, self._is_answer = bytearray(), False
         if done is not None and done > self._told:
@@ -93,7 +94,7 @@ class CommandProgress:
 
 
 def _bytes_done(line: bytes) -> int | None:
-    """How many bytes are done so far, by a line of output. None if the line is not a report."""
+    """The progress that one line of output reports, in bytes; each file counts as `_FILE_BYTES`. None if it is no report."""
     if not line.startswith(b'{"done":'):
         return None
     try:

@@ -21,7 +21,7 @@ INTERRUPTIONS: frozenset[Fate] = frozenset({"preempted", "outbid", "host_lost"})
 """The fates that end a box in the middle of its work, however well the account is funded and whatever was agreed."""
 
 SAID_WITHIN = timedelta(minutes=10)
-"""How long before its provider's word a job may have been killed together with its box."""
+"""A job that was killed at most this long before its provider took the box counts as killed together with the box."""
 
 KillingFate = Literal["preempted", "outbid", "host_lost", "balance_zero", "walltime"]
 """The fates that end what runs on the box. A stop of another kind may be anybody's."""

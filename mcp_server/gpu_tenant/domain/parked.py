@@ -16,7 +16,7 @@ _CHANGES_NO_DISK = (
     | timeline.Noticed
     | timeline.Reread
     | timeline.Stored
-    | timeline.Holds
+    | timeline.AwaitsWork
     | timeline.Waived
     | timeline.WaivedAhead
     | timeline.Permitted

@@ -35,21 +35,22 @@ Then it stops the box itself.
 """
 
 UNSEEN_DONE_S = 120
-"""How long after its last job an unwatched box is stopped, once the store has a proved copy.
+"""An unwatched box is stopped this many seconds after its last job has ended.
 
-A watchdog asks each box more often than that.
+If the store has no proved copy of the work by then, the box waits for one. A watchdog asks each box more often than
+this, so it comes first.
 """
 
 
-class Armed(Record):
-    """What the guard on the box has promised, as far as the promise was proved. It may be that no guard is armed."""
+class GuardState(Record):
+    """What the guard on the box will do, as far as this was tested. The state may be that no guard is armed."""
 
     state: Literal["armed", "not armed"]
     ends_the_meter: bool
     when_done: bool = False
     """Whether the guard also stops the box when its work is done and nobody looks."""
-    untold: bool = False
-    """Whether the guard still has older instructions, because it was not told what has changed since."""
+    has_old_instructions: bool = False
+    """Whether the guard still follows older instructions, because it could not be told about later changes."""
     words: str
 
 
@@ -63,12 +64,12 @@ class Protection(Record):
 
 
 def protection(
-    profile: Profile, lease: Lease, armed: Armed | None, *, fate: Fate | None = None
+    profile: Profile, lease: Lease, armed: GuardState | None, *, fate: Fate | None = None
 ) -> Protection:
     """Return what ends the bill if this computer dies.
 
-    `armed` is None while no guard is on the box, because the box does not exist yet, or was stopped since. `fate` is
-    what took the box, if something did.
+    `armed` is None while no guard is on the box, because the box does not exist yet, or was stopped since. `fate`
+    says how the box was lost, for example because its host failed. None if it was not lost.
     """
     ends = _ends(profile, lease, armed, fate)
     if fate is not None or lease.parked_at is not None or not lease.state.live:
@@ -77,13 +78,16 @@ def protection(
 
 
 def stops_when_done(profile: Profile, lease: Lease) -> bool:
-    """Whether a guard on the box may stop it early, because a stop keeps its disk and a store has a proved copy."""
+    """Whether the guard on the box may stop it before the deadline, when its work is done and nobody watches it.
+
+    It may if a stop keeps the box's disk, and the lease has a store to which the work is copied first.
+    """
     way = way_out(profile, lease)
     is_kept = way is not None and way["on"] == "keep"
     return is_kept and lease.terms.store is not None and lease.terms.when_done != "keep"
 
 
-def _after_work(profile: Profile, lease: Lease, armed: Armed | None, ends: Protection) -> str:
+def _after_work(profile: Profile, lease: Lease, armed: GuardState | None, ends: Protection) -> str:
     """Say what is billed when the box's work is done and nobody looks after it any more."""
     if lease.terms.when_done == "keep" or ends.kind == "nothing needed" or profile.kind == "own":
         return ""
@@ -99,11 +103,13 @@ def _after_work(profile: Profile, lease: Lease, armed: Armed | None, ends: Prote
     if ends.kind == "nothing":
         until = "somebody ends it"
     elif ends.kind != "provider timer" and way is not None and way["on"] == "waive":
-        until = f"its rescue sum, which pays to save its files after {until}, is spent"
+        until = f"{until}, and then until its rescue sum is spent, which pays for saving its files"
     return f"; when its work is done and nobody watches it, it bills {rate} until {until}"
 
 
-def _ends(profile: Profile, lease: Lease, armed: Armed | None, fate: Fate | None) -> Protection:
+def _ends(
+    profile: Profile, lease: Lease, armed: GuardState | None, fate: Fate | None
+) -> Protection:
     if profile.kind == "own" and _usd_h(lease) and lease.state.live:
         return Protection(
             kind="nothing",
@@ -117,7 +123,7 @@ def _ends(profile: Profile, lease: Lease, armed: Armed | None, fate: Fate | None
             kind="nothing needed", words="nothing has to end the bill: the lease has ended"
         )
     if lease.state is LeaseState.ACTIVE and (lease.parked_at is not None or fate is not None):
-        return _stands_still(lease, fate)
+        return _protection_while_stopped(lease, fate)
     if profile.provider_timer != "none" and not _leaves_timer_unset(profile, lease):
         return Protection(kind="provider timer", words=profile.stops_the_meter)
     way = way_out(profile, lease)
@@ -129,23 +135,27 @@ def _ends(profile: Profile, lease: Lease, armed: Armed | None, fate: Fate | None
         return Protection(kind=kind, words=armed.words)
     does = "stops itself at the deadline"
     if way.get("on") == "waive":
-        does = "ends itself and its disk when the rescue sum, which pays to save its files after the deadline, is spent"
+        does = "destroys itself and its disk when its rescue sum is spent, which pays for saving its files after the deadline"
     elif stop_keeps_work(profile, lease):
-        does = f"stops itself at the deadline, if nothing that counts lies outside of {_kept_words(profile)}"
+        does = f"stops itself at the deadline, unless a file that is still needed lies outside of {_kept_words(profile)}"
     return Protection(
         kind=kind,
-        words=f"the box {does}, once it is ready and its guard is armed; until then, nothing ends the bill",
+        words=f"once the box is ready and its guard is armed, it {does}; until the guard is armed, nothing ends the bill",
     )
 
 
-def _stands_still(lease: Lease, fate: Fate | None) -> Protection:
+def _protection_while_stopped(lease: Lease, fate: Fate | None) -> Protection:
     """Return what protects a box that is stopped. It has no guard, because the guard was a process on it."""
     if fate == "host_lost":
-        words = "nothing ends what it may bill: its provider calls it broken, and no guard is known to run on it"
+        words = "it may still bill, and nothing is known to end that: its provider says that it is broken, and it is unknown whether a guard still runs on it"
         return Protection(kind="nothing", words=words)
-    wakes = "; should it start by itself, only a watchdog would end it" if fate is not None else ""
+    wakes = (
+        "; if the box starts by itself, only a watchdog would end its bill"
+        if fate is not None
+        else ""
+    )
     if lease.price_usd_h == 0:
-        words = f"while the box is stopped, it costs nothing there, so nothing has to end the bill{wakes}"
+        words = f"while the box is stopped, its provider bills nothing, so nothing has to end the bill{wakes}"
         return Protection(kind="nothing" if wakes else "nothing needed", words=words)
     words = f"nothing ends the bill for its disk: the box is stopped, and its disk bills until a teardown{wakes}"
     return Protection(kind="nothing", words=words)
@@ -159,7 +169,7 @@ def _usd_h(lease: Lease) -> Decimal | None:
     return lease.quote.offer.price.running_usd_h if lease.quote else lease.price_usd_h
 
 
-def _nothing(profile: Profile, lease: Lease, armed: Armed | None) -> str:
+def _nothing(profile: Profile, lease: Lease, armed: GuardState | None) -> str:
     if armed is not None and way_out(profile, lease) is not None:
         return f"nothing ends the bill: {armed.words}"
     if profile.outlived:
@@ -169,8 +179,8 @@ def _nothing(profile: Profile, lease: Lease, armed: Armed | None) -> str:
         why = f" ({lease.place.why})" if lease.place and lease.place.why else ""
         return f"nothing ends the bill: a stop at {profile.title} empties the disk that the work is on{why}, and nobody has signed for that"
     return (
-        f"nothing ends the bill: {profile.title} has no timer, and a box there cannot end its own; its guard "
-        "stops the jobs, and a watchdog on another computer would end it"
+        f"nothing ends the bill: {profile.title} has no timer, and a box there cannot end its own bill; its "
+        "guard stops the jobs, and a watchdog on another computer would end the bill"
     )
 
 
@@ -211,7 +221,7 @@ def _stop_keeps_all(profile: Profile, lease: Lease) -> bool:
 def _has_only_kept_disks(lease: Lease) -> bool:
     """Whether a stop keeps all disks of the box.
 
-    The offer says so: only an offer of such a box names a price for the parked box.
+    This is read from the offer: it names a price for the parked box only if a stop keeps all disks.
     """
     return lease.quote is not None and lease.quote.offer.price.parked_usd_h is not None
 
@@ -219,7 +229,7 @@ def _has_only_kept_disks(lease: Lease) -> bool:
 def _leaves_timer_unset(profile: Profile, lease: Lease) -> bool:
     """Whether the provider's timer is left unset for this box, because it would empty one of the box's disks.
 
-    False for a timer that we do not set, such as a walltime: it ends every box anyway.
+    A timer that the provider always sets itself, such as a walltime, gives False, because it ends every box.
     """
     is_set = profile.provider_timer == "stop"
     return is_set and lease.quote is not None and not _stop_keeps_all(profile, lease)

@@ -119,7 +119,7 @@ def kept_words(profile: Profile, lease: Lease) -> str:
     stays = [p.path for p in profile.places if p.survives.get("destroy") == "yes"]
     stays += [f"{mount.path} (volume {name})" for name, mount in lease.terms.order.volumes.items()]
     if stays and profile.destroy == "deletes":
-        ends = f"keeps {_all_of(stays)} alone"
+        ends = f"keeps only {_all_of(stays)}"
     return f"park {_parked_words(profile, lease)}; teardown {ends}"
 
 

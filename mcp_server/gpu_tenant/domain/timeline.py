@@ -389,7 +389,7 @@ class Lingers(Told):
     job: str
 
 
-class Holds(Told):
+class AwaitsWork(Told):
     """More work is coming. Until the named time, the lease does not end because its work is done."""
 
     kind = "hold"
@@ -636,7 +636,7 @@ Event: TypeAlias = (
     | Stopped
     | JobEnded
     | Lingers
-    | Holds
+    | AwaitsWork
     | Accepted
     | Done
     | Snapped
@@ -688,7 +688,8 @@ Lines: TypeAlias = Sequence[Line]
 
 
 WANTED = frozenset(
-    each.kind for each in (Holds, Launched, Pushed, SettingUp, SetUp, Preparing, Prepared, Resumed)
+    each.kind
+    for each in (AwaitsWork, Launched, Pushed, SettingUp, SetUp, Preparing, Prepared, Resumed)
 )
 """The kinds which show that the box is wanted for more work."""
 

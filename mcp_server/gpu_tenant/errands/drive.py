@@ -300,7 +300,7 @@ class Drive:
             Path(errand.directory),
             include=errand.include,
             include_secrets=(),
-            guarded=tenancy.context.account.guarded,
+            guarded=tenancy.context.key_places.guarded,
             ledger=tenancy.ledger,
         )
         if errand.smoke == "none":

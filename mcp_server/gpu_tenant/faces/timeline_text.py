@@ -159,7 +159,7 @@ def describe(event: timeline.Event) -> str:
             return f"The job {_text(job)} has ended: {_text(state)}{because}."
         case timeline.Lingers(job=job):
             return f"The command of the job {_text(job)} has ended, and left processes that run on."
-        case timeline.Holds(until=until):
+        case timeline.AwaitsWork(until=until):
             return (
                 f"More work is coming: until {until:%Y-%m-%d %H:%M} UTC, the lease is not ended although "
                 "its work is done."

@@ -24,12 +24,9 @@ if TYPE_CHECKING:
 
 _LEAST_FRACTION = 0.02
 _LEAST_S = 60
-"""The least progress and time for a forecast.
-
-With less of either, there is no forecast, because a job's first steps are its slowest.
-"""
+"""A forecast needs at least this much progress and this many seconds. A job's first steps are its slowest."""
 _STEP, _STEP_S = 0.01, 60
-"""The least progress, and the least time, between two recorded marks."""
+"""Two recorded marks are at least this far apart, in progress and in seconds."""
 _SOON = timedelta(hours=1)
 """A warning is given only if the budget will be spent sooner than this.
 

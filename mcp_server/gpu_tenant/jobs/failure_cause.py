@@ -238,8 +238,8 @@ def diagnose(
 ) -> Diagnosis | None:
     """Return why the job ended, by the strongest evidence there is. None while it runs, and None if it finished.
 
-    `stopped_for` is the term of its lease for which we stopped it, if we did. `missing` is what its log misses, of
-    what the push left out.
+    `stopped_for` is the term of its lease for which we stopped it, if we did. `missing` are the
+    files that its log reports as missing and that the push left out.
 
     What the box counted outranks what the log says. Of the log, only the last words count. If the evidence
     contradicts itself, or nothing is conclusive, the verdict is `unknown`, with what is known.

@@ -37,7 +37,7 @@ Kind = Literal[
 
 _LINES: Final = 400
 _AFTER: Final = 40
-"""How many lines may follow a traceback. If more follow, the traceback is not what ended the job."""
+"""At most this many lines may follow a traceback. If more follow, the traceback is not what ended the job."""
 
 _RANK = re.compile(r"^(?:\[(?:rank|default)?\d+\]:? ?|\(\w+ pid=\d+[^)]*\) ?|\d+: (?=\S))+")
 _HEADER = re.compile(r"(?:^|\])\s*(?:\w+ )?Traceback \(most recent call last\):$")

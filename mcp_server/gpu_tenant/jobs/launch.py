@@ -104,7 +104,7 @@ async def launch(
         ledger=ledger,
     )
     armed = await arm(session, ledger=ledger, store=store, proof="recent")
-    ledger.still_mine(lease.id)
+    ledger.must_still_hold(lease.id)
     started = await session.caretaker.start(job, env=env)
     ledger.counts_since(lease.id, started.since_ns)
     if job.launched_at is None:
@@ -128,7 +128,7 @@ async def launch(
 
 
 class _Death(NamedTuple):
-    """How a job ended that failed within a second, and what its log misses, of what the push left out."""
+    """How a job ended that failed within a second, and the files that its log reports as missing and the push left out."""
 
     words: str
     missing: Missing | None

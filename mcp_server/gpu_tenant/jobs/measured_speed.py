@@ -10,7 +10,10 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.gpu_catalog import known_gpu
 
 _LEAST_FRACTION, _LEAST_S = 0.02, 60
-"""The least progress and time for a pace. A job's first steps are its slowest."""
+"""A pace is measured only over at least this much progress and this many seconds.
+
+A job's first steps are its slowest.
+"""
 
 
 class MeasuredPace(NamedTuple):

@@ -1,4 +1,4 @@
-"""Estimates from what `memory_probe.py` noted on the CPU how much of a GPU's memory the same training will want.
+"""Estimates how much of a GPU's memory a training needs, from what `memory_probe.py` noted of it on the CPU.
 
 On the CPU and on a GPU a training holds the same tensors: parameters, gradients, the optimizer's state, and what
 the forward pass keeps for the backward pass. What differs is added here, by figures that were measured.
@@ -18,35 +18,43 @@ from gpu_tenant.domain.record import Record
 
 # Each of these is a median of fifteen models on an H100 with driver 580. Fifteen others are its test.
 CONTEXT_BYTES = 760 << 20
-"""What the driver counts for a process beyond torch's own memory."""
+"""The driver counts this much memory for a process, beyond torch's own."""
 WORKSPACE_BYTES = 90 << 20
-"""How much more torch's tensors take on a GPU than here, most of it a workspace of cuBLAS."""
+"""Torch's tensors take this much more memory on a GPU than on the CPU. Most of that is a workspace of cuBLAS."""
 UNUSED = 0.12
-"""How much more memory torch has of the driver than its tensors take at their peak."""
+"""Torch takes more memory from the driver than its tensors use at their peak: more by this share."""
 ERROR = 0.25
-"""How far the estimate may be wrong to either side. The farthest of the thirty was wrong by 17 %."""
+"""The estimate may be wrong by this share to either side. The worst of the thirty was wrong by 17 %."""
 
 _MOST_BYTES = 1 << 20
 _MOST_FILES = 64
 _ONE_COPY = frozenset(
     ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta", "ASGD", "Rprop")
 )
-"""The optimizers whose step makes a copy of the parameters on a GPU, where it computes all of them together."""
+"""The optimizers whose step copies the parameters on a GPU, because there it updates all parameters together."""
 
 
 Bytes = Annotated[int, Field(ge=0, le=1 << 50)]
-"""A figure that the probe can have noted. The command could write there, too."""
+"""A number of bytes that the probe could have noted.
+
+It is checked, because the user's command can write into the same directory.
+"""
 
 
 class _Noted(Record):
     model_config = ConfigDict(extra="ignore")
 
 
-class Window(_Noted):
-    """One step: from the end of the one before it."""
+class StepRecord(_Noted):
+    """What was noted of one step, from the end of the optimizer's step before it to the end of its own."""
 
-    most: tuple[Bytes, Bytes] = Field(description="the highest level before the optimizer's step")
-    level: tuple[Bytes, Bytes] = Field(description="the level when the optimizer's step began")
+    most: tuple[Bytes, Bytes] = Field(
+        description="the most memory in use before the optimizer's step, in two numbers: what malloc has given out, "
+        "and what of the process is resident"
+    )
+    level: tuple[Bytes, Bytes] = Field(
+        description="the same two numbers when the optimizer's step began"
+    )
     left: Bytes
     gradients: Bytes
     state: Bytes
@@ -54,7 +62,8 @@ class Window(_Noted):
     state_after: Bytes
     attention: tuple[Bytes, Bytes] = Field(
         default=(0, 0),
-        description="what attention with dropout kept, and most of one that is computed again",
+        description="what attention with dropout kept for the backward pass, and the most that a single call of it "
+        "keeps when it is computed again",
     )
 
 
@@ -77,7 +86,7 @@ class Seen(_Noted):
 
     steps: int
     autocast: tuple[tuple[str, str, bool], ...]
-    windows: tuple[Window, ...]
+    windows: tuple[StepRecord, ...]
     optimizers: tuple[Optimizer, ...]
     parameters: Mapping[str, Bytes] = {}
     buffers: Bytes = 0
@@ -86,7 +95,10 @@ class Seen(_Noted):
 
 
 def seen_in(directory: Path) -> list[dict[str, JsonValue]]:
-    """Return what the probe wrote, of each process that trained. The command could write there, too: it is only data."""
+    """Return what the probe wrote about each process that trained.
+
+    Do not trust it: the user's command can write into this directory, too.
+    """
     return [seen for path in sorted(directory.glob("*.json"))[:_MOST_FILES] for seen in _read(path)]
 
 
@@ -133,34 +145,35 @@ def _of_one(seen: Seen) -> GpuMemory:
         "peak_of_tensors": tensors,
     }
     low, high = round(wanted * (1 - ERROR)), round(wanted * (1 + ERROR))
-    if off := _is_off_here(seen):
+    if off := _has_half_precision_only_on_gpu(seen):
         low -= round(parts["batch"] / 2)
     told = GpuMemory(estimate_bytes=wanted, low_bytes=low, high_bytes=high, parts=parts, words="")
     words = (
-        f"about {told.figures} of a GPU's memory, for the batch that the smoke test used; a larger batch wants more "
-        f"than its {parts['batch'] / GIB:.1f} GiB, and the model with its optimizer has "
-        f"{(held + gradients + state) / GIB:.1f} GiB at any batch"
+        f"about {told.figures} of a GPU's memory, with the batch size of the smoke test; of that, "
+        f"{parts['batch'] / GIB:.1f} GiB is for the batch and grows with it, and "
+        f"{(held + gradients + state) / GIB:.1f} GiB is for the model and its optimizer at any batch size"
     )
     if off:
-        words += "; its autocast is for CUDA alone, so the batch was counted in full precision"
+        words += "; its autocast is only for CUDA, so the batch was counted in full precision"
     return told.model_copy(update={"words": words})
 
 
-def _is_off_here(seen: Seen) -> bool:
-    """Whether the job asks for half precision on a GPU alone. Then its batch may be half as large there."""
+def _has_half_precision_only_on_gpu(seen: Seen) -> bool:
+    """Whether the job asks for half precision only on a GPU. Then its batch may be half as large there."""
     return any(device == "cuda" for device, _, _ in seen.autocast) and not any(
         enabled for _, _, enabled in seen.autocast
     )
 
 
-def _beyond_held(window: Window, seen: Seen) -> int:
-    """The most that lived at once in this step beside the parameters and the optimizer's state.
+def _beyond_held(window: StepRecord, seen: Seen) -> int:
+    """The most memory in use at one moment of this step, without the parameters and the optimizer's state.
 
-    At its end only that is left which could be counted. So whatever else the process has cancels out.
+    What is in use when the optimizer's step begins was counted tensor by tensor. Only the rise above that level is
+    taken from the process as a whole, so other memory of the process makes no difference.
     """
     which = 0 if seen.malloc and window.level[0] > sum(seen.parameters.values()) else 1
     rise = window.most[which] - window.level[which]
-    # What a GPU's kernels for attention do not keep. Half of the rise is certainly something else.
+    # On a GPU, attention does not keep this memory, so it is subtracted; but never more than half of the rise.
     rise -= min(sum(window.attention), rise // 2)
     return rise + window.gradients + window.left
 
@@ -170,7 +183,7 @@ def _left(seen: Seen) -> int:
 
 
 def _temporary(seen: Seen) -> int:
-    """What the optimizer's step needs for itself."""
+    """The memory that the optimizer's step needs only while it runs."""
     measured = 0
     for window in seen.windows:
         rise = window.step_most[0] - window.level[0] if seen.malloc else 0
@@ -179,7 +192,7 @@ def _temporary(seen: Seen) -> int:
 
 
 def _together(optimizer: Optimizer) -> int:
-    """What a step for all parameters of a group at once needs. On a GPU torch computes so, unless told otherwise."""
+    """The memory that a step needs to update all parameters of a group at once. Torch does so on a GPU by default."""
     package, _, name = optimizer.name.rpartition(".")
     if not package.startswith("torch.optim."):
         return 0

@@ -1,6 +1,6 @@
 """Notes what a training by torch keeps in memory, from inside of the smoke test's own process.
 
-A copy of this file lies as `sitecustomize.py` in a directory of the smoke test's. Python imports it at every
+A copy of this file lies as `sitecustomize.py` in a directory of the smoke test. Python imports it at every
 start, before the command. It waits until the command imports torch. Until then it does nothing, and without
 torch it writes nothing. It needs only the standard library, and no failure of its own reaches the command.
 
@@ -15,9 +15,9 @@ import sys
 
 _EVERY_S = 0.001
 _REST = 20
-"""How many times as long as one look the probe rests before the next one."""
+"""After each look, the probe rests this many times as long as the look took."""
 _FIRST, _MOST = 3, 20
-"""How many steps are noted in any case, and how many are if each needs more than all before."""
+"""The first number of steps is noted in any case; the second is the most if each step needs more than all before it."""
 _OPTIONS = ("foreach", "fused", "weight_decay", "decoupled_weight_decay", "amsgrad", "momentum")
 
 
@@ -72,7 +72,7 @@ def _quietly(function):
 
 
 class _Memory:
-    """How many bytes this process uses: by the C library, without what its allocator only holds; and resident."""
+    """How many bytes this process uses, in two numbers: what the C library has given out, and what is resident."""
 
     def __init__(self):
         self._mallinfo = _mallinfo()
@@ -208,7 +208,7 @@ class _Probe:
                 self._began, self._kept = before, 0
             self._kept += kept
             self._attention[0] = max(self._attention[0], self._kept)
-        else:  # What is kept goes to somebody else, who computes it again: never twice at once.
+        else:  # What would be kept is computed again later, and never for two calls at the same time.
             self._attention[1] = max(self._attention[1], kept)
 
     def _sample(self):
@@ -238,7 +238,7 @@ class _Probe:
         return level
 
     def _may_ask(self):
-        """Whether the command would notice it: the first steps matter most, and later ones may take a little longer."""
+        """Whether the memory in use may be measured now: in the first steps always, later only if that costs little time."""
         if os.getpid() != self._pid or self._ends:
             return False
         early = len(self._told["windows"]) < _FIRST

@@ -10,7 +10,7 @@ from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.jobs.progress import MAX_METRICS, LogPosition, told_by
 
 MOST_POINTS = 1500
-"""How many points are kept for one metric: more than a chart has pixels."""
+"""This many points are kept for one metric: more than a chart has pixels."""
 _PER_STRETCH = 3
 """The points kept of each stretch: the least value, the greatest value, and one that is not a number."""
 _MOST_STRETCHES = MOST_POINTS // _PER_STRETCH

@@ -254,7 +254,7 @@ class _Why(NamedTuple):
     missing: Missing | None = None
 
     def next(self, lease: Lease) -> str | None:
-        """Return the step that mends what ended the job. None if it is not known to be one."""
+        """Return the step that mends what ended the job. None if no such step is known."""
         home = Command("collect", lease.id)
         if self.stopped_for is not None:
             more = self.stopped_for.more(lease.id)

@@ -23,7 +23,7 @@ _APART_S = 2.0
 _MOST_BYTES = 2_000_000
 _TAIL_BYTES = 32_768
 _GROUP = 16
-"""How many older readings form a group. At most half of each group stay: those with the extremes."""
+"""This many older readings form a group. At most half of each group stay: those with the extremes."""
 _NAME_CHARACTERS = 80
 _MOST_GPUS = 64
 

@@ -47,11 +47,11 @@ _PREFIX = "gpu-tenant-smoke-"
 _MARK = ".smoke"
 """A file in each test's own directory. Nothing else under such a name is ever removed."""
 _PROBE = "probe"
-"""The directory of `memory_probe.py`, and of what that noted."""
+"""The directory that holds `memory_probe.py`, and what it noted."""
 _SHOWN = 20
-"""How many of the files that the command wrote are named."""
+"""At most this many of the files that the command wrote are named."""
 _NAMED = 3
-"""How many undeclared files a command names."""
+"""A command names at most this many undeclared files."""
 _CACHES_BY_NAME = (
     "__pycache__/",
     "*.pyc",

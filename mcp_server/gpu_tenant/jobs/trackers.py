@@ -12,7 +12,7 @@ from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.ledger import Ledger
 
 _HEAD_BYTES = 65_536
-"""A tracker prints its link when a job begins."""
+"""Links are searched in this many bytes at the beginning of a log: a tracker prints its link when a job begins."""
 
 
 def known_trackers(events: Lines, job: str) -> tuple[str, ...]:

@@ -241,7 +241,7 @@ def only_there(context: Context, lease: Lease) -> str | None:
         if collected is None
         else "what was written after the last collect"
     )
-    words = f"{what}: those files are on that disk alone, and a start may find no GPU free"
+    words = f"{what}: those files are only on that disk, and a start may find no GPU free"
     if lease.goes_by_address:
         words += (
             "; we believe that it is stopped only because it does not answer: its console shows whether it "

@@ -22,7 +22,7 @@ _PATIENCE_S = 8.0
 """Nobody waits longer than this for a bill, in real seconds."""
 _SLACK = Decimal("0.02")
 _SLACK_USD = Decimal("0.01")
-"""How far a bill and our count may differ.
+"""A bill and our own count may differ by this much.
 
 Providers round, and our count does not begin at the same second as theirs.
 """
@@ -47,7 +47,7 @@ async def ask_bills(context: Context, provider: str, leases: Sequence[Lease]) ->
 
 
 def may_be_billed(lease: Lease, now: datetime) -> bool:
-    """Whether its provider may still add something to its bill."""
+    """Whether the provider may still add something to the lease's bill."""
     return lease.ended_at is None or now - lease.ended_at <= BILLED_WITHIN
 
 

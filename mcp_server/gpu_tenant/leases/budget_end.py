@@ -23,7 +23,7 @@ class BudgetEnd(NamedTuple):
 def budget_end(lease: Lease, events: Lines, now: datetime) -> BudgetEnd | None:
     """Return when the lease's budget ends it, at its present price. None if its deadline comes first, or that is unknown.
 
-    The end of a box that was worked on takes longer than that of an unused one, and work is what it is for.
+    The end is counted as that of a box that was worked on, which takes longer than that of an unused box.
     """
     if lease.state not in (LeaseState.INTENDED, LeaseState.ACTIVE) or lease.parked_at is not None:
         return None
@@ -59,10 +59,10 @@ def budget_end_words(
         budget = f"the part of the budget that did not go on with its work to {told.by}, {left},"
     if looked_after == "unwatched":
         if end.spent_at <= now:
-            return f"{budget} is spent, and nobody looks who would end it: {Command('watchdog')}"
+            return f"{budget} is spent, and nothing is watching that would end the lease: {Command('watchdog')}"
         return (
-            f"{budget} is spent {_clock(end.spent_at, now)}, and nobody looks who would end it before that: "
-            f"{Command('watchdog')}"
+            f"{budget} is spent {_clock(end.spent_at, now)}, and nothing is watching that would end the lease before "
+            f"that: {Command('watchdog')}"
         )
     if end.acts_at <= now:
         return f"{budget} ends it at the watchdog's next look: the rest pays for its end"

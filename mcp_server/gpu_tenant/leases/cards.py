@@ -60,11 +60,11 @@ MONTH_H = 720
 
 _UNBILLED = {"nobody": "nobody bills", "no more": "bills no more"}
 _NAMED = 8
-"""How many jobs a card names, newest first. A sweep has hundreds."""
+"""A card names at most this many jobs, the newest first. A sweep has hundreds."""
 
 
 Lack = Literal["budget", "time", "both"]
-"""What a job will need more of, at its pace."""
+"""What a job will run short of if it goes on at its pace."""
 
 
 class Card(Record):
@@ -186,7 +186,7 @@ class Card(Record):
 
     @property
     def too_little(self) -> Lack | None:
-        """What its job will need more of at its pace, as its next step says. None if nothing, or if unknown."""
+        """What its job will run short of at its pace; the next step says what to do. None if nothing, or if unknown."""
         lacks: tuple[Lack, ...] = ("both", "budget", "time")
         return next((x for x in lacks if self.next.startswith(_more_words(self.lease, x))), None)
 

@@ -30,7 +30,7 @@ Bills = Literal["box", "disk", "nobody", "no more", "unknown"]
 """
 Tone = Literal["good", "accent", "wait", "still", "soft", "warn", "bad"]
 Group = Literal["attention", "running", "idle", "starting", "ending", "still", "free", "over"]
-"""`attention` is what a person is to do something about. `free` is what nobody bills."""
+"""`attention`: a person has to do something. `free`: nobody bills for the box."""
 Matter = Literal["job over", "taken", "silent", "alarm", "ends soon"]
 """Why a person is needed.
 

@@ -42,7 +42,7 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.watchdog_heartbeat import Watcher, by_this, is_watched, last_watch_words
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.providers.credentials import Account, read_table
+from gpu_tenant.providers.credentials import KeyPlaces, read_table
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -59,28 +59,29 @@ progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
 """A callback for the bytes done and the total bytes while a call moves files. A face sets it."""
 
 call_bytes_s: ContextVar[int | None] = ContextVar("call_bytes_s", default=None)
-"""How many bytes a second each transfer of this call may move. None if the caller did not say."""
+"""Each transfer of this call may move this many bytes a second. None if the caller did not say."""
 
 _LOOKS = frozenset({"look", "wait"})
 _ENDS = frozenset({"teardown", "waive", "attest", "stop"})
-"""What may use the reserve of a full disk."""
+"""Who holds a lease for one of these purposes may use the disk space that is reserved for an end."""
 _TURN_WAITS_S, _TURN_AGAIN_S = 20.0, 0.2
-"""How long a call waits for its turn at a lease. An agent's host gives a call a minute."""
-SHOWS_UP_S, _LEAVES_WITHIN_S = 30.0, 5.0
-"""How often, in real time, a box is told that somebody works on its lease.
+"""A call waits this many seconds for its turn at a lease, and asks again at the second interval.
 
-This matters if its guard stops a box that is done and that nobody looks after.
+An agent's host gives a call a minute.
+"""
+SHOWS_UP_S, _LEAVES_WITHIN_S = 30.0, 5.0
+"""While somebody works on a lease, its box is told so at the first interval, in real seconds.
+
+This matters if its guard stops a box that is done and that nobody looks after. At the end of the work, a message that
+is under way is waited for no longer than the second time.
 """
 
 WAIT_S = 40
-"""How long a call waits for a box to boot, in seconds.
-
-An agent's host gives up on a call after a minute.
-"""
+"""A call waits this many seconds for a box to boot. An agent's host gives up on a call after a minute."""
 
 
 PAGE = 50
-"""How many ended leases are reported at a time. There are few, because an agent reads every word."""
+"""This many ended leases are reported at a time. They are few, because an agent reads every word."""
 
 LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it")]
 
@@ -125,7 +126,7 @@ class Context:
         """Why nothing can be recorded. None if the ledger takes writes. Only verbs that merely look can run then."""
         self.watches: Watcher | None = None
         """As what this process itself looks after every lease while it runs. None: it does not."""
-        self.account = Account.of(profiles.values(), home.root)
+        self.key_places = KeyPlaces.of(profiles.values(), home.root)
         self._transports: dict[tuple[str, str], Transport] = {}
         self.balances: dict[str, tuple[datetime, Balance | None]] = {}
         """What each account held when it was last asked, and the time of that request."""

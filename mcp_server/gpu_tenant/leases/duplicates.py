@@ -1,4 +1,4 @@
-"""Tells a second box that one of our requests made from a box that merely carries our mark."""
+"""Tells two kinds of box apart: one that our own request made a second time, and one that merely carries our mark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _CLOCKS_APART_S = 60
 _LATE = timedelta(hours=1)
-"""How long after we gave up a request its provider may still carry it out."""
+"""A provider may still carry out a request this long after we gave the request up."""
 
 Look = Callable[[Lease, Box], Awaitable["Seen"]]
 """Looks at a box that was made a second time, and reports what the box shows about itself."""

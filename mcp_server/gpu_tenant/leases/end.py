@@ -50,9 +50,9 @@ from gpu_tenant.ledger.signatures import signature_wanted
 
 _LOOKS = 300
 MOST_TOLD = 20
-"""How many losses an answer names. The terminal and the page name all of them."""
+"""An answer names at most this many losses. The terminal and the page name all of them."""
 _SILENT_S = 90
-"""How long a box must be silent before a person's word that it is gone is believed."""
+"""A person's word that a box is gone is believed only if the box has been silent for this many seconds."""
 
 
 def _resume(context: Context, lease: Lease) -> Command:
@@ -131,12 +131,12 @@ async def _just_torn_down(context: Context, lease: Lease, receipt: Receipt) -> T
 
 
 async def end_verified(
-    context: Context, lease: str, *, unless_wanted_since: int | None = None
+    context: Context, lease: str, *, unless_wanted_after_line: int | None = None
 ) -> TornDown:
     """End the lease without losing anything: see `Tenancy.verify_and_teardown`.
 
     Raises:
-        StillWanted: more work came after the line `unless_wanted_since` of the ledger; the box stays.
+        StillWanted: more work came after the line `unless_wanted_after_line` of the ledger; the box stays.
         Unverified: something would be lost; the box stays.
         Refused: the lease has no box.
     """
@@ -171,21 +171,25 @@ async def end_verified(
             )
             context.ledger.note(found.id, told, at=context.clock.now())
             raise
-        if unless_wanted_since is not None:
-            context.ledger.must_be_unwanted(found.id, unless_wanted_since)
+        if unless_wanted_after_line is not None:
+            context.ledger.must_be_unwanted(found.id, unless_wanted_after_line)
         was_sealed = assessment.seal is not None and found.parked_at is None
-        del assessment  # It is on record now. If it has many files, it takes much memory.
+        del (
+            assessment
+        )  # It is on record now, and with many files it would take much memory meanwhile.
         if was_sealed:
             # Rereading what was kept may take hours, and meanwhile the provider may have given the address to
             # another box.
             await must_be_the_box(context, found)
-        receipt = await _end(context, permit, found, unless_wanted_since=unless_wanted_since)
+        receipt = await _end(
+            context, permit, found, unless_wanted_after_line=unless_wanted_after_line
+        )
     await close_connections(context, found)
     return await _just_torn_down(context, found, receipt)
 
 
 async def _seen_gone(context: Context, lease: Lease) -> Receipt | None:
-    """Return the receipt of a box whose destroy was requested before and that its list omits. Otherwise None.
+    """Return the receipt of a box whose destroy was requested before and that the provider's list omits. Otherwise None.
 
     A box that is listed but does not answer may be on its way out. In that case, wait for the list and not
     for the box.
@@ -442,10 +446,12 @@ async def _end(
     permit: TeardownPermit,
     lease: Lease,
     *,
-    unless_wanted_since: int | None = None,
+    unless_wanted_after_line: int | None = None,
 ) -> Receipt:
     await _leave(context, lease)
-    return await tear_down(context, permit, lease, unless_wanted_since=unless_wanted_since)
+    return await tear_down(
+        context, permit, lease, unless_wanted_after_line=unless_wanted_after_line
+    )
 
 
 def _of_terms(lease: Lease) -> str:

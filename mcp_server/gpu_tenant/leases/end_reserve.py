@@ -17,30 +17,33 @@ from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import usd_words
 
 STOP_GRACE_S = 60
-"""How long a job has to save its work, between the request to stop and the kill."""
+"""A job has this many seconds to save its work, between the request to stop and the kill."""
 
 _STEPS_S = 60
-"""How long the seal, the proof and the destroy take for a box with little on it."""
+"""The seal, the proof and the destroy are taken to need this many seconds, for a box with little on it."""
 
 _ROUNDED_S = 60
-"""Providers bill by the second or by the minute, and some bill at least a minute."""
+"""This many seconds are added for rounding: some providers bill by the minute, or at least a minute."""
 
 LOOK_S = 60
-"""How far apart two looks of a watchdog are. A budget is acted on one look early."""
+"""Two looks of a watchdog are this many seconds apart. A budget is acted on one look early."""
 
 _WAY_OUT_H = "1"
-"""So long a parked box is started for, when it is only to be collected and ended."""
+"""A parked box is started for this many hours if it is only to be collected and ended."""
 
 _SOME_H = 0.25
-"""A budget that is just enough may not be any more when somebody has signed for it."""
+"""The budget that is suggested leaves the lease this many hours.
+
+The smallest that is enough now may no longer be enough when somebody has signed for it.
+"""
 
 _USD_CENT = Decimal("0.01")
 
 _WORTH_MEASURING_BYTES = 1_000_000
-"""The time of a smaller transfer shows how long a request takes, and not how fast the link is."""
+"""The time of a transfer smaller than this shows how long a request takes, and not how fast the link is."""
 
 _ASSUMED_BYTES_S = 10e6
-"""The speed to expect while no transfer of the lease was measured."""
+"""This speed is expected while no transfer of the lease was measured."""
 
 
 def end_reserve_s(lease: Lease, events: Lines, *, to_come_bytes: int = 0) -> float:
@@ -93,7 +96,7 @@ def must_pay_for_its_end(lease: Lease, budget_usd: Decimal, events: Lines, now: 
     """Require that a budget is larger than what is spent and what the lease's end takes.
 
     Raises:
-        Refused: it is not; the remedy names the smallest that is, and what ends the lease now.
+        Refused: it is not; the remedy names the smallest budget that is enough, and what ends the lease now.
     """
     least = least_budget_usd(lease, events, now)
     if least is None or budget_usd >= least:

@@ -10,7 +10,7 @@ from gpu_tenant.domain.host_reports import Misdeed
 from gpu_tenant.domain.interruption import Taken
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.order import AtProvider
-from gpu_tenant.domain.protection import Armed
+from gpu_tenant.domain.protection import GuardState
 from gpu_tenant.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def remember_not_ready(lease: Lease, words: str, *, ledger: Ledger) -> None:
         remember(lease, "never ready", words, ledger=ledger)
 
 
-def remember_fate(lease: Lease, met: Taken, armed: Armed | None, *, ledger: Ledger) -> None:
+def remember_fate(lease: Lease, met: Taken, armed: GuardState | None, *, ledger: Ledger) -> None:
     """Record a fate that is the host's doing. A lost bid, an empty balance and an agreed end are not the host's doing.
 
     `armed` is what the guard on the box promised. It may have stopped the box because its work was done.

@@ -31,7 +31,7 @@ from gpu_tenant.leases.park import unsure_of
 from gpu_tenant.leases.verify import UNTOUCHED, Assessment, cannot_be_seen
 
 _BOOTS_WITHIN = timedelta(minutes=15)
-"""How long a box without an address may still be in its first boot."""
+"""A box without an address may still be in its first boot for this long."""
 
 
 def occupancy(context: Context, lease: Lease, since: datetime | None = None) -> Occupancy:

@@ -17,7 +17,7 @@ def is_found(card: Card, search: str) -> bool:
 
 
 def only(seen: Leases, search: str) -> Leases:
-    """Return the same with those leases alone that the search finds. The sums stay those of all leases."""
+    """Return the same, with only the leases that the search finds. The sums stay those of all leases."""
     if not search:
         return seen
     found = tuple(card for card in seen.leases if is_found(card, search))

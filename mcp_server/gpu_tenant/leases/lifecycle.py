@@ -129,10 +129,10 @@ async def _hold_for(context: Context, lease: str, hours: float | None) -> Card:
             f"{found.id} is {found.state}: its end has begun, so a hold comes too late",
             remedy=f"{Command('leases', all=True)} shows the lease; {Command('provision')} rents another box",
         )
-    untold = await _box_untold(context, found)
-    if untold:
+    unaware = await _why_box_is_unaware(context, found)
+    if unaware:
         words = (
-            f"held here until {until:%Y-%m-%d %H:%M:%S} UTC, but its box does not know: {untold}"
+            f"held here until {until:%Y-%m-%d %H:%M:%S} UTC, but its box does not know: {unaware}"
         )
     elif found.terms.when_done == "keep":
         words = (
@@ -146,7 +146,7 @@ async def _hold_for(context: Context, lease: str, hours: float | None) -> Card:
     return card_of(context, found, words)
 
 
-async def _box_untold(context: Context, lease: Lease) -> str | None:
+async def _why_box_is_unaware(context: Context, lease: Lease) -> str | None:
     """Say why the guard that stops the box when its work is done does not know of a hold.
 
     None if it knows, or if there is no such guard.
@@ -155,7 +155,7 @@ async def _box_untold(context: Context, lease: Lease) -> str | None:
     if armed is None or not armed.when_done or not lease.lets_us_in:
         return None
     told = await arm_guard(context, lease)
-    return told.words if told.untold else None
+    return told.words if told.has_old_instructions else None
 
 
 async def _agree(context: Context, lease: Lease, given: Mapping[str, object]) -> Lease:

@@ -70,7 +70,7 @@ async def launch_together(
     """
     members = await _members(context, leases)
     env = with_ordered(members[0], env)
-    values = resolve_all(env, context.environ, account=context.account)
+    values = resolve_all(env, context.environ, key_places=context.key_places)
     with ExitStack() as held:
         for member in sorted(members, key=lambda lease: lease.id):
             held.enter_context(context.hold_lease(member.id, "launch"))

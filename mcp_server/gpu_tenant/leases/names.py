@@ -36,7 +36,7 @@ def call_lease(context: Context, lease: Lease, labels: Labels) -> None:
 
 
 def labels_again(context: Context, lease: Lease) -> Labels:
-    """Return the labels for a lease that goes on with that one: what somebody said of it, and nothing else."""
+    """Return the labels for a lease that continues that one: only what somebody said the old lease is called."""
     return said_labels(context.ledger.events(lease.id, timeline.Labelled)) or UNNAMED
 
 

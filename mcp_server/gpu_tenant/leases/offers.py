@@ -31,18 +31,21 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.gpu_catalog import known_gpu, nearest_names
 
 _PATIENCE_S = 15.0
-"""How long a market may take to answer. This is in real seconds, even in a rehearsal, because somebody is waiting."""
+"""A market may take this many seconds to answer.
+
+These are real seconds, even in a rehearsal, because somebody is waiting.
+"""
 _QUOTED_FOR = timedelta(minutes=10)
 _OWN_QUOTED_FOR = timedelta(days=1)
-"""How long a quote for an own machine is valid. It can be long, because nobody else rents the owner's machines."""
+"""A quote for an own machine is valid for this long. It can be long, because nobody else rents the owner's machines."""
 
 _TRIED = 3
-"""How many offers the answer names, to be tried one after the other, because offers are soon out of date."""
+"""The answer names this many offers, to be tried one after the other, because offers are soon out of date."""
 _WITHOUT_A_KEY = {"own", "slurm"}
 """The markets that need no key: the owner's machines, and a cluster whose queues are reached from here."""
 _TRUST = ("any", "unverified", "verified", "datacenter")
 _COUNTED_OTHERWISE = 0.08
-"""How far two figures for one GPU's memory may differ, as a share of the catalog's figure.
+"""Two figures for one GPU's memory may differ by this share of the catalog's figure.
 
 Some platforms leave out what ECC takes (22.5 GiB of an L4's 24). Some count in GB (a B300's 288).
 """

@@ -70,9 +70,9 @@ def order_for(context: Context, provider: str, quotes: Sequence[str], named: str
 def _must_lead_somewhere(context: Context, order: Order) -> None:
     """Check that each variable has a value now.
 
-    Otherwise a box would bill on which nobody can work. No value is kept.
+    Otherwise a box would bill although nobody could work on it. No value is kept.
     """
-    resolve_all(order.env_from, context.environ, account=context.account)
+    resolve_all(order.env_from, context.environ, key_places=context.key_places)
 
 
 def with_ordered(lease: Lease, env: Sequence[str]) -> list[str]:

@@ -44,14 +44,15 @@ async def park(
     lease: Lease,
     *,
     unsealed: Literal["refuse", "accept", "skip"] = "refuse",
-    unless_wanted_since: int | None = None,
+    unless_wanted_after_line: int | None = None,
 ) -> Lease:
     """Stop the box and keep its disk. From then on the lease costs what a parked box costs.
 
-    A provider can stop even a box that has no address. `unsealed="accept"` is for a lease past its end: the
-    box is stopped even if it cannot be sealed soon, or if a process outlives its end. With "skip", sealing is
-    not even tried: that is for a box about which nothing is known, at its owner's request. `unless_wanted_since`
-    is the line of the ledger after which nobody may have brought more work.
+    If the provider stops the box, the box needs no address. `unsealed="accept"` is for a lease past its end: the
+    box is stopped even if sealing takes too long, or if a process still runs after it was told to end. With "skip",
+    sealing is not tried: that is for a box about which nothing is known, at its owner's request.
+    `unless_wanted_after_line` is the number of a line of the ledger. If somebody has brought more work after that line,
+    the box is not stopped.
 
     Raises:
         StillWanted: somebody has brought more work; nothing was stopped.
@@ -61,7 +62,9 @@ async def park(
         OwnerMustAct: only a person can stop the box, and has not.
         ProviderTrouble: the provider refused, or does not show the box as stopped; the meter may run.
     """
-    await ask_to_park(context, lease, unsealed=unsealed, unless_wanted_since=unless_wanted_since)
+    await ask_to_park(
+        context, lease, unsealed=unsealed, unless_wanted_after_line=unless_wanted_after_line
+    )
     return await until_parked(context, lease, lease_is="held")
 
 
@@ -70,9 +73,11 @@ async def ask_to_park(
     lease: Lease,
     *,
     unsealed: Literal["refuse", "accept", "skip"] = "refuse",
-    unless_wanted_since: int | None = None,
+    unless_wanted_after_line: int | None = None,
 ) -> None:
-    """Do as `park`, until the provider has taken the request. When the box is seen stopped, any look records that.
+    """Do the first part of `park`: return when the provider has accepted the request.
+
+    Whoever next looks at the lease and finds the box stopped records that.
 
     Raises:
         StillWanted, Refused, JobRunning, BoxTrouble, OwnerMustAct, ProviderTrouble: as `park`.
@@ -115,24 +120,24 @@ async def ask_to_park(
         bool(ledger.events(lease.id)) and ledger.events(lease.id)[-1].kind == timeline.Parking.kind
     )
     if by_hand and asked:
-        await _stopped_by_now(context, lease)
+        await _require_stopped(context, lease)
     else:
         if lease.touched_at is not None and unsealed != "skip":
             await _seal(context, lease, unsealed)
         if lease.touched_at is not None and keeps == "work":
             await _loses_nothing(context, lease)
         if by_hand:
-            if unless_wanted_since is not None:
-                ledger.must_be_unwanted(lease.id, unless_wanted_since)
+            if unless_wanted_after_line is not None:
+                ledger.must_be_unwanted(lease.id, unless_wanted_after_line)
             await _stop(context, lease)
     if by_hand:
-        ledger.still_mine(lease.id)
+        ledger.must_still_hold(lease.id)
     else:
         ledger.parking(
             lease.id,
             how=profile.park_how,
             at=ledger.now(),
-            unless_wanted_since=unless_wanted_since,
+            unless_wanted_after_line=unless_wanted_after_line,
         )
     try:
         await connector.park(lease)
@@ -146,7 +151,7 @@ async def ask_to_park(
 async def until_parked(
     context: Context, lease: Lease, *, lease_is: Literal["held", "free"]
 ) -> Lease:
-    """Wait until the provider shows the box as stopped, as it was asked, and return the lease as parked.
+    """Wait until the provider, which was asked to stop the box, shows it as stopped. Return the parked lease.
 
     The lease need not be held meanwhile. Whoever looks at it first records the stop.
 
@@ -188,10 +193,10 @@ _BEGUN_ANEW = frozenset({timeline.Resuming.kind, timeline.Resumed.kind})
 
 
 async def _loses_nothing(context: Context, lease: Lease) -> None:
-    """Check that nothing that counts lies on a disk that the stop empties, or may empty.
+    """Require that the stop loses no file that is needed: none lies on a disk that the stop empties or may empty.
 
     Raises:
-        Refused: something does, by name.
+        Refused: there are such files; the error names the largest.
         JobRunning, BoxTrouble: the box cannot be looked at.
     """
     profile = context.profile(lease.provider)
@@ -199,7 +204,7 @@ async def _loses_nothing(context: Context, lease: Lease) -> None:
         context.session(lease),
         ledger=context.ledger,
         hashes="recalled",
-        running="listed",  # if there is anybody who must not be interrupted, the seal has found them
+        running="listed",  # where a process must not be interrupted, the seal has already refused
         outlives=kept_paths(profile, lease),
     )
     lost = seen.lost_by_stop
@@ -212,14 +217,14 @@ async def _loses_nothing(context: Context, lease: Lease) -> None:
         named = ", ".join(f"{one.at} ({some(one.size_bytes, 'byte')})" for one in lost.largest[:5])
         kept = " and ".join(kept_by_a_stop(profile))
         raise Refused(
-            f"a stop at {profile.title} keeps {kept} alone, and would lose {some(lost.count, 'file')}: {plain(named)}",
+            f"a stop at {profile.title} keeps only {kept}, and would lose {some(lost.count, 'file')}: {plain(named)}",
             remedy=f"move them below {kept} with {Command('ssh', lease.id)}, or give them up with "
             f"{Command('collect', lease.id, discard='PATTERN')}; then {Command('park', lease.id)} again",
         )
 
 
 def unsure_of(profile: Profile) -> list[str]:
-    """Return the accounted paths for which it is unknown whether they survive a stop."""
+    """Return the paths below which files must be saved, and of which it is unknown whether they survive a stop."""
     return [
         place.path
         for place in profile.places
@@ -253,8 +258,7 @@ async def _seal(context: Context, lease: Lease, unsealed: Literal["refuse", "acc
 async def _stop(context: Context, lease: Lease) -> None:
     """Give the box the platform's own stop command, and wait until it no longer answers.
 
-    Silence alone means unknown: if the link breaks before the box says that it took the command, the lease
-    stays as it was.
+    Before the box has confirmed the command, silence proves nothing: if the link breaks before that, the lease
     stays as it was.
 
     Raises:
@@ -288,8 +292,8 @@ async def _stop(context: Context, lease: Lease) -> None:
         await ledger.clock.sleep(_POLL_S)
 
 
-async def _stopped_by_now(context: Context, lease: Lease) -> None:
-    """Check that the box no longer answers, after it or its owner was asked to stop it."""
+async def _require_stopped(context: Context, lease: Lease) -> None:
+    """Require that the box no longer answers, after the box or its owner was asked to stop it."""
     profile, ledger = context.profile(lease.provider), context.ledger
     if await _answers(context, lease):
         # Somebody may have worked on the box since the request. So the next request starts from the beginning.
@@ -298,7 +302,7 @@ async def _stopped_by_now(context: Context, lease: Lease) -> None:
 
 
 async def _answers(context: Context, lease: Lease) -> bool:
-    """Whether the box answers at one of two looks: a link may break for a moment."""
+    """Whether the box answers. It is asked twice, because a link may break for a moment."""
     transport = context.transport(lease)
     for _ in range(2):
         with suppress(BoxUnreachable):
@@ -322,10 +326,10 @@ async def resume(
     *,
     allowed: Allowed = anything,
 ) -> Lease:
-    """Start the parked box again. From then on it costs what a running box costs. It need not answer yet.
+    """Start the parked box again. From then on it costs what a running box costs.
 
-    `allowed` raises if the owner's limits leave no room for that. A start whose outcome is unknown counts as
-    a start.
+    When this has returned, the box may not answer yet. `allowed` raises if the owner's limits leave no room for a
+    running box. A start whose outcome is unknown counts as a start.
 
     Raises:
         Limit: the limits leave no room; the provider was not asked.

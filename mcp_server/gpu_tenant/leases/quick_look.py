@@ -19,7 +19,7 @@ from gpu_tenant.leases.readiness import active
 LOOK_S = 10.0
 _MOST_BYTES = 8_000
 _ANSWER_S = 20.0
-"""How long the box may take besides, to start the command and to answer."""
+"""Besides the time of the command itself, the box may take this many seconds to start it and to answer."""
 
 
 class QuickLook(Record):
@@ -48,7 +48,7 @@ async def look_quickly(context: Context, lease: str, command: str) -> QuickLook:
         raise BadRequest("which command?", remedy=str(Command("exec", lease, then="nvidia-smi")))
     found = await active(context, lease)
     async with context.held_in_turn(found.id, "exec"):
-        # A process that had the lease before may have begun its end.
+        # The process that held the lease before this one may have begun the lease's end.
         found = await active(context, found.id)
         session, ledger = context.session(found), context.ledger
         if setup_of(ledger, found, session.profile).state in ("to do", "running"):

@@ -1,7 +1,7 @@
 """Reads a box in full right before its stop, so that it can be ended later without being started again.
 
-This is for one case alone: its lease's time is over, and nothing was in the way of its teardown but declared artifacts
-that never appeared.
+This is for one case only: the lease's time is over, and nothing but declared artifacts that never appeared has
+prevented the teardown.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from gpu_tenant.leases.readiness import parked_refusal
 from gpu_tenant.leases.verify import Assessment, assess
 
 _READ_WITHIN_S = 120
-"""The box bills while it is read, and its time is over."""
+"""A box is read for at most this many seconds before it is stopped. It bills meanwhile, and its time is over."""
 
 
 async def read_before_stop(context: Context, lease: Lease) -> Assessment | None:
     """Assess the box once more, as a teardown does, if only artifacts that never appeared kept it from its end.
 
-    Returns the assessment if it found nothing else again, and None otherwise.
+    Returns the assessment if again only such artifacts are in the way, and None otherwise.
     """
     told = context.ledger.events(lease.id, timeline.Ending, timeline.Refused)
     newest = told[-1].event if told else None
@@ -86,7 +86,7 @@ def _was_only_stopped(context: Context, lease: Lease) -> bool:
 
 
 def give_up_missing(context: Context, lease: Lease, patterns: list[str]) -> Collected:
-    """Give up artifacts that never appeared on a parked box that was read right before its stop. It is not started.
+    """Give up artifacts that never appeared on a parked box that was read right before its stop, without starting it.
 
     Raises:
         Refused: the box was not read so, or something else is to be given up.

@@ -18,7 +18,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.interruption import TURNS, recorded_fate
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState
-from gpu_tenant.domain.protection import Armed, way_out
+from gpu_tenant.domain.protection import GuardState, way_out
 from gpu_tenant.domain.reconcile import overdue, rate_words, ways_on
 from gpu_tenant.leases.context import WAIT_S, Context
 from gpu_tenant.leases.end_reserve import resume_step
@@ -169,7 +169,7 @@ async def made_ready(context: Context, lease: Lease, wait_s: float = WAIT_S) -> 
     return ready
 
 
-async def arm_guard(context: Context, lease: Lease) -> Armed:
+async def arm_guard(context: Context, lease: Lease) -> GuardState:
     """Let the box itself enforce the deadline. The answer says why, if it cannot."""
     from gpu_tenant.box.guard import arm
 

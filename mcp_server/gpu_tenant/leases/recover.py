@@ -65,7 +65,7 @@ from gpu_tenant.leases.recovery_words import recovery_words
 from gpu_tenant.leases.settle import return_unused
 from gpu_tenant.leases.setup import LAUNCH_WAITS_S, begin_if_ordered, report_setup
 from gpu_tenant.providers.credentials import resolve_all
-from gpu_tenant.transfer.bandwidth_share import share_of
+from gpu_tenant.transfer.bandwidth_share import limits_of_call
 
 _TRIED = 3
 _POLL_S = 5
@@ -195,7 +195,7 @@ async def _still_saves(context: Context, lost: Lease) -> bool:
     try:
         if (await context.caretaker(lost).standing()).live:
             return True
-        with share_of(context.home, None).join(lost.id, lost.price_usd_h) as turn:
+        with limits_of_call(context.home, None).join(lost.id, lost.price_usd_h) as turn:
             await snapshot(
                 context.session(lost),
                 directory=context.kept_in(lost),
@@ -272,7 +272,7 @@ async def _balance_usd(context: Context, lease: Lease) -> Decimal | None:
 
 
 def _values(context: Context, references: tuple[str, ...]) -> Mapping[str, str]:
-    return resolve_all(references, context.environ, account=context.account)
+    return resolve_all(references, context.environ, key_places=context.key_places)
 
 
 async def _newest_of_all(context: Context, lost: Lease) -> Restorable | None:
@@ -345,7 +345,7 @@ async def _find_box(
 
 
 def _places(lost: Lease) -> list[str]:
-    """The providers at which the work may be continued, in order: by the lease's terms, or else at its own."""
+    """The providers at which the work may be continued, in order: those of the lease's terms, or else its own."""
     names = (lost.provider if name == "same" else name for name in lost.terms.recover or ("same",))
     return list(dict.fromkeys(names))
 
@@ -353,7 +353,7 @@ def _places(lost: Lease) -> list[str]:
 async def _cheapest_above(
     context: Context, lost: Lease, wish: Wish, left_usd: Decimal | None
 ) -> Decimal | None:
-    """Return the lowest price at which the work could be continued but for its cap. None if there is none."""
+    """Return the lowest price at which the work could be continued if it had no price cap. None if there is none."""
     if wish.max_price_usd_h is None:
         return None
     wish = wish.model_copy(update={"max_price_usd_h": None})
@@ -422,7 +422,7 @@ async def _get_box(
 
 
 async def _faults(context: Context, lease: Lease) -> list[str]:
-    """Audit the box, if that is still to be done. Returns what of its host forbids to work there, in words."""
+    """Audit the box, if that is still to be done. Returns the faults of its host that forbid work there, in words."""
     if lease.ready_at is None or lease.touched_at is not None:
         return []
     wish = lease.quote.wish if lease.quote else None
@@ -496,11 +496,11 @@ async def _furnish(
         await push(
             session,
             Path(tree.directory),
-            guarded=context.account.guarded,
+            guarded=context.key_places.guarded,
             include_secrets=tree.include_secrets,
             include=tree.include,
             ledger=context.ledger,
-            share=share_of(context.home, None),
+            limits=limits_of_call(context.home, None),
             records=records_of(context.home, new.id),
             progress=lambda done, total: None,
         )

@@ -21,7 +21,7 @@ from gpu_tenant.leases.end_reserve import least_budget_usd
 from gpu_tenant.ledger import Ledger
 
 _LEAST_H = 0.25
-"""The fewest hours to rent a box for.
+"""A box is rented for at least this many hours.
 
 A shorter time is not worth a box, and how much work is left is only estimated.
 """
@@ -210,7 +210,10 @@ def gone_on(ledger: Ledger, lease: Lease) -> Lease | None:
 
 _WAY_HOME_H = 0.1
 _WAY_HOME_SHARE = Decimal("0.1")
-"""So long a box that was taken can be started again, to be collected and ended, and so much of the budget at most."""
+"""A box that was taken may be started again for `_WAY_HOME_H` hours, to be collected and ended.
+
+This share of the budget is kept for that at most.
+"""
 
 
 def budget_left(ledger: Ledger, lease: Lease, now: datetime) -> Decimal | None:

@@ -25,7 +25,7 @@ from gpu_tenant.ledger import Ledger
 
 _DOUBTED = timedelta(days=1)
 _WITHIN_S = 5
-"""How long a look at all leases waits for such a box, which is most likely gone."""
+"""A look at all leases waits this many seconds for such a box, which is most likely gone."""
 _KEY = "answers again: "
 _RUNS = "runs again: "
 

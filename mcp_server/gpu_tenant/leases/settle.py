@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 _ORPHAN_TERMS_H = 24
 PATIENCE_S = 40
-"""How long a caller that waits for all providers waits for each one.
+"""A caller that waits for all providers waits this many seconds for each one.
 
 An agent's host gives up on a call after a minute.
 """

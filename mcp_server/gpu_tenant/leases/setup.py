@@ -21,7 +21,7 @@ from gpu_tenant.providers.credentials import resolve_all
 
 _POLL_S = 0.5
 LAUNCH_WAITS_S = 20.0
-"""How long a launch waits for the setup. An agent's host gives a call a minute."""
+"""A launch waits this many seconds for the setup. An agent's host gives a call a minute."""
 
 
 class SetupReport(Record):
@@ -62,7 +62,7 @@ async def begin_if_ordered(
     if known.state in ("none", "running") or (known.state in ("done", "failed") and not is_again):
         return known
     await _must_lose_nothing(context, lease)
-    env = resolve_all(lease.terms.order.env_from, context.environ, account=context.account)
+    env = resolve_all(lease.terms.order.env_from, context.environ, key_places=context.key_places)
     mirrors = context_mirrors(context, lease)
     await begin_setup(session, env={**mirrors, **env}, ledger=ledger, commands=known.commands)
     return setup_of(ledger, lease, session.profile)
@@ -167,7 +167,7 @@ async def _must_lose_nothing(context: Context, lease: Lease) -> None:
     """Check that the box has no result that a setup could overwrite, and that is saved nowhere else.
 
     Raises:
-        NotSaved: it has.
+        NotSaved: there is such a result.
     """
     ledger = context.ledger
     if not was_given_work(ledger, lease):

@@ -28,7 +28,9 @@ class Limits(Record):
     usd_h: Amount = Field(default=Decimal(20), description="USD an hour, all boxes together")
     usd_day: Amount = Field(default=Decimal(300), description="USD in a day, UTC")
     usd_month: Amount = Field(default=Decimal(1000), description="USD in a month, UTC")
-    boxes: int = Field(default=16, ge=0, le=10_000, strict=True, description="that bill, at once")
+    boxes: int = Field(
+        default=16, ge=0, le=10_000, strict=True, description="how many may bill at the same time"
+    )
     hours: float = Field(default=168, gt=0, le=MOST_H, description="from now to a lease's deadline")
     box_usd_h: Amount = Field(default=Decimal(15), description="USD an hour, for one box")
     volumes_usd_month: Amount = Field(

@@ -139,7 +139,7 @@ def _blocks(
     """The block `name` for `target`, after the blocks of the hosts on the way that the owner's configuration names."""
     if jumps > _MAX_JUMPS:
         raise BadRequest(
-            f"{target!r} jumps in a circle",
+            f"the way to {target!r} has more than {_MAX_JUMPS} jump hosts; probably a ProxyJump leads back to itself",
             remedy=f"correct its ProxyJump in {owner_ssh / 'config'}",
         )
     told = ssh_of(target.removeprefix("ssh://"))

@@ -1,4 +1,8 @@
-"""The one place that destroys. It needs a filed permit, and believes the end only when the list has shown it twice."""
+"""The one place that destroys boxes.
+
+It needs a permit on record: leave to destroy one box, on one ground. It believes the end only when the provider's list
+has omitted the box twice.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -45,7 +49,7 @@ from gpu_tenant.ledger import Ledger
 _WORDS: TypeAdapter[list[str]] = TypeAdapter(list[str])
 _ASK_AGAIN_S = 30
 _NAMED = 8
-"""How many files are named in a list that may have thousands."""
+"""A sentence names this many files of a list that may have thousands."""
 _GONE_WITHIN_S = 300
 """If a box is still listed this long after the destroy request, a person has to look."""
 
@@ -55,11 +59,12 @@ async def tear_down(
     permit: TeardownPermit,
     lease: Lease,
     *,
-    unless_wanted_since: int | None = None,
+    unless_wanted_after_line: int | None = None,
 ) -> Receipt:
     """Destroy the permitted box, wait until its absence is seen twice, and file the receipt.
 
-    `unless_wanted_since` is the line of the ledger after which nobody may have brought more work.
+    `unless_wanted_after_line` is the number of a line of the ledger. If somebody has brought more work after that line,
+    nothing is destroyed.
 
     Raises:
         StillWanted: somebody has brought more work; nothing was destroyed.
@@ -70,7 +75,9 @@ async def tear_down(
     context.must_record()
     profile, connector = context.profile(lease.provider), context.connector(lease)
     ledger = context.ledger
-    lease = ledger.file_permit(permit, at=ledger.now(), unless_wanted_since=unless_wanted_since)
+    lease = ledger.file_permit(
+        permit, at=ledger.now(), unless_wanted_after_line=unless_wanted_after_line
+    )
     give_up_at = ledger.now() + _gone_within(profile)
     asked_at: datetime | None = None
     seen: Seen | None = None
@@ -80,7 +87,7 @@ async def tear_down(
         if silent_s >= _ASK_AGAIN_S and not isinstance(seen, Omitted):
             asked_at = ledger.now()
             wait_for(f"{profile.title} destroys {lease.box_id}", usd_h=lease.price_usd_h)
-            ledger.still_mine(lease.id)
+            ledger.must_still_hold(lease.id)
             ledger.note(lease.id, timeline.Destroyed(outcome="asked"), at=asked_at)
             try:
                 await connector.destroy(permit)

@@ -58,16 +58,19 @@ from gpu_tenant.leases.term_checks import began_at, beyond
 from gpu_tenant.ledger import Ledger
 
 _CLOCKS_APART_S = 60
-"""How far the clock of another machine may differ. A network disk takes its times from that machine's clock."""
+"""The clock of another machine may differ by this many seconds.
+
+A network disk takes its times from that machine's clock.
+"""
 _SOON_S = 2
 """If re-reading took longer than this, look at the box once more.
 
 Whatever was written on it in the meantime counts.
 """
 _NAMED_AT_MOST = 10_000
-"""How many unclaimed files are listed by name. No person reads more than that."""
+"""At most this many unclaimed files are listed by name. No person reads more than that."""
 _SHOWN = 5
-"""How many losses a refusal names. It gives only the number of the others."""
+"""A refusal names this many losses. Of the others it gives only the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +201,7 @@ async def assess(
         return Assessment(
             untouched=False, seal=now if now.digest else None, evidence=(), losses=tuple(losses)
         )
-    del collected  # It equals the seal, and of many files it takes much memory.
+    del collected  # It equals the seal, and with many files it would take much memory meanwhile.
     began_at_s = real_s()
     evidence, unproved = await _reread(now, lease, store)
     losses += unproved
@@ -213,10 +216,10 @@ async def assess(
 async def assess_unstarted(
     context: Context, lease: Lease, read: timeline.ReadAtStop, *, store: DurableStore | None = None
 ) -> Assessment:
-    """Assess a parked box by the seal from right before its stop, which is all that it holds. It is not started.
+    """Assess a parked box by the seal from right before its stop, without starting the box.
 
-    The kept files are re-read as for any teardown. That nobody has started the box since then is its provider's word,
-    asked for last, now. If the provider does not say so, the box cannot be seen.
+    The kept files are re-read as for any teardown. Last, the provider is asked whether somebody has started the box
+    since that seal. If the provider does not say that nobody has, the box counts as one that cannot be seen.
     """
     ledger = context.ledger
     seal = ledger.seal(lease.id)
@@ -299,7 +302,7 @@ async def _reread(
 
 
 async def _unmounted_losses(context: Context, lease: Lease) -> list[Loss]:
-    """Return what lies where a volume was mounted and is none any more: on the box's own disk."""
+    """Return as losses the places where a volume was mounted and is not any more: now they are on the box's own disk."""
     try:
         found = await unmounted_volumes(context.session(lease), ledger=context.ledger)
     except BoxTrouble as error:
@@ -602,7 +605,8 @@ async def _reread_there(
     doubt = await witness.doubt()
     if doubt is not None:
         return Loss(
-            what=f"{here.what}, and {witness.words} is no proof alone: {doubt}", remedy=here.remedy
+            what=f"{here.what}, and {witness.words} is no proof by itself: {doubt}",
+            remedy=here.remedy,
         )
     proved = await witness.proves(entry)
     if isinstance(proved, Evidence):

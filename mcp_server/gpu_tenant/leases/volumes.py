@@ -39,7 +39,7 @@ _GROWN_WITHIN_S = 60
 _LEAST_PAUSE_S = 5.0
 _PATIENCE_S = 40
 _LOST_FOR = timedelta(days=30)
-"""How long a lost volume is still looked for: a list may have been wrong."""
+"""A lost volume is looked for during this time, because a list may have been wrong."""
 
 
 @dataclass(slots=True)
@@ -613,7 +613,7 @@ async def destroy_volume(context: Context, name: str, *, provider: str | None = 
                     "nothing was destroyed",
                     remedy=f"{Command('volumes', destroy=name, on=volume.provider)} asks for a new signature",
                 )
-            ledger.still_mine(LeaseId(volume.key))
+            ledger.must_still_hold(LeaseId(volume.key))
             ledger.note_volume(volume.key, "asked", "the destroy was sent", at=ledger.now())
             try:
                 await connector.destroy_volume(permit)

@@ -41,9 +41,12 @@ WAITING = "waiting"
 """The phase on the card of an open wish."""
 
 _TRIED = 3
-"""How many offers are tried at one look, the best first."""
+"""At one look, this many offers are tried, the best first."""
 _TURN_AGAIN_S, _TURN_WAITS_S = 0.25, 120
-"""How often, and for how long at most, a call asks whether another process has found a box, in real time."""
+"""While another process looks for a box, a call asks again at the first interval, and for at most the second time.
+
+Both are real seconds.
+"""
 _SEEN = 300
 
 

@@ -31,7 +31,7 @@ from gpu_tenant.leases.read_at_stop import note_read, read_before_stop
 from gpu_tenant.leases.readiness import arm_guard, close_connections, made_ready, must_run, with_box
 from gpu_tenant.leases.settle import deployment_of
 from gpu_tenant.leases.verify import not_awaited, unkept_losses
-from gpu_tenant.transfer.bandwidth_share import Resting, share_of
+from gpu_tenant.transfer.bandwidth_share import LowPriorityShare, limits_of_call
 
 _WRITES = (
     timeline.Launched
@@ -172,12 +172,12 @@ async def pull(
     # a job or collect.
     limit = call_bytes_s.get() or (int(said.mb_s * 1e6) if said.mb_s else None)
     price = found.price_usd_h
-    with share_of(context.home, limit).join(found.id, price) as turn:
+    with limits_of_call(context.home, limit).join(found.id, price) as turn:
         seen = await snapshot(
             context.session(found),
             directory=directory,
             ledger=context.ledger,
-            turn=turn if limit else Resting(turn, SHARE),
+            turn=turn if limit else LowPriorityShare(turn, SHARE),
             policy=None if on_the_box == "prune" else policy,
             done=said.done,
             progress=progress_to.get(),
@@ -297,15 +297,17 @@ async def park_overdue(context: Context, lease: str) -> None:
     await _made_still(context, found, unsealed="accept", reads="whole")
 
 
-async def park_when_done(context: Context, lease: str, *, unless_wanted_since: int) -> None:
+async def park_when_done(context: Context, lease: str, *, unless_wanted_after_line: int) -> None:
     """Seal and stop the box of a lease whose work is done. The box's disk is kept.
 
     Raises:
-        StillWanted: more work came after the line `unless_wanted_since` of the ledger; the box runs on.
+        StillWanted: more work came after the line `unless_wanted_after_line` of the ledger; the box runs on.
         Refused, BoxTrouble, ProviderTrouble: as `park`.
     """
     found = await must_run(context, lease)
-    await _made_still(context, found, unsealed="refuse", unless_wanted_since=unless_wanted_since)
+    await _made_still(
+        context, found, unsealed="refuse", unless_wanted_after_line=unless_wanted_after_line
+    )
 
 
 async def park_stray(context: Context, provider: str, box: str) -> Card:
@@ -344,7 +346,7 @@ async def _made_still(
     lease: Lease,
     *,
     unsealed: Literal["refuse", "accept", "skip"],
-    unless_wanted_since: int | None = None,
+    unless_wanted_after_line: int | None = None,
     reads: Literal["skip", "whole"] = "skip",
 ) -> None:
     read = None
@@ -357,7 +359,7 @@ async def _made_still(
             context,
             lease,
             unsealed=unsealed if read is None else "skip",  # it has just been sealed
-            unless_wanted_since=unless_wanted_since,
+            unless_wanted_after_line=unless_wanted_after_line,
         )
     # A provider may take minutes to stop a box. Whoever wants the lease meanwhile is let in.
     await until_parked(context, lease, lease_is="free")

@@ -20,7 +20,7 @@ _UNWATCHED_S = 900
 """A heartbeat that is older proves nothing. A look at many leases, or at a slow box, may take minutes."""
 
 _OVERDUE = 2.5
-"""After so many of its intervals without a look, it is said that a watchdog may have ended."""
+"""A watchdog that has not looked for this many of its intervals may have ended, and this is said."""
 
 _OTHERS: Mapping[Watcher, str] = {
     "server": "by an MCP server, while it runs",

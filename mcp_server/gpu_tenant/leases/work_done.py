@@ -13,12 +13,18 @@ from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.leases.term_checks import next_attempt_at
 
 LAUNCH_HOLDS_S = 120
-"""How long a launch that could not begin at once keeps its lease from being ended because its work is done."""
+"""When a launch is asked for, its lease is not ended as done for this many seconds.
+
+This holds even if the launch cannot begin at once.
+"""
 PUSH_HOLDS_S = 300
-"""The same time for a push, or for the installation of packages, because whoever brings files is about to launch."""
+"""After a push, or an installation of packages, the lease is not ended as done for this many seconds.
+
+Whoever brings files will probably launch soon.
+"""
 
 RELAUNCH_S = 900
-"""How long a box that was taken, and runs again, is kept for its job to be launched again."""
+"""A box that was taken, and runs again, is kept for this many seconds, so that its job can be launched again."""
 
 _CHANGES = (
     timeline.Launched
@@ -32,7 +38,7 @@ _CHANGES = (
     | timeline.Collected
     | timeline.NewTerms
     | timeline.Resumed
-    | timeline.Holds
+    | timeline.AwaitsWork
 )
 """After one of these events, an end that was refused is tried once more."""
 
@@ -82,7 +88,10 @@ class Step:
 
 
 def next_step(lease: Lease, work: Work, events: Lines, now: datetime) -> Step:
-    """Decide what follows from the state of the lease's work, by its terms. Its other terms apply as well."""
+    """Decide what follows from the state of the lease's work, by the terms `when_done` and `on_failure`.
+
+    This says nothing about its other terms, such as the deadline.
+    """
     terms = lease.terms
     if terms.when_done == "keep":
         return Step("nothing", "keep")
@@ -110,13 +119,15 @@ def next_step(lease: Lease, work: Work, events: Lines, now: datetime) -> Step:
         look_at = ended_at + timedelta(seconds=max(rule.after_s, GRACE_S))
         until = work.relaunch_until
         if until is not None and look_at < until and now < until:
-            left = f"its box runs again, and is {last} at {until:%H:%M} UTC"
-            return Step("wait", "failed", f"{words}; {left}, unless something is launched", until)
-        if ended_at <= now < look_at:
-            left = (
-                f"{last} at {look_at:%H:%M} UTC, {duration_words(rule.after_s)} after the job's end"
+            left = f"its box runs again, and will be {last} at {until:%H:%M} UTC"
+            return Step(
+                "wait", "failed", f"{words}; {left}, unless something is launched before", until
             )
-            return Step("wait", "failed", f"{words}; {left}, unless something is launched", look_at)
+        if ended_at <= now < look_at:
+            left = f"its box will be {last} at {look_at:%H:%M} UTC, {duration_words(rule.after_s)} after the job's end"
+            return Step(
+                "wait", "failed", f"{words}; {left}, unless something is launched before", look_at
+            )
     elif now < ready_at:
         return Step("wait", "grace", words, ready_at)
     again_at = next_attempt_at(tried.failed)
@@ -130,17 +141,20 @@ def next_step(lease: Lease, work: Work, events: Lines, now: datetime) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Tries:
-    """The attempts to end the lease because its work is done, since an event that changes something."""
+    """The attempts to end the lease as done that were made after the last event that could change their result."""
 
     refused: str | None
-    """Why the law refused the end. None: it did not refuse, or something has changed since."""
+    """Why the end was refused. None if it was not refused, or if such an event has come since."""
     failed: list[datetime]
     """The times of the attempts that failed for a reason that may pass."""
     words: str = ""
 
 
 def tries_of(events: Lines) -> Tries:
-    """Find the attempts since the last event that changes something. What an attempt itself collects changes nothing."""
+    """Find the attempts to end the lease as done, after the last event that could change their result.
+
+    A collect that is part of an attempt is no such event.
+    """
     refused: str | None = None
     failed: list[datetime] = []
     words, is_under_way = "", False
@@ -162,17 +176,17 @@ def tries_of(events: Lines) -> Tries:
 def held_until(events: Lines) -> datetime | None:
     """Until when the lease is held for more work. None: it is not held.
 
-    A hold that a person or agent asks for replaces the one before. A launch, a push and packages hold the
-    lease in addition to that.
+    A hold that a person or agent asks for replaces the one before. A launch that
+    waits, a push and an installation of packages also hold the lease, for a short time.
     """
     said: datetime | None = None
     besides: datetime | None = None
     for at, event in events:
         match event:
-            case timeline.Holds(until=until, by="said"):
+            case timeline.AwaitsWork(until=until, by="said"):
                 said = until
                 besides = None if until <= at else besides
-            case timeline.Holds(until=until):
+            case timeline.AwaitsWork(until=until):
                 besides = max(filter(None, (besides, until)))
             case timeline.Pushed() | timeline.SetUp() | timeline.Prepared():
                 besides = max(filter(None, (besides, at + timedelta(seconds=PUSH_HOLDS_S))))
@@ -189,7 +203,7 @@ def lingers_since(events: Lines) -> dict[str, datetime]:
 
 
 def ends_of(events: Lines) -> list[JobEnd]:
-    """The jobs that a look has seen to end, in that order."""
+    """The jobs that are known to have ended, in the order in which this was noticed."""
     return [
         JobEnd(
             job=event.job,
@@ -210,7 +224,7 @@ def last_launch_at(events: Lines) -> datetime | None:
 def failures(
     ends: Sequence[JobEnd], launched_at: datetime | None, events: Lines = ()
 ) -> tuple[str, ...]:
-    """The jobs that failed after the last launch. A failure before it counts as seen by whoever launched.
+    """The jobs that failed after the last launch. Whoever launched has seen the earlier failures.
 
     A job that the taking of its box ended has ended by then, however late its end is seen. If its work went on
     under another lease, it is no failure here.

@@ -85,7 +85,7 @@ class AlarmTable(Database):
             )
         return due
 
-    def reached_nobody(self, claimed: Iterable[Alarm]) -> None:
+    def note_reached_nobody(self, claimed: Iterable[Alarm]) -> None:
         """Record that those alarms reached nobody. They become due again as if they had never been reported."""
         with self._transaction() as db:
             db.executemany(

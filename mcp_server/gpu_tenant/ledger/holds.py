@@ -24,7 +24,10 @@ class Renewal(NamedTuple):
     patience_s: float = 120
     """A hold that was not renewed for this long is doubted by the next process that needs the lease."""
     grace_s: float = 30
-    """A doubted hold is broken if it is still not renewed after this time. A laptop that slept renews at once."""
+    """A doubted hold is taken away if it is still not renewed after this time.
+
+    So a computer that has just woken from sleep can still renew its hold.
+    """
 
 
 class Hold(NamedTuple):
@@ -64,18 +67,21 @@ class Holds(Database):
         busy_timeout_s: float = 5,
         renewal: Renewal | None = None,
     ) -> None:
-        """Open the ledger as `Database` does. `renewal` says how holds are kept alive and when they are broken."""
+        """Open the ledger as `Database` does. `renewal` says how holds are kept alive and when they are taken away."""
         super().__init__(path, clock, busy_timeout_s=busy_timeout_s)
         self._renewal = renewal or Renewal()
         self._mine: dict[str, str] = {}
 
     @contextmanager
     def hold(self, lease_id: str, purpose: str, *, at: datetime) -> Iterator[None]:
-        """Let nobody else act on this lease, or on this fleet, until the block is left.
+        """Let nobody else act on this lease until the block ends.
+
+        `lease_id` may also name a sweep, a volume, a run or a wish: whatever only one process may act on.
 
         The hold is renewed while this process runs. If the holding process was on this computer and has ended, the
-        hold ends with it. If the process no longer renews it, because it is stopped or unreachable, the next process
-        that needs the lease breaks the hold. The holder learns of this before its next effect (`still_mine`).
+        hold ends with it. If that process no longer renews it, because it is stopped or unreachable, the next process
+        that needs the lease takes the hold away. The old holder finds this out before it next changes anything outside
+        of the ledger (`must_still_hold`).
 
         Raises:
             LeaseHeld: another process is acting on the lease now.
@@ -107,7 +113,7 @@ class Holds(Database):
                 if not self._is_silent(row, now):
                     return _refusal(lease_id, _hold_of(row, now, patience))
                 # There are two steps: the first caller that is refused notes its doubt. A later caller may
-                # break the hold after the grace period.
+                # take the hold away after the grace period.
                 doubted = row["doubted_at"] and now - moment(row["doubted_at"])
                 grace = timedelta(seconds=patience.grace_s)
                 if not doubted or doubted < grace:
@@ -147,8 +153,8 @@ class Holds(Database):
     def _is_silent(self, row: Row, now: datetime) -> bool:
         if row["renewed_at"] is None:
             return False
-        # Another computer's clock may be ahead of ours, so a renewal in the future is doubted,
-        # too.
+        # A renewal that lies far in the future says nothing about now: the other computer's clock is ahead. So it is
+        # doubted as well.
         return abs(now - moment(row["renewed_at"])) > timedelta(seconds=self._renewal.patience_s)
 
     def _renew(self, lease_id: str, token: str, over: threading.Event) -> None:
@@ -163,8 +169,9 @@ class Holds(Database):
                 if not renewed.rowcount:
                     return
 
-    def still_mine(self, lease_id: str) -> None:
-        """Require that this process still holds the lease, if it took a hold on it. Call this right before an effect.
+    def must_still_hold(self, lease_id: str) -> None:
+        """Require that this process still holds the lease, if it took a hold on it. Call this right before something is
+        changed outside of the ledger.
 
         Raises:
             LeaseHeld: the hold was broken, because it had not been renewed.
@@ -212,11 +219,11 @@ def _refusal(lease_id: str, held: Hold, *, again_s: float | None = None) -> Leas
         remedy = f"wait until it is done, and look with {Command('monitor', lease_id)}"
     else:
         remedy = (
-            f"if that process is stopped (Ctrl-Z), let it continue (`fg`) or end it; the same command in "
-            f"{again_s:.0f} s takes the lease over"
+            f"if that process is stopped (Ctrl-Z), let it continue (`fg`) or end it; or give your command again "
+            f"after {again_s:.0f} s: it then takes over {lease_id}"
         )
     return LeaseHeld(
-        f"{held.purpose} is under way on {lease_id} (process {held.pid}): {held.words}",
+        f"{lease_id} is in use: {held.words}",
         remedy=remedy,
     )
 

@@ -92,7 +92,7 @@ class JobTable(Timeline):
             is_open = row is not None and row["state"] in ("intended", "active")
             is_open = is_open and not self._is_being_parked(db, lease_id, at)
             if is_open:
-                self._note(db, lease_id, timeline.Holds(until=until, by=by), at)
+                self._note(db, lease_id, timeline.AwaitsWork(until=until, by=by), at)
         return is_open
 
     @staticmethod

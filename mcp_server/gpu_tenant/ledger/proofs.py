@@ -135,12 +135,12 @@ class ProofTable(LeaseTable):
         return list(newest.values())
 
     def file_permit(
-        self, permit: TeardownPermit, *, at: datetime, unless_wanted_since: int | None = None
+        self, permit: TeardownPermit, *, at: datetime, unless_wanted_after_line: int | None = None
     ) -> Lease:
         """Record the permit's ground and make its lease `terminating`, in one transaction.
 
         Raises:
-            StillWanted: more work came, or was announced, after the line `unless_wanted_since` of the ledger.
+            StillWanted: more work came, or was announced, after the line `unless_wanted_after_line` of the ledger.
             LeaseHeld: this process's hold on the lease was broken; nothing was recorded.
         """
         match permit.ground:
@@ -152,8 +152,8 @@ class ProofTable(LeaseTable):
                 detail = {"signed_by": who, "loss": digest, "signature": code}
         with self._transaction() as db:
             self._must_be_mine(db, permit.lease_id)
-            if unless_wanted_since is not None:
-                self._must_be_unwanted(db, permit.lease_id, unless_wanted_since)
+            if unless_wanted_after_line is not None:
+                self._must_be_unwanted(db, permit.lease_id, unless_wanted_after_line)
             if isinstance(permit.ground, Waived):
                 self._use_waiver(db, permit.lease_id, permit.ground.signature, at)
             db.execute(
@@ -175,18 +175,23 @@ class ProofTable(LeaseTable):
         return self.lease(permit.lease_id)
 
     def parking(
-        self, lease_id: LeaseId, *, how: str, at: datetime, unless_wanted_since: int | None = None
+        self,
+        lease_id: LeaseId,
+        *,
+        how: str,
+        at: datetime,
+        unless_wanted_after_line: int | None = None,
     ) -> None:
         """Record that the lease's box is about to be stopped, unless somebody wants it, in one transaction.
 
         Raises:
-            StillWanted: more work came, or was announced, after the line `unless_wanted_since` of the ledger.
+            StillWanted: more work came, or was announced, after the line `unless_wanted_after_line` of the ledger.
             LeaseHeld: this process's hold on the lease was broken; nothing was recorded.
         """
         with self._transaction() as db:
             self._must_be_mine(db, lease_id)
-            if unless_wanted_since is not None:
-                self._must_be_unwanted(db, lease_id, unless_wanted_since)
+            if unless_wanted_after_line is not None:
+                self._must_be_unwanted(db, lease_id, unless_wanted_after_line)
             self._note(db, lease_id, timeline.Parking(how=how), at)
 
     def must_be_unwanted(self, lease_id: str, since: int) -> None:

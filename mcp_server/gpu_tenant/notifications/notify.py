@@ -22,10 +22,11 @@ from gpu_tenant.notifications.apprise_delivery import DESKTOP, deliver
 from gpu_tenant.providers.credentials import read_table, resolve
 
 LIMIT_S = 10.0
-"""How long one channel may take, in seconds."""
+"""One channel is given up after this many seconds."""
 TITLE = 80
+"""A phone shows this many characters of a title before the message is opened."""
 BODY = 300
-"""How many characters of a title and of a body a phone shows without being opened."""
+"""A phone shows this many characters of a body before the message is opened."""
 
 _LEVELS = {level.name.lower(): level for level in Level}
 _KINDS: dict[Level, Literal["info", "warning", "failure"]] = {
@@ -112,7 +113,7 @@ def _channel(name: str, said: object) -> NotificationChannel:
         # The words do not repeat the value, because it may be the address itself, which is a secret.
         wrong.append(
             f"`url` is not a reference: write env:VARIABLE, file:PATH, keyring:SERVICE/USER, "
-            f"cmd:COMMAND or {DESKTOP}, and keep the address itself there"
+            f"cmd:COMMAND or {DESKTOP}, and put the address itself into that variable, file or keyring, not here"
         )
     if level is not None and level not in _LEVELS:
         wrong.append(f"`level` is not one of {', '.join(_LEVELS)}")
@@ -230,7 +231,7 @@ async def _send(
     limit_s: float,
 ) -> str | None:
     """Send the messages over the channel. None if the channel accepted them. Otherwise return why not."""
-    title, body = compose([_at_home(each, channel) for each in messages])
+    title, body = compose([_reworded_for(each, channel) for each in messages])
     kind = _KINDS[max(each.level for each in messages)]
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str | None] = loop.create_future()
@@ -254,14 +255,16 @@ async def _send(
         return f"it took longer than {limit_s:g} s"
 
 
-def _at_home(told: Message, channel: NotificationChannel) -> Message:
+def _reworded_for(told: Message, channel: NotificationChannel) -> Message:
     """Return the message for this channel.
 
-    If the message is about a failure of this channel, it says that its arrival ends the failure.
+    If the message is about a failure of this channel, it says instead that the channel works again: this message itself
+    arrives over it.
     """
     if told.channel != channel.name:
         return told
-    words = f"this channel works again; before, it had failed, so you may have missed alarms: {told.words}"
+    problem = told.words.removeprefix(f"{_failure_of(channel.name)}: ")
+    words = f"this channel works again; it had failed, so you may have missed alarms; what was wrong: {problem}"
     return replace(told, words=words, next=Command("alarms").line)
 
 
@@ -282,7 +285,7 @@ def _deliver(
     except TenantError as error:
         return error.message
     except Exception as error:  # noqa: BLE001 - only the kind is told: a keyring's error may contain anything
-        return f"nothing is at the place that its reference names ({type(error).__name__})"
+        return f"its address could not be read from the place that `url` names ({type(error).__name__})"
     return deliver(address, title, body, kind=kind)
 
 
@@ -321,7 +324,7 @@ async def tell_due(
         taken = {each.channel for each in attempts if each.outcome == "taken"}
     finally:
         reached = [c for c in channels if c.name in taken]
-        ledger.reached_nobody(
+        ledger.note_reached_nobody(
             alarm
             for alarm, said in zip(due, told, strict=True)
             if not any(channel.takes(said.level, now) for channel in reached)
@@ -335,8 +338,12 @@ async def tell_due(
 
 
 def _note_failure(ledger: Ledger, channel: str, problem: str, at: datetime) -> None:
-    words = f"alarms do not reach you over the channel {channel}: {problem}"
+    words = f"{_failure_of(channel)}: {problem}"
     ledger.raise_alarm(f"{CHANNEL}{channel}", words, level=Level.WARNING, lease_id=None, at=at)
+
+
+def _failure_of(channel: str) -> str:
+    return f"alarms do not reach you over the channel {channel}"
 
 
 def _end_what_is_over(

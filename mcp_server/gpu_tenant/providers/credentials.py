@@ -31,8 +31,8 @@ _SHORTEST_KEY, _LARGEST_KEY_BYTES = 8, 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
-    """The keys of the owner's accounts. They never leave this computer."""
+class KeyPlaces:
+    """Where the keys of the owner's accounts are on this computer. The keys never leave it."""
 
     variables: frozenset[str]
     places: tuple[Path, ...]
@@ -45,7 +45,7 @@ class Account:
         return Guarded(self.places, Path.home(), open_places=(self.configuration.parent / "kept",))
 
     @property
-    def commands(self) -> Mapping[str, str]:
+    def owner_references(self) -> Mapping[str, str]:
         """The references that the owner has written under `[references]`, by their name. Only these may be commands.
 
         Raises:
@@ -55,8 +55,8 @@ class Account:
         return {name: str(reference) for name, reference in said.items()}
 
     @classmethod
-    def of(cls, profiles: Iterable[Profile], state: Path) -> "Account":
-        """Collect every key whose place the profiles know, and the state directory itself."""
+    def of(cls, profiles: Iterable[Profile], state: Path) -> "KeyPlaces":
+        """Collect the places of all keys that the profiles know, and the state directory itself."""
         known = [profile.credential for profile in profiles if profile.credential]
         files = [Path(place.file).expanduser() for place in known if place.file]
         variables = frozenset(name for place in known for name in place.env)
@@ -65,7 +65,7 @@ class Account:
     def without(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return that environment without keys, for a command that somebody else may have chosen.
 
-        No command can sign in this environment.
+        In this environment, no command can give the owner's signature.
         """
         kept = {
             name: value
@@ -74,7 +74,7 @@ class Account:
         }
         return {**kept, UNATTENDED: "1"}
 
-    def must_not_hold(self, name: str, reference: str) -> None:
+    def refuse_account_key(self, name: str, reference: str) -> None:
         """Require that the reference does not lead to the key of an account.
 
         Raises:
@@ -109,16 +109,16 @@ class Account:
         """
         scheme, _, rest = reference.partition(":")
         if scheme == "ref":
-            if rest not in self.commands:
+            if rest not in self.owner_references:
                 raise BadRequest(
                     f"no reference is named {rest[:60]!r}",
-                    remedy=f"its owner writes it under `[references]` in {self.configuration}",
+                    remedy=f"the owner of this computer has to write it under `[references]` in {self.configuration}",
                 )
-            return self.commands[rest]
-        if scheme == "cmd" and reference not in self.commands.values():
+            return self.owner_references[rest]
+        if scheme == "cmd" and reference not in self.owner_references.values():
             raise SecretRefused(
                 f"the command that {name} refers to is not one that this computer's owner has written down",
-                remedy=f'its owner writes `NAME = "cmd:..."` under `[references]` in {self.configuration};'
+                remedy=f'the owner has to write `NAME = "cmd:..."` under `[references]` in {self.configuration};'
                 f" then `{name}=ref:NAME`",
             )
         return reference
@@ -135,13 +135,13 @@ class Account:
 
 def _of_account(name: str) -> SecretRefused:
     return SecretRefused(
-        f"{name} would take the key of your account, or another of your own, to a box that is not yours",
+        f"{name} would send one of your own keys, such as the key of your account, to a box that is not yours",
         remedy="make a key for this job alone, with few rights and an expiry date, and refer to that key",
     )
 
 
 def resolve_all(
-    assignments: Sequence[str], environ: Mapping[str, str], *, account: Account
+    assignments: Sequence[str], environ: Mapping[str, str], *, key_places: KeyPlaces
 ) -> dict[str, str]:
     """Resolve each `NAME=reference` to the value that its reference leads to now.
 
@@ -157,11 +157,11 @@ def resolve_all(
                 f"an environment entry for {name[:40]!r} is not NAME=reference",
                 remedy=f"write {_FORMS}",
             )
-        reference = account.resolve_name(name, reference)
-        account.must_not_hold(name, reference)
-        values[name] = resolve(name, reference, environ=account.without(environ))
+        reference = key_places.resolve_name(name, reference)
+        key_places.refuse_account_key(name, reference)
+        values[name] = resolve(name, reference, environ=key_places.without(environ))
         # A copy of an account's key is that key, wherever it was found.
-        if len(values[name]) >= _SHORTEST_KEY and values[name] in account.values(environ):
+        if len(values[name]) >= _SHORTEST_KEY and values[name] in key_places.values(environ):
             raise _of_account(name)
     return values
 
@@ -169,10 +169,10 @@ def resolve_all(
 def references(assignments: Sequence[str]) -> tuple[str, ...]:
     """Return the same entries in a form that may be recorded: each says where its value is, and contains no value.
 
-    A value that was written out, as text or inside a command, becomes `NAME=text:`. Resolving that again raises the
-    error that the value is not recorded.
+    A value that was written out, as text or inside a command, becomes `NAME=text:`. The value is then not on record:
+    whoever needs it again has to look for `NAME=text:` first, and ask for the value, as a sweep and a recovery do.
     """
-    return tuple(map(_read_reference, assignments))
+    return tuple(map(_without_value, assignments))
 
 
 def must_be_references(assignments: Sequence[str]) -> None:
@@ -187,7 +187,7 @@ def must_be_references(assignments: Sequence[str]) -> None:
         scheme = reference.partition(":")[0]
         if scheme == "cmd":
             raise SecretRefused(
-                f"{name} refers to a command, and a file of a work tree runs none on this computer",
+                f"{name} refers to a command, and a file in a work tree may not start commands on this computer",
                 remedy=f'write it under `[references]` in your own config.toml; then `{name} = "ref:NAME"`',
             )
         if scheme not in ("env", "file", "keyring", "ref"):
@@ -199,7 +199,8 @@ def must_be_references(assignments: Sequence[str]) -> None:
             )
 
 
-def _read_reference(assignment: str) -> str:
+def _without_value(assignment: str) -> str:
+    """Return the entry as it may be recorded: `NAME=text:` if it contains the value itself."""
     name, _, reference = assignment.partition("=")
     scheme, _, rest = reference.partition(":")
     is_secret = scheme == "cmd" and _looks_secret(name, rest)
@@ -240,7 +241,8 @@ def find_credential(
 def only_rehearsed(credential: Credential, state: Path) -> Credential:
     """Return that credential for the rehearsal in `state`. Reading it returns a rehearsal's key, or raises an error.
 
-    A rehearsal's provider is asked over plain http, by whoever listens at the address in its marker.
+    In a rehearsal, the key is sent over plain http to the address in the file `rehearsal.json`. Whoever listens there
+    could read a real key.
     """
 
     def read() -> str:

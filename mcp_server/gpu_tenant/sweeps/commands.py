@@ -21,7 +21,9 @@ from gpu_tenant.files.patterns import require_narrow, require_patterns
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.term_checks import attempts
 from gpu_tenant.providers.credentials import references, resolve_all
-from gpu_tenant.sweeps.reconcile import (
+from gpu_tenant.sweeps.results import with_results
+from gpu_tenant.sweeps.status import Reckoning, reckon, stands_in_the_way
+from gpu_tenant.sweeps.tend import (
     Answered,
     hear,
     is_open,
@@ -30,8 +32,6 @@ from gpu_tenant.sweeps.reconcile import (
     tend_sweep,
     unrecorded_names,
 )
-from gpu_tenant.sweeps.results import with_results
-from gpu_tenant.sweeps.status import Reckoning, reckon, stands_in_the_way
 
 _TERMS = {
     "env_from": Option("env"),
@@ -89,7 +89,7 @@ async def begin_sweep(
     for lease in found:
         require_its_own(lease, grid.artifacts)
         _must_be_free(context, lease, grid, None if ended else known)
-    values = resolve_all(env, context.environ, account=context.account)
+    values = resolve_all(env, context.environ, key_places=context.key_places)
     wanted = Sweep(
         id="",
         grid=grid,
@@ -112,18 +112,18 @@ async def tend(
     sweep_id: str,
     *,
     values: Mapping[str, str] | None = None,
-    spare: LeaseId | None = None,
+    no_more_cells_on: LeaseId | None = None,
     by: str | None = None,
 ) -> SweepReport:
     """Ask every box of the sweep, complete what an earlier call left half done, and give idle boxes work.
 
     A box that does not answer keeps its cells. A box that its provider no longer lists loses the cells whose
     files are not on this computer, and other boxes run those cells. `values` are the values of the sweep's
-    variables, if they are already known. The lease to `spare` is given nothing more. `by` is the metric that the table
-    is sorted by.
+    variables, if they are already known. The lease `no_more_cells_on` is given no more cells. `by` is
+    the metric that the table is sorted by.
     """
     sweep = context.ledger.sweep(sweep_id)
-    troubles = await tend_sweep(context, sweep, values, spare)
+    troubles = await tend_sweep(context, sweep, values, no_more_cells_on)
     return SweepReport(table=await sorted_of(context, sweep.id, by=by), troubles=troubles)
 
 
@@ -305,7 +305,7 @@ async def must_be_reckoned(context: Context, lease: Lease) -> None:
     if lease.state is not LeaseState.ACTIVE or attempts(context.ledger.events(lease.id)):
         return
     for sweep_id in context.ledger.sweeps_on(lease.id):
-        table = (await tend(context, sweep_id, spare=lease.id)).table
+        table = (await tend(context, sweep_id, no_more_cells_on=lease.id)).table
         if reasons := stands_in_the_way(table, lease.id):
             words = f"{lease.id} keeps its box, because of {sweep_id}: {'; '.join(reasons)}"
             context.ledger.note(lease.id, timeline.Refused(words=words), at=context.clock.now())

@@ -21,7 +21,7 @@ from gpu_tenant.providers.credentials import read_table
 from gpu_tenant.transfer.fair_share import Bucket, Usd, allot, rates
 
 LOOK_S = 0.5
-"""How old our information about the other transfers may be."""
+"""What is known of the other transfers is read again when it is older than this."""
 SILENT_S = 30
 """A transfer that has not written its file for this long counts as moving nothing.
 
@@ -215,8 +215,8 @@ class TransferShare:
         self._may_bytes_s = part if self._call_bytes_s is None else min(part, self._call_bytes_s)
 
 
-class Resting:
-    """A transfer's part of the link, used with one connection and for at most a given share of the time.
+class LowPriorityShare:
+    """The part of the link that a transfer of low priority has: one connection, for at most a given share of the time.
 
     For the rest of the time the link is free for everything else, at both ends.
     """
@@ -244,8 +244,11 @@ class Resting:
         return max(rest_s, self._turn.pause_s(n_bytes))
 
 
-class Share:
-    """How much of the link one call may use. All transfers of a user share the link."""
+class CallLimits:
+    """How much of the link one call may use: one command at a terminal, or one call of a tool.
+
+    All transfers of a user share the link. Each transfer of the call joins, and then has its `TransferShare`.
+    """
 
     def __init__(
         self,
@@ -290,15 +293,15 @@ class Share:
 # The owner's limits
 
 
-def share_of(home: Home, call_bytes_s: int | None) -> Share:
-    """Return the share of a call: from the owner's configuration and the limit that was given for this call.
+def limits_of_call(home: Home, call_bytes_s: int | None) -> CallLimits:
+    """Return the limits of a call: from the owner's configuration, and the limit that was given for this call.
 
     Raises:
         BadRequest: the configured limit is not a rate.
         LocalTrouble: the configuration cannot be read.
     """
     limit = limit_of(home.configuration)
-    return Share(home.root / "transfers", limit, call_bytes_s=call_bytes_s)
+    return CallLimits(home.root / "transfers", limit, call_bytes_s=call_bytes_s)
 
 
 def limit_of(configuration: Path) -> int | None:
@@ -315,7 +318,7 @@ def limit_of(configuration: Path) -> int | None:
     rate = float(limit) if isinstance(limit, int | float) and limit is not True else 0.0
     if unknown or not rate > 0:
         what = (
-            f"[transfers] has no {unknown[0]!r}"
+            f"{unknown[0]!r} in [transfers] is not a setting; limit_mb_s is the only one"
             if unknown
             else f"limit_mb_s = {limit!r} is not a rate"
         )

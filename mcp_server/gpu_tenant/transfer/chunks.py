@@ -17,7 +17,7 @@ BLOCK_BYTES = 16 << 10
 _COMPARED_BYTES = 64 << 20
 _MOST_FILES = 256
 _MOST_OPEN = 128
-"""How many files may be open at once, including those that wait to be read back.
+"""At most this many files are open at once, including those that wait to be read back.
 
 Beyond that, the download waits for the disk.
 """

@@ -26,15 +26,16 @@ import os
 from dataclasses import dataclass, field
 
 MOST = 52
-"""Each connection is a process on this computer and takes 2 MB or more.
+"""A transfer uses at most this many connections.
 
-Measured: with 52 connections, the row with the highest peak (`loss-0.5`) takes 190 MB, below the bench's limit of
-200 MB. The value was 64 at first, then 56.
+Each is a process on this computer and takes 2 MB or more. Measured: with 52 connections, the row with the highest
+peak (`loss-0.5`) takes 190 MB, below the bench's limit of 200 MB. The value was 64 at first, then 56.
 """
 NEAR, FAR = 2, 4
-"""How many connections to begin with. Judgment.
+"""A transfer begins with this many connections, to a near and to a far box.
 
-The limit of a near box is the processors. The limit of a far box is how many bytes one connection may have in flight.
+Judgment. The limit of a near box is the processors. The limit of a far box is how many bytes one connection may have
+in flight.
 """
 FAR_S = 0.03
 """A box counts as far from this round-trip time on, in seconds. Judgment. The bench's far links have 0.08."""
@@ -48,9 +49,9 @@ _LINEAR = 1.6
 _LEAST_WINDOW_S = 0.5
 """The rate is measured for at least this long. Judgment."""
 _ROUND_TRIPS = 10
-"""How many round trips a new connection takes to find its speed, if it loses nothing. Judgment."""
+"""A new connection takes about this many round trips to find its speed, if it loses nothing. Judgment."""
 _AGAIN_S = 30
-"""How long a settled count is kept before a new search. Judgment."""
+"""A settled count is kept for this many seconds before a new search. Judgment."""
 _CALM = 4
 """A later search measures each count this many times as long, unless a low rate started the search.
 
@@ -67,7 +68,7 @@ _SLOW_BYTES_S = 6e6
 The value was 4e6 at first. The measurement behind the change is not recorded.
 """
 _MOST_SPARE = 8
-"""How many connections at most are opened ahead of need. Judgment."""
+"""At most this many connections are opened ahead of need. Judgment."""
 _BUSY = 0.75
 """This share of one core counts as fully busy. Judgment.
 

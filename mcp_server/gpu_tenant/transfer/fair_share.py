@@ -7,16 +7,16 @@ from decimal import Decimal
 from statistics import median
 
 MOST_CONNECTIONS = 64
-"""How many connections one user has at once, over all boxes. With more, a home router may drop all of them."""
+"""One user has at most this many connections at once, over all boxes. With more, a home router may drop all of them."""
 LEAST_REST = 8
-"""How many connections the other transfers may have together even if the most expensive transfer needs fewer.
+"""The other transfers together may have this many connections, even if the most expensive transfer needs fewer.
 
 The most expensive transfer may need few because its own box is slow.
 """
 FLOOR = 0.1
 """This part of the link is divided equally and not by price, so that no transfer starves."""
 BURST_S = 0.25
-"""How many seconds of unused time a transfer may make up for."""
+"""A transfer may make up for this many seconds of unused time."""
 
 Usd = Decimal | float | None
 

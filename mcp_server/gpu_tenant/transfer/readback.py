@@ -13,11 +13,11 @@ from gpu_tenant.transfer.chunks import SMALL_BYTES, Coming, Large
 from gpu_tenant.transfer.download_state import DownloadState
 
 _STEP_BYTES = 32 << 20
-"""How much is read back at a time. With less there are too many flushes. With more, too much is left for the end."""
+"""This much is read back at a time. With less there are too many flushes. With more, too much is left for the end."""
 _STEP_S = 1.0
 """Small files are flushed together, once in this time: each flush holds up the threads that create files."""
 _SIDE_BY_SIDE = 4
-"""How many small files are read back at once. The storage flushes and reads several in the time of one."""
+"""This many small files are read back at once. The storage flushes and reads several in the time of one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,10 @@ from threading import Condition
 from typing import Generic, Protocol, TypeVar
 
 _PACKED_BELOW_BYTES_S = 32e6
-"""Compress on links that are slower than this. On a faster link, compressing takes longer than it saves."""
+"""On a link that is slower than this, files are compressed.
+
+On a faster link, compressing takes longer than it saves.
+"""
 
 _BESIDE_S = 0.15
 

@@ -198,9 +198,9 @@ class UploadState(Transfer[Piece]):
     def take_comparison(
         self, file: OpenUpload, same: Sequence[Span], other: Sequence[Span]
     ) -> None:
-        """Send what differs from the older version (`other`), and copy what is the `same`.
+        """Plan to send what differs from the older version (`other`), and to let the box copy what is the `same`.
 
-        If nothing has matched so far, send all the rest without comparing it.
+        If nothing has matched so far, all the rest will be sent without comparing it.
         """
         with self._changed:
             file.matched += len(same)
@@ -211,8 +211,11 @@ class UploadState(Transfer[Piece]):
                 file.uncompared.clear()
             self._changed.notify_all()
 
-    def dissolve(self, file: OpenUpload, spans: Sequence[Span]) -> None:
-        """Send those spans and all others, because the older version cannot be used any more."""
+    def give_up_comparison(self, file: OpenUpload, spans: Sequence[Span]) -> None:
+        """Plan to send those spans, and all that were still to be compared or copied.
+
+        The older version cannot be used any more.
+        """
         with self._changed:
             for left in (spans, file.equal, file.uncompared):
                 file.missing.extend(left)

@@ -142,9 +142,9 @@ class Sender(ChannelWorker[Piece]):
             case UploadComparison(span=span), b"S":
                 self._work.take_comparison(file, *_compare(piece, body))
             case UploadComparison(span=span), b"E":
-                self._work.dissolve(file, [span])
+                self._work.give_up_comparison(file, [span])
             case Copying(spans=spans), b"E" if _refusal_of(head, body)[0] != "DISK_FULL":
-                self._work.dissolve(file, spans)
+                self._work.give_up_comparison(file, spans)
             case _:
                 raise NotTaken(file.upload.name, _refusal_of(head, body)[1])
 

@@ -13,10 +13,10 @@ from gpu_tenant.transfer.shared_state import P, Transfer
 
 Way = Literal["kept", "own"]
 _AHEAD = 2
-"""How many pieces are under way at once, so that the link is never idle between an answer and the next request."""
+"""This many pieces are under way at once, so that the link is never idle between an answer and the next request."""
 _PIECE_S = 0.4
 _TRIPS = 3
-"""How many of its latest round trips each thread remembers."""
+"""Each thread remembers this many of its latest round trips."""
 
 
 class ChannelWorker(Thread, Generic[P]):

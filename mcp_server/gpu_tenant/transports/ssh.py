@@ -20,7 +20,7 @@ from gpu_tenant.transports.connection_limit import OURS, Lines
 from gpu_tenant.transports.openssh import OpenSsh
 from gpu_tenant.transports.shell import command_line, refusal_for, write_command
 from gpu_tenant.transports.ssh_channel import Piped
-from gpu_tenant.transports.ssh_connect import AUDIT, DOCTOR, Dialer, ensure_key, silent
+from gpu_tenant.transports.ssh_connect import AUDIT, DOCTOR, Dialer, ensure_key, unreachable
 
 __all__ = ["SshTransport", "ensure_key", "introduce"]
 
@@ -163,7 +163,7 @@ class SshTransport:
         except BaseException as exc:
             connection.close()
             if isinstance(exc, _UnsentError):
-                raise silent(self._target, exc) from exc
+                raise unreachable(self._target, exc) from exc
             raise
 
     async def aclose(self) -> None:
@@ -253,7 +253,7 @@ class SshTransport:
                 await asyncio.sleep(pause_s)
             except _ConnectionDeadError as exc:
                 if died:
-                    raise silent(self._target, exc) from exc
+                    raise unreachable(self._target, exc) from exc
                 died = True
                 # Not closed, because a transfer may still use it. If the connection is dead, its keepalive
                 # ends it.

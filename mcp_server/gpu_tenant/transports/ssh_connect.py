@@ -46,7 +46,7 @@ def ensure_key(path: Path) -> Path:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             fresh = asyncssh.generate_private_key("ssh-ed25519", comment="gpu-tenant")
-            part = _beside(path, fresh.export_private_key())
+            part = _write_draft_beside(path, fresh.export_private_key())
             with contextlib.suppress(FileExistsError):
                 os.link(part, path)
             part.unlink()
@@ -109,7 +109,10 @@ class Dialer:
             options = _options(target, key, config)
             hops = options.tunnel.split(",") if isinstance(options.tunnel, str) and not via else []
             if jumps > _MAX_JUMPS:
-                raise BadRequest(f"{target!r} jumps in a circle", remedy=f"correct it in {config}")
+                raise BadRequest(
+                    f"the way to {target!r} has more than {_MAX_JUMPS} jump hosts; probably a ProxyJump leads back to itself",
+                    remedy=f"correct it in {config}",
+                )
             # With a ProxyJump under `Host *`, a jump host would be its own jump host.
             for hop in hops if target not in hops else []:
                 via = await self._dial(hop.removeprefix("ssh://"), via=via, jumps=jumps + 1)
@@ -134,9 +137,9 @@ class Dialer:
             except (asyncssh.Error, OSError, ValueError) as exc:
                 raise self._not_let_in(target, name, guard, key, exc) from exc
             on_failure.callback(connection.close)
-            assert guard.offered
+            assert guard.shown_key
             if not pinned:
-                self._pin(name, guard.offered, known)
+                self._pin(name, guard.shown_key, known)
             on_failure.pop_all()
         connection.set_tunnel(via)
         return connection
@@ -175,8 +178,8 @@ class Dialer:
     def _not_let_in(
         self, target: str, name: str, guard: "_Guard", key: asyncssh.SSHKey, exc: Exception
     ) -> BoxTrouble | BadRequest:
-        if isinstance(exc, asyncssh.HostKeyNotVerifiable) and guard.offered:
-            return self._key_changed(name, guard.known, guard.offered)
+        if isinstance(exc, asyncssh.HostKeyNotVerifiable) and guard.shown_key:
+            return self._key_changed(name, guard.known, guard.shown_key)
         # sshd counts the keys that it is shown. If the owner has many, sshd hangs up before all were
         # tried.
         if isinstance(exc, asyncssh.PermissionDenied) or "authentication failures" in str(exc):
@@ -192,14 +195,14 @@ class Dialer:
                 f"our key; otherwise add this line to ~/.ssh/authorized_keys there: {line}",
             )
         if isinstance(exc, asyncssh.Error | OSError):
-            return silent(target, exc)
+            return unreachable(target, exc)
         return BadRequest(f"{target!r} cannot be connected to: {exc}", remedy=DOCTOR)
 
 
 class _Guard(asyncssh.SSHClient):
     """Accepts exactly one host, and offers it our keys.
 
-    That is the known host, or at the first contact the first host that is seen.
+    It accepts the known host. If none is known yet, it accepts the first host that it sees.
     """
 
     def __init__(
@@ -212,7 +215,7 @@ class _Guard(asyncssh.SSHClient):
     ) -> None:
         self._password = password
         self.known = known
-        self.offered: asyncssh.SSHKey | None = None
+        self.shown_key: asyncssh.SSHKey | None = None
         self._options = options
         self._ssh = owner_ssh
         self._agent: asyncssh.SSHAgentClient | None = None
@@ -222,8 +225,8 @@ class _Guard(asyncssh.SSHClient):
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey
     ) -> bool:
         """Decide about the host's key. Called in every key exchange, before anything else is sent."""
-        accepted = self.known or [self.offered or key]
-        self.offered = key
+        accepted = self.known or [self.shown_key or key]
+        self.shown_key = key
         return key in accepted
 
     async def public_key_auth_requested(self) -> Sequence[asyncssh.SSHKeyPair] | None:
@@ -342,18 +345,18 @@ def _keys_of(name: str, file: Path) -> Sequence[asyncssh.SSHKey]:
     for line in text.splitlines():
         with contextlib.suppress(ValueError):  # one bad line must not hide the others
             hosts.load(line)
-    # Host and port are passed as one name. If a port were passed, the library would fall back to
-    # the bare host.
+    # Host and port are passed together, as one name. If the port were an argument of its own, the library would fall
+    # back to the bare host.
     return hosts.match(name, "", None)[0]
 
 
 def _prefer(known: Sequence[asyncssh.SSHKey]) -> Sequence[str]:
-    """Return all plain algorithms, those of the `known` keys first, so that the box prefers one of these."""
+    """Return all plain algorithms, those of the `known` keys first, so that the box shows a key that we know, if it has one."""
     first = {algorithm.decode() for key in known for algorithm in key.sig_algorithms}
     return sorted(_HOST_KEYS, key=lambda algorithm: algorithm not in first)
 
 
-def _beside(path: Path, content: bytes) -> Path:
+def _write_draft_beside(path: Path, content: bytes) -> Path:
     """Write a private file in the same directory as `path`, with `content` flushed to the disk."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -363,7 +366,7 @@ def _beside(path: Path, content: bytes) -> Path:
     return part
 
 
-def silent(target: str, exc: Exception) -> BoxUnreachable:
+def unreachable(target: str, exc: Exception) -> BoxUnreachable:
     """Return the error for a box that does not answer at `target`."""
     why = as_told((str(exc) or type(exc).__name__).encode())
     return BoxUnreachable(f"no ssh connection to {target!r}: {why}", remedy=AUDIT)

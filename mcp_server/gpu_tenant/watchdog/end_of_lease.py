@@ -1,4 +1,8 @@
-"""Ending a lease: verify and tear down; else park; else keep paying for the rescue; else do as the owner signed."""
+"""Ends a lease: verify its work and tear its box down.
+
+If that fails, park the box. If that fails too, keep the box running, up to the agreed rescue sum, and try again. After
+that, do what the owner signed.
+"""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -50,7 +54,10 @@ T = TypeVar("T")
 _NAMED = 3
 
 _LAST_DAYS = timedelta(days=2)
-"""So long before a platform deletes a parked box, that is urgent. It is a warning three times as long before."""
+"""That a platform will delete a parked box is urgent when less than this is left.
+
+It is a warning when less than three times this is left.
+"""
 
 
 class LeaseAlarms:
@@ -59,7 +66,8 @@ class LeaseAlarms:
     def __init__(self, ledger: Ledger, lease_id: LeaseId, done: Callable[[str], None]) -> None:
         self._ledger = ledger
         self._lease_id = lease_id
-        self.done = done
+        self.report = done
+        """Is called with what was done or begun, in words."""
         self.raised: set[str] = set()
 
     def alarm(self, key: str, words: str, level: Level) -> None:
@@ -70,8 +78,8 @@ class LeaseAlarms:
         )
 
 
-class DeadMan:
-    """Tries to end one lease, as far as the law and its terms allow."""
+class LeaseEnder:
+    """Tries to end one lease, as far as the rule that nothing may be lost and the lease's terms allow."""
 
     def __init__(self, tenancy: Tenancy, told: LeaseAlarms, *, look_s: float) -> None:
         self._tenancy = tenancy
@@ -96,7 +104,7 @@ class DeadMan:
             pass  # If another process holds the lease, stop here: this does not count as an attempt.
         ending = timeline.Ending(term=cause.term, words=cause.words)
         tenancy.ledger.note(lease.id, ending, at=now)
-        self._told.done(f"{cause.words}: it is being ended")
+        self._told.report(f"{cause.words}: it is being ended")
         unsaved = await self._save_work(lease, cause)
         # If the box did not answer just now, do not wait for it again while it bills: park it first.
         refused = unsaved if self._was_silent else await self.tear_down(lease)
@@ -112,7 +120,7 @@ class DeadMan:
         else:
             parked = tenancy.ledger.lease(lease.id)
             kept = kept_words(parked, tenancy.ledger.events(lease.id))
-            self._told.done(f"parked: {kept or cause.words}")
+            self._told.report(f"parked: {kept or cause.words}")
             await self.report_parked(parked)
             return
         lease = tenancy.ledger.lease(lease.id)
@@ -128,7 +136,7 @@ class DeadMan:
         self._told.alarm("end", f"{cause.words}; {why}; {self._stands(lease)}", Level.URGENT)
 
     async def _save_work(self, lease: Lease, cause: Outrun) -> str | None:
-        """Stop the lease's jobs, and bring what they wrote here and into the store.
+        """Stop the lease's jobs, and copy what they wrote to this computer and into the store.
 
         Returns the first failure in words. None if there was no failure.
         """
@@ -151,31 +159,35 @@ class DeadMan:
     async def tear_down(self, lease: Lease) -> str | None:
         """Verify the lease's work and tear its box down.
 
-        Returns why the teardown was refused. None if the box is torn down, or if the teardown is permitted
-        and the
-        next looks complete it.
+        Returns why the teardown was refused. None if the box is torn down, or if the teardown is permitted: then later
+        looks complete it.
         """
         try:
             torn = await self._tenancy.verify_and_teardown(lease.id)
         except LeaseHeld:
             raise
         except ProviderTrouble as trouble:
-            # The teardown was permitted, and every look asks the provider again. Or a person must act,
-            # and has been told how.
+            # The teardown is permitted and begun. Either each later look asks the provider again, or a person has to act,
+            # and the trouble says how.
             self._told.alarm("teardown", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
             return None
         except TenantError as refusal:
             return f"{refusal.message}; {refusal.remedy}"
-        self._report_end(f"ended, {torn.receipt.ground}, for {usd_words(torn.receipt.cost_usd)}")
+        self._report_end(
+            f"its box was ended (ground: {torn.receipt.ground}); it cost {usd_words(torn.receipt.cost_usd)}"
+        )
         return None
 
     def _report_end(self, words: str) -> None:
         """Report the end of the lease, and notify a person of it."""
-        self._told.done(words)
+        self._told.report(words)
         self._told.alarm("ended", words, Level.NOTICE)
 
     def _report_destroyed(self, torn: TornDown, why: str) -> None:
-        """Report that unproved work was destroyed, over a signature. Every channel hears that, the losses first."""
+        """Report that work without a proved copy was destroyed, because the owner had signed for that.
+
+        The report names the losses first, and goes to every channel.
+        """
         given_up = torn.receipt.given_up
         more = f" and {len(given_up) - _NAMED} more" if len(given_up) > _NAMED else ""
         lost = f"{'; '.join(given_up[:_NAMED])}{more}" or "nothing that was known"
@@ -183,11 +195,14 @@ class DeadMan:
             f"its box was destroyed, as its owner signed; given up: {lost}; {why}; "
             f"{Command('report', torn.lease)} shows all of it"
         )
-        self._told.done(words)
+        self._told.report(words)
         self._told.alarm("ended", words, Level.URGENT)
 
     async def go_on_ending(self, lease: Lease) -> None:
-        """Prove again, and continue, a permitted teardown that was cut short. Attempts come at growing intervals."""
+        """Continue a permitted teardown that was cut short, after checking the proofs again.
+
+        Attempts come at growing intervals.
+        """
         words = awaits_owner(self._tenancy.context, lease.id)
         if words is not None:
             self._told.alarm("teardown", f"a person has to end its box: {words}", Level.URGENT)
@@ -223,10 +238,10 @@ class DeadMan:
         rescued = parked_step(lease, events, now)
         deleted, level = self._deletion_words(lease)
         kept = kept_words(lease, events)
-        if await self._ended_unstarted(lease, events):
+        if await self._try_to_end_parked(lease, events):
             return
         if late is None and kept:
-            # While it is parked it may be within its budget again, for a while.
+            # A parked box costs less, so the lease may be within its budget again for some time.
             told = f"{words}; {kept}; {deleted or 'its disk is kept'}; {rescued}"
             self._told.alarm("parked", told, max(level, Level.WARNING))
             return
@@ -263,11 +278,11 @@ class DeadMan:
             max(level, Level.WARNING),
         )
 
-    async def _ended_unstarted(self, lease: Lease, events: Lines) -> bool:
-        """Try to end a parked box of which nothing is in the way any more. Whether it is ended.
+    async def _try_to_end_parked(self, lease: Lease, events: Lines) -> bool:
+        """Try to end a parked box, without starting it, if nothing prevents that any more. Return whether it has ended.
 
-        It was parked because one of its terms was passed, and was read in full right before. What kept it then has been
-        given up since.
+        The box was parked because its lease exceeded one of its terms, and was read in full right before. It was not
+        destroyed then, because some artifacts had never appeared. The owner has given up those artifacts since.
         """
         ledger, now = self._tenancy.ledger, self._tenancy.clock.now()
         if read_at_stop(events) is None or not why_kept(events).given_up:
@@ -301,7 +316,7 @@ class DeadMan:
             then = (
                 "destroyed, as its owner signed" if lease.terms.on_deadline == "waive" else "kept"
             )
-            sum_words = f", {spent:.2f} of the {most:.2f} USD since its end; then its box is {then}"
+            sum_words = f"; {spent:.2f} of its rescue sum of {most:.2f} USD are spent, and when all of it is spent, the box is {then}"
         if recorded_fate(events) == "host_lost":
             return (
                 f"{why}its host is lost, and it is unknown whether its provider still bills for it"

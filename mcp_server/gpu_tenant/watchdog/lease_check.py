@@ -35,16 +35,16 @@ from gpu_tenant.leases.term_checks import Outrun, as_it_was, is_near, outrun, ti
 from gpu_tenant.leases.watch_actions import has_news, kept_back, pull, rearm, try_ready
 from gpu_tenant.leases.work_done import Work
 from gpu_tenant.service import Tenancy
-from gpu_tenant.watchdog.end_of_lease import DeadMan, LeaseAlarms
+from gpu_tenant.watchdog.end_of_lease import LeaseAlarms, LeaseEnder
 from gpu_tenant.watchdog.work_end import WorkEnd
 
 _LOOK_AT_LEAST_S, _LOOK_AT_MOST_S = 60.0, 1800.0
 _NOTICE_LOOK_S = 5.0
-"""How long until the next look at a box that has notice. Such a box may have half a minute left."""
+"""A box that its platform will take back soon is looked at again after this time. It may have half a minute left."""
 _NOTICE_STANDS = timedelta(minutes=15)
-"""How long a notice counts. After that, a box that still runs is treated like any other box."""
+"""A notice of that counts for this long. After that, a box that still runs is treated like any other box."""
 _LATE_S = 30.0
-"""How much later than it was due a look may come."""
+"""A look may come this many seconds later than it was due."""
 _CLOCKS_APART = timedelta(minutes=5)
 
 
@@ -81,7 +81,7 @@ class Attendant:
         self._card = card
         self._look_s = look_s
         self.told = LeaseAlarms(tenancy.ledger, lease_id, done)
-        self._dead_man = DeadMan(tenancy, self.told, look_s=look_s)
+        self._lease_ender = LeaseEnder(tenancy, self.told, look_s=look_s)
         self._work_end = WorkEnd(tenancy, self.told)
         self.is_busy = False
         """Whether a job runs on the box, and the watchdog waits for its end."""
@@ -105,9 +105,9 @@ class Attendant:
         if may_recover(self._tenancy.context, lease) and not self._has_notice(lease):
             await self._recover(lease)
         if lease.state is LeaseState.TERMINATING:
-            await self._dead_man.go_on_ending(lease)
+            await self._lease_ender.go_on_ending(lease)
         elif lease.parked_at is not None:
-            await self._dead_man.report_parked(lease)
+            await self._lease_ender.report_parked(lease)
         else:
             await self._running(lease)
 
@@ -137,14 +137,14 @@ class Attendant:
         if cause is not None and cause.term == "idle" and lease.terms.when_idle == "alarm":
             self.told.alarm("idle", f"{cause.words}, {rate_words(lease)}", Level.WARNING)
         elif cause is not None:
-            await self._dead_man.end(lease, cause)
+            await self._lease_ender.end(lease, cause)
             return
         if seen.work is not None and self._has_notice(lease):
             await self._heed(lease)
         elif seen.work is not None:
             waits = lease.terms.when_done != "keep" or self._may_be_taken(lease)
             self.is_busy = bool(seen.work.busy) and waits
-            self.again_at = await self._work_end.follow(lease, seen.work, since=since)
+            self.again_at = await self._work_end.act_on_work(lease, seen.work, after_line=since)
             if "done" not in self.told.raised and not seen.work.busy:
                 self._tell_what_will_not_end(lease)
         if cause is None and is_near(lease, now):
@@ -270,7 +270,7 @@ class Attendant:
         except (NotReady, PriceMoved) as trouble:
             self.told.alarm("standing", trouble.message, Level.WARNING)
             if lease.touched_at is None:
-                await self._dead_man.tear_down(lease)
+                await self._lease_ender.tear_down(lease)
         except (BoxTrouble, ProviderTrouble) as trouble:
             self.told.alarm("standing", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
 
@@ -292,7 +292,7 @@ class Attendant:
             )  # The lease is ended right after this look, and ending it collects the work.
         anew = await rearm(self._tenancy.context, lease.id)
         if anew is not None:
-            self.told.done(
+            self.told.report(
                 f"its guard was gone, as it is after a reboot, and was started again: {anew}"
             )
         idle_s = await self._idle_s(lease)
@@ -328,7 +328,7 @@ class Attendant:
             if has_news(self._tenancy.context, lease):
                 gathered = await self._tenancy.collect(lease.id)
                 if gathered.fetched_files:
-                    self.told.done(f"collected {some(gathered.fetched_files, 'file')}")
+                    self.told.report(f"collected {some(gathered.fetched_files, 'file')}")
                 if gathered.not_stored:
                     self.told.alarm("store", gathered.not_stored, Level.WARNING)
         except JobRunning as trouble:
@@ -348,7 +348,7 @@ class Attendant:
     async def _pull(self, lease: Lease) -> int:
         seen = await pull(self._tenancy.context, lease.id)
         for words in seen.words:
-            self.told.done(words)
+            self.told.report(words)
         return seen.to_come_bytes
 
     def _tell_what_will_not_end(self, lease: Lease) -> None:
@@ -389,4 +389,4 @@ class Attendant:
                 self.told.alarm("recovery", card.alarm, Level.WARNING)
             if gone_on(self._tenancy.ledger, lease) is not None:
                 begins = f": {card.recovered}" if card.recovered else ""
-                self.told.done(f"its work continues under the lease {card.lease}{begins}")
+                self.told.report(f"its work continues under the lease {card.lease}{begins}")

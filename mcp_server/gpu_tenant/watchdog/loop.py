@@ -29,19 +29,23 @@ from gpu_tenant.watchdog.work_news import tell_what_ended
 
 EVERY_S = 60
 PEEK_S = 10
-"""How often, between two looks, the watchdog asks about a job that it is waiting for."""
+"""Between two looks, the watchdog asks about a job that it waits for each time that this many seconds have passed."""
 _TURN_S = 30
-"""How long a look at one lease may keep its place among those that run at once.
+"""A look at one lease may keep its place among those that run at once for this many seconds.
 
 Most looks take seconds. Bringing work home or ending a lease may take hours, and must not delay other leases.
 """
 ANSWERS_WITHIN_S = 20
-"""How long the leases at a provider wait for that provider's list. After that they are looked at without the list."""
+"""The leases at a provider wait this many seconds for that provider's list.
+
+After that they are looked at without the list.
+"""
 _LIST_WITHIN_S, _ASKED_WITHIN_S = 120, 300
-"""How long a provider's list may take, and how long all requests to one provider may take in one look."""
+"""A provider's list may take the first time, and all requests to one provider in one look the second, in seconds."""
 _THREADS, _LEAVE_WITHIN_S = 128, 10
 _WORDS = frozenset(
-    each.kind for each in (timeline.Claimed, timeline.Accepted, timeline.NewTerms, timeline.Holds)
+    each.kind
+    for each in (timeline.Claimed, timeline.Accepted, timeline.NewTerms, timeline.AwaitsWork)
 )
 """What people and agents say about a lease that may let it end. No look writes one of these."""
 _ACCOUNT = "account:"

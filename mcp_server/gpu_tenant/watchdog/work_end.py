@@ -1,4 +1,7 @@
-"""Ends a lease whose work is done, by the same verbs and the same law as at its deadline. Nothing is waived here."""
+"""Ends a lease whose work is done.
+
+It uses the same operations and the same checks as an end at the deadline, and skips none of them.
+"""
 
 import asyncio
 from datetime import datetime
@@ -46,11 +49,11 @@ from gpu_tenant.watchdog.work_news import NEWS, wants_news
 
 _LOG_BYTES = 32768
 _LOOKS, _APART_S = 2, 2.0
-"""How many times, and how many real seconds apart, the watchdog looks for people on a box before ending it."""
+"""Before it ends a box, the watchdog looks for people there this many times, this many real seconds apart."""
 
 
 class WorkEnd:
-    """Ends one lease once its work is done, as far as the law and its terms allow."""
+    """Ends one lease once its work is done, as far as the rule that nothing may be lost and the lease's terms allow."""
 
     def __init__(self, tenancy: Tenancy, told: LeaseAlarms) -> None:
         self._tenancy = tenancy
@@ -81,7 +84,7 @@ class WorkEnd:
         return self._work(lease, standing)
 
     async def _note_lost_answers(self, lease: Lease, standing: Standing) -> None:
-        """Write into the ledger that the box has started a job whose launch was cut short before its answer came."""
+        """If the answer to a launch was lost, but the box has started the job, record that the job was launched."""
         ledger = self._tenancy.ledger
         held = ledger.holder_of(lease.id)
         if held is not None and held.purpose == "launch":
@@ -95,7 +98,7 @@ class WorkEnd:
                 ledger.note_launched(
                     job, at=self._tenancy.clock.now(), box_time_s=status.started_at
                 )
-                self._told.done(f"its box had started the job {job.id}, and the answer was lost")
+                self._told.report(f"its box had started the job {job.id}, and the answer was lost")
 
     async def _see_setup(self, lease: Lease, standing: Standing) -> None:
         """Record the end of a setup that nobody has waited for. A person hears of one that failed."""
@@ -158,15 +161,15 @@ class WorkEnd:
         launched_at, setups = last_launch_at(events), setup_jobs(events)
         ends = [end for end in ends_of(events) if end.job not in setups]
         if launched_at is None:
-            return self._set_up_alone(lease, standing)
+            return self._work_before_any_launch(lease, standing)
         since = lingers_since(events)
         lingering = [x.job for x in standing.jobs if x.state == "lingering" and x.job in since]
         busy = [job for job in standing.live if job not in lingering]
         failed = [*failures(ends, launched_at, events)]
         failed += [
-            f"the job {job} has ended, but left processes that still run"
+            f"the job {job} has ended, but processes that it started still run"
             for job in lingering
-            if job not in setups  # a setup may start a service
+            if job not in setups  # that a service which the setup started still runs is no failure
         ]
         over = [launched_at, *(end.at for end in ends), *(since[job] for job in lingering)]
         for sweep in ledger.sweeps_on(lease.id):
@@ -185,8 +188,8 @@ class WorkEnd:
             idle=not standing.live,
         )
 
-    def _set_up_alone(self, lease: Lease, standing: Standing) -> Work:
-        """What is known while nothing was launched. A box that could not be set up ends by the rule for failed jobs."""
+    def _work_before_any_launch(self, lease: Lease, standing: Standing) -> Work:
+        """What is known of the work as long as no job was launched. A setup that failed is treated like a failed job."""
         context = self._tenancy.context
         known = setup_of(context.ledger, lease, context.profile(lease.provider))
         if known.state != "failed" or standing.live:
@@ -235,23 +238,23 @@ class WorkEnd:
     # --- what is done about it
 
     def is_due(self, lease: Lease, work: Work) -> bool:
-        """Whether its work is done, and the lease is to be ended or parked now for the first time."""
+        """Whether the work is done, the lease is to be ended or parked now, and no earlier attempt was blocked."""
         if any(alarm.key == "done" for alarm in self._tenancy.ledger.open_alarms_of(lease.id)):
-            return False  # Something was in the way. Meanwhile the other terms of the lease apply.
+            return False  # An alarm already says what is in the way, so this would be no first attempt.
         events = self._tenancy.ledger.events(lease.id)
         return next_step(lease, work, events, self._tenancy.clock.now()).does in ("end", "park")
 
-    async def follow(self, lease: Lease, work: Work, *, since: int) -> datetime | None:
-        """Do what the lease's terms say about its work, if it is due. Return when to look again at the latest.
+    async def act_on_work(self, lease: Lease, work: Work, *, after_line: int) -> datetime | None:
+        """Do what the lease's terms say about its work, if that is due. Return by when the lease must be looked at again.
 
-        `since` is the newest line of the ledger before the box was asked. If work came after that line, the
+        `after_line` is the newest line of the ledger before the box was asked. If work came after that line, the
         box is kept.
         """
         tenancy = self._tenancy
         events = tenancy.ledger.events(lease.id)
         step = next_step(lease, work, events, tenancy.clock.now())
         if step.does in ("end", "park"):
-            step = await self._carried_out(lease, step, work, since)
+            step = await self._carried_out(lease, step, work, after_line)
         match step.because:
             case "refused":
                 self._alarm(f"its work is done, but its box may not be ended: {step.words}", lease)
@@ -263,10 +266,14 @@ class WorkEnd:
                 self._alarm(step.words, lease)
             case "busy" if work.lingering:
                 self._alarm(
-                    f"{work.lingering[0]} has ended, but left processes; {step.words}", lease
+                    f"the job {work.lingering[0]} has ended, but processes that it started still run; {step.words}",
+                    lease,
                 )
             case "busy" if work.idle and step.does == "nothing":
-                words = f"nothing runs on its box, and the box is kept: {step.words}, {rate_words(lease)}"
+                words = (
+                    "nothing runs on its box now, but the box is kept until other work is over "
+                    f"({', '.join(work.busy[:3])}); it bills {rate_words(lease)}"
+                )
                 self._told.alarm("waits", words, Level.NOTICE)
             case _:
                 pass
@@ -276,11 +283,11 @@ class WorkEnd:
     def _alarm(self, words: str, lease: Lease) -> None:
         self._told.alarm("done", f"{words}; its box bills {rate_words(lease)}", Level.WARNING)
 
-    async def _carried_out(self, lease: Lease, step: Step, work: Work, since: int) -> Step:
+    async def _carried_out(self, lease: Lease, step: Step, work: Work, after_line: int) -> Step:
         """End or park the lease. If that fails, write why into the ledger. Returns what the terms ask for now."""
         ledger, clock = self._tenancy.ledger, self._tenancy.clock
         try:
-            hands = await self._hands(lease)
+            hands = await self._who_is_at_work(lease)
         except BoxTrouble as trouble:
             self._note(lease, "failed", trouble.message)
             return Step("wait", "again", trouble.message)
@@ -298,20 +305,22 @@ class WorkEnd:
             "begun",
             f"{step.words}; it is being {'parked' if step.does == 'park' else 'ended'}",
         )
-        self._told.done(f"{step.words}: it is being {'parked' if step.does == 'park' else 'ended'}")
+        self._told.report(
+            f"{step.words}: it is being {'parked' if step.does == 'park' else 'ended'}"
+        )
         try:
             for job in work.lingering:
                 await self._tenancy.stop_run(lease.id, job, grace_s=STOP_GRACE_S)
-            await self._end_lease(lease, "park" if step.does == "park" else "end", since)
+            await self._end_lease(lease, "park" if step.does == "park" else "end", after_line)
         except LeaseHeld:
             raise
         except StillWanted as wanted:
-            self._told.done(wanted.message)
+            self._told.report(wanted.message)
             return Step("wait", "busy", wanted.message)
         except TenantError as trouble:
             if ledger.lease(lease.id).state is not LeaseState.ACTIVE:
-                # The teardown has its permit. From now on every look asks the provider again; or a
-                # person must act, and has been told how.
+                # The teardown is permitted and begun. Either each later look asks the provider again, or a person has to
+                # act, and the trouble says how.
                 self._told.alarm("teardown", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
                 return step
             words = f"{trouble.message}; {trouble.remedy}"
@@ -323,16 +332,16 @@ class WorkEnd:
         return step
 
     async def _may_pass(self, lease: Lease, trouble: TenantError) -> bool:
-        """Whether what was in the way can go away by itself. What the law refuses stays until somebody acts."""
+        """Whether the obstacle may pass by itself. A refusal does not pass: somebody has to act first."""
         if isinstance(trouble, JobRunning) or not isinstance(trouble, Refused):
             return True
         try:
             return bool((await watch_actions.standing_of(self._tenancy.context, lease.id)).live)
         except BoxTrouble:
-            return True  # The law also refuses if the box cannot be asked, and the box may answer later.
+            return True  # The end is also refused if the box cannot be asked, and the box may answer later.
 
-    async def _hands(self, lease: Lease) -> tuple[str, ...]:
-        """Return who is logged in on the box, and what runs on it that no ledger started.
+    async def _who_is_at_work(self, lease: Lease) -> tuple[str, ...]:
+        """Return who is logged in on the box, and which programs run there that no lease started.
 
         Raises:
             BoxTrouble: the box could not be asked.
@@ -350,8 +359,8 @@ class WorkEnd:
             await asyncio.sleep(_APART_S)
         return tuple(sorted(found))
 
-    async def _end_lease(self, lease: Lease, does: Literal["end", "park"], since: int) -> None:
-        """Collect and store the lease's work, then park its box, or prove the work and tear the box down.
+    async def _end_lease(self, lease: Lease, does: Literal["end", "park"], after_line: int) -> None:
+        """Collect and store the lease's work, then park its box, or prove that the work is saved, and tear the box down.
 
         Raises:
             TenantError: something is in the way; the box is neither parked nor torn down.
@@ -363,13 +372,18 @@ class WorkEnd:
                 collected.not_stored, remedy="the watchdog will try again to store what was kept"
             )
         if does == "park":
-            await watch_actions.park_when_done(tenancy.context, lease.id, unless_wanted_since=since)
-            self._told.done("its work is done: parked")
+            await watch_actions.park_when_done(
+                tenancy.context, lease.id, unless_wanted_after_line=after_line
+            )
+            self._told.report("its work is done, and its box is parked")
             return
         await must_be_reckoned(tenancy.context, tenancy.ledger.lease(lease.id))
-        torn = await end_verified(tenancy.context, lease.id, unless_wanted_since=since)
-        words = f"its work is done: ended, {torn.receipt.ground}, for {usd_words(torn.receipt.cost_usd)}"
-        self._told.done(words)
+        torn = await end_verified(tenancy.context, lease.id, unless_wanted_after_line=after_line)
+        words = (
+            f"its work is done, and its box was ended (ground: {torn.receipt.ground}); "
+            f"it cost {usd_words(torn.receipt.cost_usd)}"
+        )
+        self._told.report(words)
         self._told.alarm("ended", words, Level.NOTICE)
 
     def _note(
@@ -402,7 +416,9 @@ def _next_words(lease: Lease, step: Step) -> str:
         return "its box is parked"
     match step.because:
         case "grace" | "done":
-            return f"its box is {'parked' if lease.terms.when_done == 'park' else 'ended'} next"
+            return (
+                f"its box will be {'parked' if lease.terms.when_done == 'park' else 'ended'} next"
+            )
         case "busy":
             return "its box is kept while there is more to do"
         case "keep" | "unused":

@@ -13,10 +13,10 @@ from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.providers.credentials import read_table
 from gpu_tenant.service import Tenancy
 from gpu_tenant.sweeps.commands import reckoned_of
-from gpu_tenant.sweeps.reconcile import is_open
+from gpu_tenant.sweeps.tend import is_open
 
 NEWS = timedelta(minutes=5)
-"""How long an end counts as news."""
+"""An end counts as news for this long."""
 _NEWS_OF = ("sweep", "fleet", "wish")
 """The beginnings of the keys of these alarms."""
 

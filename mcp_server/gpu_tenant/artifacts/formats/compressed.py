@@ -27,7 +27,7 @@ _MAGIC_BYTES = 10
 _XZ_MEMORY_BYTES = 128 << 20
 _ZSTD_WINDOW_BYTES = 128 << 20
 _ZSTD_FEED_BYTES = 2048
-"""How much zstd input is fed at once: four bytes may expand to 128 KiB, and its Python interface sets no limit."""
+"""This much zstd input is fed at once. Four bytes may expand to 128 KiB, and its Python interface sets no limit."""
 
 _INSIDE: dict[str, Callable[[Iterable[bytes], Findings], None]] = {
     ".tar": tar.check_chunks,

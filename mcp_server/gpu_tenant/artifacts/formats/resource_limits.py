@@ -17,7 +17,7 @@ if sys.platform != "win32":
     import resource
 
 MOST_BYTES = 512 << 20
-"""How much memory a reader may take beyond what it has before the first file."""
+"""A reader may take this much memory beyond what it has before the first file."""
 NO_MEMORY = f"reading it takes more than {MOST_BYTES >> 20} MiB of memory, and was stopped"
 _STACK_BYTES = 1 << 20
 _STRAINED = 0.75

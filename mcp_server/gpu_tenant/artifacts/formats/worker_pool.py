@@ -29,7 +29,10 @@ MEMORY: Memory = "limited" if sys.platform.startswith("linux") else "watched"
 _TICK_S = 0.2
 _LONGEST_ANSWER_BYTES = 4 << 20
 _PATIENCE = 20
-"""A reader may take so many times its processor time: it may get a twentieth of a core, or wait for a slow disk."""
+"""A reader may take this many times the processor time that it is allowed.
+
+It may get a twentieth of a core, or wait for a slow disk.
+"""
 _LARGE = Lock()
 """Many small files are read at once, but only one large file at a time."""
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "VIRTUAL_ENV", "TZ")

@@ -26,7 +26,7 @@ _SHOWN, _READ = 300, 30_000
 _FILE_S, _SLOWEST_BYTES_S = 3600, 20_000
 """A file may take an hour, and more in proportion to its size. Anything slower has hung."""
 _DAY_S = 86_400
-"""How long a file of unknown size may take, in seconds."""
+"""A file of unknown size may take this many seconds."""
 _DUMP = TypeAdapter(dict[str, dict[str, str]])
 
 

@@ -1,4 +1,4 @@
-"""Judges what the GPUs did under load. Says whether each is what was paid for, or what is not, with the figures."""
+"""Judges what the GPUs did under load: whether each GPU is what was paid for, or what is wrong, with the figures."""
 
 from collections.abc import Iterator, Mapping
 from statistics import median
@@ -25,16 +25,16 @@ LEAST = 0.75
 The thresholds were chosen with one set of simulated boxes, and tried on others.
 """
 LEAST_CLOCK = 0.8
-"""A share of the highest clock.
+"""If a GPU's clock is below this share of its highest clock, something holds it down.
 
-If the clock is lower, something holds it down, unless that is the GPU's own power limit.
+That does not count if the GPU's own power limit does so.
 """
 LEAST_LINK = 0.6
 """A link is bad, and not merely shared, below this share of what its lanes carry."""
 HELD = 0.3
 """A reason to slow down counts if it held for this share of the time."""
 NEIGHBOURS_MIB, NEIGHBOURS_PCT = 1024, 20
-"""More memory in use, or more work, than a GPU has if nobody uses it."""
+"""If this much memory (in MiB) or work (in percent) is in use on a GPU before the load, somebody else uses the GPU."""
 _MOST = 64
 
 Figure = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]

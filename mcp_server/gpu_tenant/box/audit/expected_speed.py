@@ -29,7 +29,7 @@ MEMORY_REACH = 0.85
 LINK_REACH = 0.75
 """The share of the PCIe lanes' figure that a copy from the host reaches."""
 LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
-"""One PCIe lane, one way, by its generation."""
+"""What one PCIe lane carries one way, in GB/s, by its generation."""
 
 _LOW_POWER = (0.6, 0.5)
 _HOPPER = (0.8, 0.5)

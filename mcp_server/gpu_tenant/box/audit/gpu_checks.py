@@ -32,7 +32,7 @@ from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.providers.gpu_catalog import is_amd
 
 GHOST_BYTES = GIB
-"""More memory than a driver uses for itself on an unused card."""
+"""On an unused card, a driver uses less memory than this for itself."""
 
 XIDS: dict[int, tuple[Level, str]] = {
     48: ("blocker", "an uncorrectable memory error: re-rent"),

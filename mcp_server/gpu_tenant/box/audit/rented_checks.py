@@ -8,7 +8,10 @@ from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.providers.gpu_catalog import is_amd, same_gpu
 
 LEAST_MEMORY = 0.9
-"""A driver keeps some memory for itself, most with ECC: a card sold with 48 GB shows 45 GiB."""
+"""A card must show at least this share of the memory that was rented.
+
+A driver keeps some memory for itself, most with ECC: a card sold with 48 GB shows 45 GiB.
+"""
 
 
 def card_name(gpu: Gpu) -> str:

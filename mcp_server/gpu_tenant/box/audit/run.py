@@ -26,7 +26,7 @@ _PROBE_WITHIN_S = 60
 _ISOLATED = ("python3", "-I", "-S", "-")
 _HOME_S, _HOME_BYTES = 6.0, 4_000_000
 _ANSWER_S = 3.0
-"""How long it may take to start the load, and for its answer to arrive."""
+"""Besides the load itself, this many seconds are left for its start and its answer."""
 _LEAST_LOAD_S = 10.0
 _NOT_PAID_FOR = re.compile(
     r"rented gpus|burn (gpu|link) .*|gpu \d+ (card|size|ecc|xid .*)"

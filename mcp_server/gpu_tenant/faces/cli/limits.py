@@ -45,19 +45,26 @@ class Shown(Record):
 @click.option("--usd-h", type=USD, help="an hour, all boxes together")
 @click.option("--usd-day", type=USD, help="in a day")
 @click.option("--usd-month", type=USD, help="in a month")
-@click.option("--boxes", type=click.IntRange(min=0), help="that bill, at once")
+@click.option("--boxes", type=click.IntRange(min=0), help="how many may bill at the same time")
 @click.option("--hours", type=HOURS, help="from now to a lease's deadline")
 @click.option("--box-usd-h", type=USD, help="an hour, for one box")
 @click.option("--volumes-usd-month", type=USD, help="in a month, all volumes together")
 @click.option(
     "--unguarded",
     type=click.Choice(["signed", "allowed"]),
-    help="expensive boxes that nothing ends if this computer dies",
+    help="whether renting an expensive box that nothing ends if this computer dies needs a signature (signed) or not (allowed)",
 )
-@click.option("--smoke", type=click.Choice(["asked", "needed"]), help="a smoke test before renting")
+@click.option(
+    "--smoke",
+    type=click.Choice(["asked", "needed"]),
+    help="whether renting without a smoke test needs a signature (needed) or not (asked)",
+)
 @as_json
 async def limits(as_json: bool, **given: Any) -> None:
-    """The limits that no tool can pass, and how much of each is used. Options, at a terminal, set them in config.toml."""
+    """Show the limits that no agent can exceed, and how much of each is used.
+
+    To change a limit, give its option at a terminal. The limit is then written into config.toml.
+    """
     changes = {name: value for name, value in given.items() if value is not None}
     async with output.tenancy(purpose="work" if changes else "look") as tenancy:
         if changes:
@@ -75,7 +82,7 @@ async def as_owner(tenancy: Tenancy, act: Callable[[], Awaitable[T]]) -> T:
         try:
             return await act()
         except Limit as limit:
-            if not (_somebody_is_here() and _raise_limit(tenancy, limit)):
+            if not (_somebody_is_here() and _ask_for_new_limit(tenancy, limit)):
                 raise
         except SignatureWanted as wanted:
             if not _somebody_is_here():
@@ -91,8 +98,8 @@ def _somebody_is_here() -> bool:
     return True
 
 
-def _raise_limit(tenancy: Tenancy, limit: Limit) -> bool:
-    """Ask the owner for a new value of the limit. Returns whether they set one."""
+def _ask_for_new_limit(tenancy: Tenancy, limit: Limit) -> bool:
+    """Ask the owner for a new value of the limit. Return whether they set one."""
     from gpu_tenant.leases.spending_limits import TABLE
     from gpu_tenant.providers.credentials import read_table
 
@@ -186,4 +193,6 @@ def _print_limits(shown: Shown) -> None:
     width = max(len(limit.name) for limit in shown.limits)
     for limit in shown.limits:
         click.echo(f"{limit.name:<{width}}  {limit.value:>8}  {limit.by:<7}  {limit.used}")
-    click.echo(f"set one at a terminal: {Command('limits', usd_day='500')}; no tool can")
+    click.echo(
+        f"to change a limit, run this at a terminal: {Command('limits', usd_day='500')}; an agent cannot change one"
+    )

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MOST_BYTES = 1 << 30
-"""How much all copies together may take. The least recently used one is deleted first."""
+"""All copies together may take this much. The least recently used one is deleted first."""
 
 
 class LogCopy:

@@ -18,7 +18,7 @@ silent.
 """
 
 _SEAM_BYTES = 64
-"""So many bytes at the end of our copy are fetched again. If they differ, another log has the same name now."""
+"""This many bytes at the end of our copy are fetched again. If they differ, another log has the same name now."""
 _NEAR_BYTES = 1 << 20
 """If a read starts this close after the known part, everything in between is fetched as well."""
 _LEAST_BYTES, _MOST_BYTES = 1 << 20, 8 << 20

@@ -20,12 +20,12 @@ _ESCAPE_BYTES = 4 << 10
 _ENOUGH_BYTES = 2 * _LONG_LINE_BYTES
 """A window of more bytes than this is never empty, whatever the log holds there."""
 _BEFORE_BYTES = _LONG_LINE_BYTES + _ESCAPE_BYTES + 4
-"""How much of the log before a position must be known to tell whether a window may begin there."""
+"""This much of the log before a position must be known to tell whether a window may begin there."""
 
 _OPEN_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*|[ -/]*)")
 
 _SEARCHED_BYTES = 512 << 10
-"""How much is searched at once. One part blocks the interpreter for a few hundredths of a second."""
+"""This much is searched at once. One part blocks the interpreter for a few hundredths of a second."""
 _MOST_HITS = 200
 _SHOWN_CHARACTERS = 300
 

@@ -25,9 +25,9 @@ from gpu_tenant.jobs.multinode.interfaces import (
 
 _LIST_WITHIN_S = 40
 _MEET_WITHIN_S = 110
-"""How long we wait for a box to meet the others. The program on the box ends by itself before this."""
+"""We wait this many seconds for a box to meet the others. The program on the box ends by itself before this."""
 _TRIED_PORTS = 2
-"""How many ports are tried besides the rendezvous port: NCCL and Gloo listen on any port that the system gives them."""
+"""This many ports are tried besides the rendezvous port: NCCL and Gloo listen on any port that the system gives."""
 
 _FROM_STDIN = "import sys; exec(compile(sys.stdin.read(int(sys.argv.pop(1))), 'pairs.py', 'exec'))"
 """A program that runs the first part of its input as Python.
@@ -298,7 +298,7 @@ def _why(failed: _Try, target: str, there: Foothold, ports: Sequence[int]) -> st
         case "silent" if failed.port != ports[0]:
             return (
                 f"{place} is not let through, although {ports[0]} is: NCCL listens on ports of its own, so open "
-                "all ports between the nodes, on the private network alone"
+                "all ports between the nodes, but only on the private network"
             )
         case "silent":
             return (

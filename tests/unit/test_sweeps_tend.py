@@ -20,7 +20,7 @@ from gpu_tenant.domain.sweep_placement import Placement, Said, Sweep, Word
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.service import Tenancy
 from gpu_tenant.sweeps.commands import begin_sweep, give_up_cells, tend
-from gpu_tenant.sweeps.reconcile import Answered, _place, _resolve_values, _send, is_open
+from gpu_tenant.sweeps.tend import Answered, _place, _resolve_values, _send, is_open
 
 GRID = grid_of("t {x}", artifacts=["{cell}.txt"], matrix={"x": [1, 2]})
 ONE, TWO = "x-1", "x-2"

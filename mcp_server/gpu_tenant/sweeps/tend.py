@@ -1,4 +1,7 @@
-"""One look at a sweep: ask every box, send what was cut short, and give idle boxes work."""
+"""One round of work on a sweep: ask every box, send again the cells that did not arrive, and give idle boxes cells.
+
+A sweep is a grid of jobs over several boxes, and a cell is one of these jobs.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -22,7 +25,7 @@ from gpu_tenant.sweeps.scheduler import Load, deal, surplus
 from gpu_tenant.sweeps.status import whole_on
 
 _AT_ONCE = 500
-"""How many cells are handed to a box in one request."""
+"""One request hands at most this many cells to a box."""
 _WRITTEN = "=text:"
 _GPUS = ["sh", "-c", "nvidia-smi -L 2>/dev/null || true"]
 
@@ -40,11 +43,14 @@ class Answered:
 
 
 async def tend_sweep(
-    context: Context, sweep: Sweep, values: Mapping[str, str] | None, spare: LeaseId | None
+    context: Context,
+    sweep: Sweep,
+    values: Mapping[str, str] | None,
+    no_more_cells_on: LeaseId | None,
 ) -> tuple[str, ...]:
-    """Move the sweep on, unless this tenancy only looks. Returns what could not be done now.
+    """Do what the sweep needs next, unless this tenancy must change nothing (`tending` is off).
 
-    Each item is one sentence.
+    The lease `no_more_cells_on` is given no more cells. Returns what could not be done now, each item as one sentence.
     """
     if context.tending == "off":
         return ()
@@ -53,7 +59,7 @@ async def tend_sweep(
         with context.hold_lease(sweep.id, "tend"):
             await _let_go(context, sweep, troubles)
             if is_open(context, sweep):
-                await _move_on(context, sweep, values, spare, troubles)
+                await _move_on(context, sweep, values, no_more_cells_on, troubles)
     except LeaseHeld as held:
         troubles.append(held.message)
     return tuple(troubles)
@@ -81,7 +87,7 @@ async def _let_go(context: Context, sweep: Sweep, troubles: list[str]) -> None:
         lease = context.ledger.lease(lease_id)
         if lease.state not in (LeaseState.LOST, LeaseState.GONE):
             continue
-        # When a box was torn down, its files had been verified, or somebody had given them up.
+        # GONE: the box was torn down, so its files had been verified, or somebody had given them up. LOST: nobody knows.
         stays = OVER if lease.state is LeaseState.GONE else OVER - {"finished"}
         doubtful = [
             p for p in mine if not p.reread_at and (p.said is None or p.said.word not in stays)
@@ -89,7 +95,7 @@ async def _let_go(context: Context, sweep: Sweep, troubles: list[str]) -> None:
         if doubtful and not is_kept(lease):
             troubles.append(
                 f"{lease.id} is lost, and the directory {lease.kept_in}, where its files are kept, does not exist; "
-                "mount that directory again; or create it, empty, and the cells run again"
+                "mount that directory again; or, if its files are lost, create it empty, and the cells will run again"
             )
             continue
         held = files_here(lease, ledger=context.ledger)
@@ -111,13 +117,13 @@ async def _move_on(
     context: Context,
     sweep: Sweep,
     values: Mapping[str, str] | None,
-    spare: LeaseId | None,
+    no_more_cells_on: LeaseId | None,
     troubles: list[str],
 ) -> None:
-    boxes = await _ask_boxes(context, sweep, spare, troubles)
+    boxes = await _ask_boxes(context, sweep, no_more_cells_on, troubles)
     hear(context, sweep, boxes)
     await _drop(context, sweep, boxes)
-    await _level(context, sweep, [box for box in boxes if box.lease.id != spare])
+    await _level(context, sweep, [box for box in boxes if box.lease.id != no_more_cells_on])
     _place(context, sweep, boxes)
     unsent = {box.lease.id: _unsent(context, sweep, box) for box in boxes}
     todo = [box for box in boxes if box.slots and unsent[box.lease.id]]
@@ -144,7 +150,7 @@ def _resolve_values(
         )
         return None
     try:
-        return resolve_all(sweep.env_from, context.environ, account=context.account)
+        return resolve_all(sweep.env_from, context.environ, key_places=context.key_places)
     except TenantError as trouble:
         troubles.append(
             f"cells wait for a variable: {trouble.message}; run the same launch again to provide the value"
@@ -153,7 +159,7 @@ def _resolve_values(
 
 
 async def _ask_boxes(
-    context: Context, sweep: Sweep, spare: LeaseId | None, troubles: list[str]
+    context: Context, sweep: Sweep, no_more_cells_on: LeaseId | None, troubles: list[str]
 ) -> list[Answered]:
     """Ask every box of the sweep that can be asked what is queued on it."""
     leases = [context.ledger.lease(x) for x in context.ledger.leases_of_sweep(sweep.id)]
@@ -165,7 +171,7 @@ async def _ask_boxes(
 
     async def ask(lease: Lease) -> Answered:
         roll = await context.runner(lease).roll()
-        takes = lease.id != spare and takes_cells(context, lease)
+        takes = lease.id != no_more_cells_on and takes_cells(context, lease)
         if takes and not (roll.jobs and roll.slots == (sweep.slots or roll.slots)):
             return Answered(lease, roll, *await _slots(context, sweep, lease))
         return Answered(lease, roll, roll.slots if takes else 0, None)
@@ -228,7 +234,7 @@ async def _drop(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> No
     """On every box that answered, withdraw the cells that were given up and have not begun."""
     given_up, there = context.ledger.given_up(sweep.id), by_lease(placements_of(context, sweep))
     for box in boxes:
-        begun = _jobs_begun(box)
+        begun = _jobs_no_longer_queued(box)
         mine = [p for p in there.get(box.lease.id, ()) if p.cell in given_up and p.job not in begun]
         if mine:
             await _withdraw(context, box, mine)
@@ -246,10 +252,10 @@ async def _level(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> N
     there, loads = by_lease(placements_of(context, sweep)), dict[LeaseId, Load]()
     nowhere = _nowhere(context, sweep)
     for box in boxes:
-        begun = _jobs_begun(box)
+        begun = _jobs_no_longer_queued(box)
         mine = [p.job for p in there.get(box.lease.id, ()) if p.job not in begun]
-        # A cell that the box does not know is sent to the box next, so the cell cannot move. If the box takes
-        # nothing more, the cell can move.
+        # A cell that is placed on this box but has not reached it yet is sent in this round, so it does not move. Only
+        # if the box takes no more cells, such a cell moves.
         known = {turn.job for turn in box.roll.jobs}
         movable = [job for job in mine if job in known or not box.slots]
         loads[box.lease.id] = Load(box.slots, len(box.roll.waiting), movable)
@@ -278,7 +284,7 @@ def _place(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
         loads[box.lease.id] = Load(box.slots, len(ours.union(box.roll.waiting)))
     again = {p.cell: p.lease_id for p in last.values() if p.released == "again"}
     dealt = deal([cell.name for cell in waiting], loads, prefer=again)
-    # A single job may have taken a cell's name since the box joined the sweep.
+    # A job outside of the sweep may have taken a cell's name since the box joined the sweep.
     taken = {(lease_id, job.id) for lease_id in loads for job in context.ledger.jobs(lease_id)}
     jobs = {}
     for cell in waiting:
@@ -364,7 +370,7 @@ def unrecorded_names(env_from: Sequence[str]) -> list[str]:
     return [entry.removesuffix(_WRITTEN) for entry in env_from if entry.endswith(_WRITTEN)]
 
 
-def _jobs_begun(box: Answered) -> set[str]:
+def _jobs_no_longer_queued(box: Answered) -> set[str]:
     """The jobs that the box has ever begun or withdrawn."""
     return {
         turn.job for turn in box.roll.jobs if turn.state not in ("queued", "needs_env") or turn.runs
@@ -376,7 +382,7 @@ def _may_run(placement: Placement) -> bool:
 
 
 def _tell(troubles: list[str], leases: Sequence[Lease], came: Sequence[object]) -> None:
-    """Add what boxes failed to do to `troubles`. Raise any other exception."""
+    """Add to `troubles` what the boxes could not do. Raise any other exception."""
     for lease, outcome in zip(leases, came, strict=True):
         if isinstance(outcome, TenantError):
             troubles.append(f"{lease.id}: {outcome.message}; {outcome.remedy}")
