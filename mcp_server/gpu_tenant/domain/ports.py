@@ -428,6 +428,19 @@ class Growing(Protocol):
 
 
 @runtime_checkable
+class Reclaiming(Protocol):
+    """A connector whose provider, once told to delete a volume, waits until no box has it. It goes with that box."""
+
+    async def reclaimed_with(self, lease: Lease) -> Mapping[str, str]:
+        """Return those of the lease's volumes that go when its box ends, each with the reason in words, by its name.
+
+        Raises:
+            ProviderTrouble: the provider did not say.
+        """
+        ...
+
+
+@runtime_checkable
 class Billing(Protocol):
     """A connector whose provider tells what it has charged for one box."""
 

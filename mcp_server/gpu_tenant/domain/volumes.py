@@ -56,6 +56,10 @@ class ListedVolume(Record):
         default=None,
         description="what its provider says of when a box last had it; None: it does not say",
     )
+    going: Line | None = Field(
+        default=None,
+        description="why its provider deletes it as soon as no box has it; None: it does not",
+    )
 
 
 class Volume(Record):

@@ -44,6 +44,7 @@ from gpu_tenant.leases.verify import (
     lost_words,
     prove,
     sign,
+    with_reclaimed,
 )
 from gpu_tenant.ledger.signatures import signature_wanted
 
@@ -55,6 +56,10 @@ _SILENT_S = 90
 
 
 async def _assess(context: Context, lease: Lease) -> Assessment:
+    return await with_reclaimed(context, lease, await _assess_box(context, lease))
+
+
+async def _assess_box(context: Context, lease: Lease) -> Assessment:
     lease, found = await check_before_seal(context, lease)
     if isinstance(found, Assessment):
         return found

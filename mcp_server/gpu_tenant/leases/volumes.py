@@ -433,6 +433,8 @@ async def _settle(
                 return volume
             volume = found_again
             seen.alarms.append((volume.provider, f"{volume.words} is listed again, and bills"))
+        if found.going is not None and state is not VolumeState.ENDING:
+            seen.alarms.append((volume.provider, f"{volume.words}: {found.going}"))
         if state is VolumeState.ENDING:
             again = Command("volumes", destroy=volume.name, on=volume.provider)
             seen.alarms.append(
