@@ -576,6 +576,9 @@ async def test_a_lease_whose_claim_somebody_deletes_is_told_and_its_teardown_wan
     with pytest.raises(Unverified, match="all that is on the volume data"):
         await tenancy.verify_and_teardown(card.lease)
     assert cluster.batch.list_namespaced_job("default").items
+    ended = await with_signature(tenancy, lambda: tenancy.waive(card.lease))
+    assert any("all that is on the volume data" in words for words in ended.receipt.given_up)
+    assert cluster.batch.list_namespaced_job("default").items == []
 
 
 async def test_a_second_cluster_s_list_says_nothing_of_a_volume(

@@ -128,7 +128,9 @@ class KubernetesConnector:
                 # The Job exists. The answer to an earlier create was lost, or another process made it.
                 made = await self._job_of(lease.mark)
                 if made is None:
-                    raise silent(f"the Job {job_name(lease.mark)} is there, and then not") from refused
+                    raise silent(
+                        f"the Job {job_name(lease.mark)} is there, and then not"
+                    ) from refused
         return self._box(made, look(made, []))
 
     async def _job_of(self, mark: str) -> Shown | None:
