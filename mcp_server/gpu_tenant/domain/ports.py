@@ -413,6 +413,20 @@ class Storing(Protocol):
 
 
 @runtime_checkable
+class VolumeMarket(Protocol):
+    """A connector whose provider tells what a new volume costs only when it is asked."""
+
+    async def ask_volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
+        """Return what a new volume of that size would cost a month there now. None if that is unknown.
+
+        Raises:
+            NoCapacity: there is no room for such a volume.
+            ProviderTrouble: the provider did not answer.
+        """
+        ...
+
+
+@runtime_checkable
 class Growing(Protocol):
     """A connector whose provider can make a volume larger, with all that is on it. None makes one smaller."""
 

@@ -58,7 +58,7 @@ class ListedVolume(Record):
     )
     going: Line | None = Field(
         default=None,
-        description="why its provider deletes it as soon as no box has it; None: it does not",
+        description="why it goes soon, or with its box, though nobody here ends it; None: it stays",
     )
 
 
