@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 from arranged import PATIENCE_S, a_volume, setting
 
-from gpu_tenant.domain.errors import BadRequest, BoxUnreachable, ProviderTrouble
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    BoxUnreachable,
+    ProviderSilent,
+    ProviderTrouble,
+)
 from gpu_tenant.domain.model import BoxState, PodAddress
 from gpu_tenant.faces.install.service_environment import what_is_lacking
 from gpu_tenant.providers.kubernetes import exec
@@ -287,3 +292,45 @@ def test_a_claim_has_no_owner_and_a_pod_has_it_where_the_order_wants_it() -> Non
         == {"claimName": volume.mark}
         == {"claimName": claim["metadata"]["name"]}
     )
+
+
+GOOD_CLAIM = {"metadata": {"name": "work", "uid": "u"}, "spec": {}}
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        {"persistent_volume_claim": [{}]},
+        {"persistent_volume_claim": [{"metadata": {"name": 5, "uid": "u"}, "spec": {}}]},
+        {"persistent_volume_claim": [{**GOOD_CLAIM, "spec": "none"}]},
+        {"persistent_volume_claim": [{**GOOD_CLAIM, "status": {"capacity": 5}}]},
+        {"pod": [{"metadata": {"name": "p"}}]},
+        {
+            "pod": [
+                {"metadata": {"name": "p"}, "spec": {"volumes": [{"persistentVolumeClaim": {}}]}}
+            ]
+        },
+        {"job": [{"metadata": {}, "spec": {"template": {}}}]},
+    ],
+)
+async def test_a_list_with_an_odd_claim_pod_or_job_proves_nothing_about_a_volume(
+    listed: dict[str, list[dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.toml").write_text(
+        '[kubernetes]\ncontext = "lab"\nimage = "cuda"\ngpus = ["H100 SXM:8"]\n', encoding="utf-8"
+    )
+    at = connect(setting(tmp_path, "kubernetes"))
+    assert at is not None
+    identity = Identity(server="https://here", authority=None, namespace="default", uid="u")
+
+    async def identify() -> Identity:
+        return identity
+
+    async def pages(group: str, method: str, **fields: object) -> list[dict[str, Any]]:
+        return listed.get(method.removeprefix("list_namespaced_"), [])
+
+    monkeypatch.setattr(at, "_identify", identify)
+    monkeypatch.setattr(at._calls, "pages", pages)
+
+    with pytest.raises(ProviderSilent, match="does not tell"):
+        await at.list_volumes()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from gpu_tenant.domain.volumes import Volume
+from gpu_tenant.providers.http_client import figure
 from gpu_tenant.providers.kubernetes.client import Shown
 from gpu_tenant.providers.kubernetes.job_manifest import MARK, Cluster
 
@@ -51,13 +52,13 @@ def claimed_gib(claim: Shown) -> float | None:
     return max((size for size in (has, asks) if size is not None), default=None)
 
 
-def gib(quantity: str | None) -> float | None:
-    """Return the size in GiB. None if it is in no form that Kubernetes writes."""
-    parts = _QUANTITY.fullmatch(quantity or "")
+def gib(quantity: object) -> float | None:
+    """Return the size in GiB. None if it is in no form that Kubernetes writes, or absurdly large."""
+    parts = _QUANTITY.fullmatch(quantity) if isinstance(quantity, str) else None
     if parts is None:
         return None
     amount, exponent, unit = parts.groups()
-    return float(f"{amount}{exponent or ''}") * _BYTES[unit] / 2**30
+    return figure(float(f"{amount}{exponent or ''}") * _BYTES[unit] / 2**30)
 
 
 def reclaim_command(disk: str | None, policy: Literal["Retain", "Delete"]) -> str:

@@ -431,13 +431,13 @@ class KubernetesConnector:
         """Return every claim of the namespace.
 
         Raises:
-            ProviderTrouble: the cluster did not answer, or a claim does not show which it is.
+            ProviderTrouble: the cluster did not answer, or a claim cannot be read.
         """
         claims = await self._calls.pages(
             "CoreV1Api", f"list_namespaced_{_CLAIM}", namespace=self._where.namespace
         )
-        if any(isinstance(try_read(lambda c: _name(c) + _uid(c), c), Exception) for c in claims):
-            raise silent("a claim does not tell its name")
+        if any(isinstance(try_read(_legible, claim), Exception) for claim in claims):
+            raise silent("a claim does not tell its name, or what it asks for")
         return claims
 
     async def _users(self) -> Mapping[str, tuple[str, ...]]:
@@ -448,30 +448,29 @@ class KubernetesConnector:
             self._calls.pages("CoreV1Api", "list_namespaced_pod", **where),
         )
         found: dict[str, tuple[str, ...]] = {}
-        used = [(f"pod/{_name(pod)}", pod) for pod in pods if not _is_over(pod)]
-        used += [
-            (f"job/{_name(one)}", one["spec"]["template"]) for one in jobs if not has_ended(one)
-        ]
-        for user, template in used:
-            for claim in dict.fromkeys(claims_of(template)):
-                found[claim] = (*found.get(claim, ()), user)
+        for kind, rows in (("pod", pods), ("job", jobs)):
+            for row in rows:
+                claims = try_read(_claims_in_use, row)
+                if isinstance(claims, Exception):
+                    raise silent(f"a {kind} does not tell what it mounts")
+                for claim in claims:
+                    found[claim] = (*found.get(claim, ()), f"{kind}/{_name(row)}")
         return found
 
     async def _listed(self, claim: Shown, users: Sequence[str]) -> ListedVolume:
-        size_gb = claimed_gib(claim)
         return ListedVolume(
             id=_uid(claim),
             name=plain(_name(claim)),
             region=self._where.context,
-            size_gb=size_gb,
-            usd_month=self._rate_of(claim, size_gb),
+            size_gb=claimed_gib(claim),
+            usd_month=self._rate_of(claim),
             boxes=tuple(map(plain, users)),
             going=await self._going(claim),
         )
 
-    def _rate_of(self, claim: Shown, size_gb: float | None) -> Decimal | None:
+    def _rate_of(self, claim: Shown) -> Decimal | None:
         """Return what the claim costs a month. None if its class is another than the one that has the owner's rate."""
-        chosen = self._where.storage_class
+        chosen, size_gb = self._where.storage_class, claimed_gib(claim)
         is_ours = claim["metadata"].get("labels", {}).get(MARK) == _name(claim)
         is_rated = is_ours if chosen is None else claim["spec"].get("storageClassName") == chosen
         return self._usd_month(size_gb) if is_rated and size_gb is not None else None
@@ -679,8 +678,7 @@ class KubernetesConnector:
         """Implement `Residue.leftovers`: claims of the namespace that no pod mounts, and disks that outlived a claim."""
         where = {"namespace": self._where.namespace}
         claims, pods = await asyncio.gather(
-            self._calls.pages("CoreV1Api", f"list_namespaced_{_CLAIM}", **where),
-            self._calls.pages("CoreV1Api", "list_namespaced_pod", **where),
+            self._claims(), self._calls.pages("CoreV1Api", "list_namespaced_pod", **where)
         )
         used = {claim for pod in pods if not _is_over(pod) for claim in claims_of(pod)}
         found = [
@@ -691,7 +689,7 @@ class KubernetesConnector:
                 name=plain(claim["metadata"]["name"]),
                 mark=None,
                 size_gb=claimed_gib(claim),
-                usd_month=self._rate_of(claim, claimed_gib(claim)),
+                usd_month=self._rate_of(claim),
             )
             for claim in claims
             if claim["metadata"]["name"] not in used
@@ -792,12 +790,32 @@ def _owners(pod: Shown) -> list[str]:
     return [str(owner["uid"]) for owner in pod["metadata"].get("ownerReferences", [])]
 
 
+def _legible(claim: Shown) -> None:
+    """Read what is needed of a claim.
+
+    Raises:
+        ValueError: the claim does not show its name.
+    """
+    metadata = claim["metadata"]
+    if not all(isinstance(metadata[name], str) and metadata[name] for name in ("name", "uid")):
+        raise ValueError("a claim does not tell its name")
+    metadata.get("labels", {}).get(MARK), claim["spec"].get("volumeName"), claimed_gib(claim)
+
+
 def _name(shown: Shown) -> str:
     return str(shown["metadata"]["name"])
 
 
 def _uid(shown: Shown) -> str:
     return str(shown["metadata"]["uid"])
+
+
+def _claims_in_use(shown: Shown) -> tuple[str, ...]:
+    """Return the claims that a pod has, or that a Job's pods have or will have. None are in use once it is over."""
+    _name(shown)
+    template = shown["spec"].get("template")
+    over = _is_over(shown) if template is None else has_ended(shown)
+    return () if over else tuple(dict.fromkeys(claims_of(template or shown)))
 
 
 def _is_over(pod: Shown) -> bool:

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from gpu_tenant.domain.offers import USD_STEP, Attachable, sane
+from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.volumes import ListedVolume
-from gpu_tenant.providers.http_client import Json
+from gpu_tenant.providers.http_client import Json, figure
 from gpu_tenant.providers.response_limits import silent
 from gpu_tenant.providers.vastai.billing import leftover, money
 
@@ -44,11 +45,11 @@ def room(
     None if that machine offers no such room.
     """
     for row in rows:
-        number, space = row.get("id"), row.get("disk_space")
+        number, space = row.get("id"), figure(row.get("disk_space"))
         if (
             str(row.get("machine_id")) == machine
             and isinstance(number, int)
-            and isinstance(space, int | float)
+            and space is not None
             and space >= size_gb
         ):
             rate = sane(money(row.get("storage_cost")))
@@ -81,10 +82,9 @@ def listed_volume(row: Mapping[str, Json], now: datetime) -> ListedVolume:
         ProviderSilent: the row does not show its number, or which instances have it.
     """
     number, users = row.get("id"), row.get("instances")
-    if not isinstance(number, int) or not isinstance(users, list | None):
+    if figure(number) is None or not isinstance(users, list | None):
         raise silent("Vast.ai's list: a volume without a number, or without its instances")
-    told, machine = leftover(row), row.get("machine_id")
-    ends = row.get("end_date")
+    told, machine, ends = leftover(row), row.get("machine_id"), instant(row.get("end_date"))
     return ListedVolume(
         id=told.id,
         name=told.name.replace("_", "-") if _OURS.fullmatch(told.name) else told.name,
@@ -92,14 +92,11 @@ def listed_volume(row: Mapping[str, Json], now: datetime) -> ListedVolume:
         size_gb=told.size_gb,
         usd_month=told.usd_month,
         boxes=tuple(str(u.get("id") if isinstance(u, dict) else u) for u in users or ()),
-        going=_going(ends, now) if isinstance(ends, int | float) else None,
+        going=None if ends is None or ends - now > _SOON else _going(ends),
     )
 
 
-def _going(ends_s: float, now: datetime) -> str | None:
-    """Say when the volume goes with its host's listing. None if that is not soon."""
-    left = ends_s - now.timestamp()
-    if left > _SOON.total_seconds() or ends_s <= 0:
-        return None
-    at = f"{datetime.fromtimestamp(ends_s, UTC):%Y-%m-%d %H:%M} UTC"
+def _going(ends: datetime) -> str:
+    """Say that the volume goes with its host's listing."""
+    at = f"{ends:%Y-%m-%d %H:%M} UTC"
     return f"its host's listing ends at {at}, and the volume may go with it; copy what counts"
