@@ -7,10 +7,11 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from arranged import never_used
+from arranged import a_volume, leave_to_end, never_used
 from contract.staged import Staged, on_stage
 
 from gpu_tenant.domain.errors import (
+    BadRequest,
     CredentialRefused,
     NoCapacity,
     NoFunds,
@@ -20,6 +21,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState, SshAddress
 from gpu_tenant.domain.offers import USD_STEP, Wish
+from gpu_tenant.domain.ports import Growing, Storing, VolumeMarket
 from gpu_tenant.emulators.world import KEY
 from gpu_tenant.providers.vastai.connector import VastConnector
 
@@ -614,7 +616,7 @@ async def test_a_volume_outlives_its_box_and_is_shown_when_nothing_uses_it(
     staged: Staged, vast: VastConnector
 ) -> None:
     mounted = {"create_new": True, "volume_id": 77, "size": 30, "mount_path": "/data"}
-    made = ask(staged, "PUT", "/api/v0/asks/9004/", {**ORDER, "volume_info": mounted}).json()
+    made = ask(staged, "PUT", "/api/v0/asks/9001/", {**ORDER, "volume_info": mounted}).json()
     assert list(await vast.leftovers()) == []
 
     ask(staged, "DELETE", f"{ONE}{made['new_contract']}/", {})
@@ -634,3 +636,136 @@ async def test_a_delete_that_is_accepted_and_does_nothing_goes_on_billing(
     assert (await seen(vast)).id == box.id
     staged.fault("stuck_termination", amount=0)
     assert (await vast.list_boxes(), staged.billing_usd_h) == ([], 0)
+
+
+# Volumes
+
+
+MACHINE = "43"
+"""That of the cheapest plain offer."""
+
+
+async def test_a_volume_is_made_once_from_its_machine_s_offer_at_its_host_s_price(
+    staged: Staged, vast: VastConnector
+) -> None:
+    assert isinstance(vast, Storing)
+    assert isinstance(vast, VolumeMarket)
+    assert not isinstance(vast, Growing), "its size is fixed"
+    wanted = a_volume("vastai", MACHINE)
+
+    told = await vast.ask_volume_usd_month(50, MACHINE)
+    made = await vast.create_volume(wanted)
+    again = await vast.create_volume(wanted)
+    (listed,) = await vast.list_volumes()
+
+    assert made.id == again.id == listed.id
+    assert told == made.usd_month == Decimal("6.0000")
+    assert (listed.name, listed.region, listed.size_gb) == (wanted.mark, MACHINE, 50)
+    assert (listed.usd_month, listed.boxes, listed.going) == (Decimal("6.00"), (), None)
+    (thing,) = staged.stage.world.volumes()
+    assert thing.name == "gpu_tenant_0a1b2c_vol_abcd", "a name has no other letters there"
+    assert near(staged.billing_usd_h, Decimal(6) / 720)
+
+
+async def test_only_boxes_on_the_volume_s_machine_are_offers_and_have_it(
+    staged: Staged, vast: VastConnector
+) -> None:
+    made = await vast.create_volume(a_volume("vastai", MACHINE))
+    mount = a_volume("vastai", MACHINE, volume_id=made.id).attachable("/data")
+    offers = await vast.offers(Wish(volumes=(mount,), interruptible="either"))
+    assert {offer.host for offer in offers} == {MACHINE}
+    assert len(offers) == 2
+
+    box = await vast.create(await staged.intent(volumes=(mount,)))
+
+    sent = [line["body"] for line in staged.ask("requests") if "/asks/" in line["path"]]
+    assert sent[-1]["volume_info"] == {
+        "mount_path": "/data",
+        "create_new": False,
+        "volume_id": int(made.id),
+    }
+    (listed,) = await vast.list_volumes()
+    assert listed.boxes == (box.id,)
+    assert list(await vast.leftovers()) == []
+    two = [mount, mount.model_copy(update={"name": "other"})]
+    assert vast.refused_volumes(two) == "Vast.ai mounts one volume on an instance"
+
+
+async def test_a_volume_that_an_instance_has_is_not_deleted_whoever_permits_it(
+    staged: Staged, vast: VastConnector
+) -> None:
+    made = await vast.create_volume(a_volume("vastai", MACHINE))
+    permit = leave_to_end(a_volume("vastai", MACHINE, volume_id=made.id))
+    box = staged.stage.rent_by_hand(made.id)
+
+    with pytest.raises(ProviderTrouble, match="used by an instance"):
+        await vast.destroy_volume(permit)
+    staged.stage.end_by_hand(box)
+    assert len(staged.stage.world.volumes()) == 1, "its box is gone, and it stays"
+    staged.wait(60)
+    await vast.destroy_volume(permit)
+    await vast.destroy_volume(permit)
+
+    assert list(await vast.list_volumes()) == []
+    assert staged.billing_usd_h == 0
+
+
+async def test_a_machine_without_room_and_a_region_that_is_no_machine_are_told(
+    staged: Staged, vast: VastConnector
+) -> None:
+    with pytest.raises(NoCapacity, match="the machine 42 offers no room"):
+        await vast.create_volume(a_volume("vastai", "42"))
+    with pytest.raises(NoCapacity, match="of 5000 GB"):
+        await vast.ask_volume_usd_month(5000, MACHINE)
+    with pytest.raises(BadRequest, match="is a machine"):
+        await vast.create_volume(a_volume("vastai", "Oregon"))
+
+    assert staged.stage.world.volumes() == []
+
+
+async def test_a_volume_whose_price_has_risen_is_not_made(
+    staged: Staged, vast: VastConnector
+) -> None:
+    agreed = a_volume("vastai", MACHINE).model_copy(update={"usd_month": Decimal("5.99")})
+
+    with pytest.raises(PriceMoved, match=r"6\.0000 USD a month now"):
+        await vast.create_volume(agreed)
+
+    assert staged.stage.world.volumes() == []
+
+
+async def test_a_404_about_the_key_is_no_absence_of_a_volume(
+    staged: Staged, vast: VastConnector
+) -> None:
+    made = await vast.create_volume(a_volume("vastai", MACHINE))
+    staged.fault("auth_404", "DELETE", "/volumes", times=20)
+
+    with pytest.raises(CredentialRefused):
+        await vast.destroy_volume(leave_to_end(a_volume("vastai", MACHINE, volume_id=made.id)))
+
+    assert len(staged.stage.world.volumes()) == 1
+
+
+async def test_a_volume_whose_host_s_listing_ends_soon_is_told(
+    staged: Staged, vast: VastConnector
+) -> None:
+    await vast.create_volume(a_volume("vastai", MACHINE))
+    staged.wait(84 * 86_400)
+
+    (listed,) = await vast.list_volumes()
+
+    assert listed.going is not None
+    assert "its host's listing ends at" in listed.going
+
+
+async def test_a_list_of_volumes_that_hides_who_has_them_proves_nothing(
+    staged: Staged, vast: VastConnector
+) -> None:
+    rows: tuple[dict[str, object], ...] = (
+        {"id": None, "instances": []},
+        {"id": 5, "instances": "none"},
+    )
+    for row in rows:
+        staged.fault("status", "GET", "/volumes", status=200, body={"volumes": [row]}, times=1)
+        with pytest.raises(ProviderSilent):
+            await vast.list_volumes()

@@ -11,11 +11,12 @@ from urllib.parse import parse_qsl
 
 import pytest
 import yaml
+from arranged import a_volume, leave_to_end
 from contract.openapi import SPECS, validate
 from contract.staged import Staged, on_stage
 from contract.test_vastai import ONE, ORDER, ask
 
-from gpu_tenant.domain.ports import Billing
+from gpu_tenant.domain.ports import Billing, Storing
 
 CAPTURES = SPECS.parent / "captures" / "vastai-cli-1.9.1.jsonl"
 SEARCH = (
@@ -341,3 +342,37 @@ async def test_the_connector_s_order_has_the_official_client_s_form(
     assert {name: type(value) for name, value in sent.items()} == {
         name: type(value) for name, value in theirs.items()
     }
+
+
+async def test_the_connector_makes_links_and_deletes_a_volume_as_the_official_client_does(
+    staged: Staged, client: Client
+) -> None:
+    assert isinstance(staged.connector, Storing)
+    wanted = a_volume("vastai", "41")
+    made = await staged.connector.create_volume(wanted)
+    volume = a_volume("vastai", "41", volume_id=made.id)
+    await staged.connector.create(await staged.intent(volumes=(volume.attachable("/data"),)))
+    (box,) = staged.alive
+    ask(staged, "DELETE", f"{ONE}{box}/", {})
+    staged.wait(60)
+    await staged.connector.destroy_volume(leave_to_end(volume))
+    ours = client.sent
+
+    name = wanted.mark.replace("-", "_")
+    (theirs,) = [client("create", "volume", "77", "-s", "50", "-n", name, "--raw")["volume_name"]]
+    number = theirs.removeprefix("V.")
+    image = ("--image", "pytorch/pytorch:2.4.0", "--disk", "40", "--ssh", "--direct")
+    linked = ("--link-volume", number, "--mount-path", "/data")
+    rented = client("create", "instance", "9001", *image, *linked, "--raw")
+    client("destroy", "instance", str(rented["new_contract"]), "-y", "--raw")
+    client("delete", "volume", number, "--raw")
+    said = client.sent[len(ours) :]
+
+    def of(lines: list[dict[str, Any]], method: str, path: str) -> dict[str, Any]:
+        return next(x for x in lines if x["method"] == method and path in x["path"])
+
+    assert of(ours, "PUT", "/volumes/") == of(said, "PUT", "/volumes/")
+    link = of(ours, "PUT", "/asks/")["body"]["volume_info"]
+    assert link == of(said, "PUT", "/asks/")["body"]["volume_info"] | {"volume_id": int(made.id)}
+    assert of(ours, "DELETE", "/volumes/")["query"] == [["id", made.id]]
+    assert of(said, "DELETE", "/volumes/")["query"] == [["id", number]]

@@ -28,8 +28,9 @@ REGIONS = {
     "digitalocean": ("atl1", "nyc2", "tor1"),
     "gcp": ("us-central1-a", "us-central1-b", "us-east1-c"),
     "lambda_cloud": ("us-east-1", "us-east-3", "us-south-1", "us-west-1"),
+    "vastai": ("41", "43", "44", "46"),
 }
-"""Each platform's regions that have a GPU at a known price. At Google these are zones."""
+"""Each platform's regions that have a GPU at a known price. At Google these are zones, at Vast.ai machines."""
 AT = sorted(REGIONS)
 
 
@@ -39,7 +40,7 @@ class Story:
     def __init__(self, tenant: Tenant, seed: int) -> None:
         self.tenant, self.draw = tenant, random.Random(f"volume {seed}")
         self.regions = REGIONS[tenant.slug]
-        self.region, self.size_gb = self.draw.choice(self.regions), self.draw.randint(10, 500)
+        self.region, self.size_gb = self.draw.choice(self.regions), self.draw.randint(10, 250)
         self.order = tenant.root / "gpu-tenant.toml"
         self.order.write_text('[volumes.data]\npath = "/data"\n', encoding="utf-8")
 
@@ -91,7 +92,8 @@ class Story:
     async def elsewhere(self) -> None:
         """A box of another region cannot see it, and is none."""
         other = self.draw.choice([region for region in self.regions if region != self.region])
-        found = await self.tenant.tenancy.find_offers(order=str(self.order), region=other)
+        wanted = {"host": f"vastai:{other}"} if self.tenant.slug == "vastai" else {"region": other}
+        found = await self.tenant.tenancy.search_offers(order=str(self.order), **wanted)
         assert found.offers == ()
 
     async def not_mounted(self) -> None:

@@ -196,6 +196,20 @@ async def test_the_owner_s_limit_for_volumes_is_kept(tenant: Tenant) -> None:
     assert tenant.stage.world.things("volume") == []
 
 
+async def test_the_owner_s_limit_is_kept_where_a_price_is_told_only_when_asked(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("vastai", tmp_path) as tenant:
+        context = tenant.tenancy.context
+        with pytest.raises(Limit, match=r"would cost 90\.0000 USD a month"):
+            await create_volume(context, "huge", provider="vastai", region="44", size_gb=500)
+        assert tenant.stage.world.volumes() == []
+
+        volume = await create_volume(context, "data", provider="vastai", region="44", size_gb=50)
+
+        assert volume.usd_month == Decimal("9.00"), "nobody had to sign for it"
+
+
 # Made once
 
 

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import socket
@@ -39,6 +40,10 @@ PROGRAMS = (
     "lab-exec",
 )
 NODE, CONTEXT, GPUS = "lab", "lab", 8
+CONTROLLERS = (
+    "job,resourcequota,garbagecollector,nodelifecycle,podgc,ttl-after-finished,namespace,"
+    "persistentvolume-binder,pvc-protection,pv-protection"
+)
 IMAGE = "lab/box:1"
 """What runs here. A pod of another image is placed, and then is the test's own to give a status."""
 
@@ -206,7 +211,10 @@ class Cluster:
             (
                 "kube-controller-manager",
                 [
-                    "--controllers=job,resourcequota,garbagecollector,nodelifecycle,podgc,ttl-after-finished,namespace",
+                    f"--controllers={CONTROLLERS}",
+                    # A class of `kubernetes.io/host-path` makes a directory of this computer for each claim.
+                    "--enable-hostpath-provisioner",
+                    "--pvclaimbinder-sync-period=1s",
                     "--node-monitor-grace-period=5s",
                     "--node-monitor-period=1s",
                     "--pod-eviction-timeout=1s",
@@ -365,13 +373,28 @@ class Node:
             and container is None
             and pod.spec.containers[0].image == IMAGE
         ):
-            self.running[name] = Container(self._boxes / name, pod.spec.containers[0].command)
+            self.running[name] = Container(
+                self._boxes / name, pod.spec.containers[0].command, self._disks_of(pod)
+            )
             self._say(pod, "Running", {"running": {"startedAt": None}}, "True")
         elif pod.status.phase == "Running" and container is not None:
             code = container.code
             if code is not None:
                 ended = {"exitCode": code, "reason": "Error" if code else "Completed"}
                 self._say(pod, "Failed" if code else "Succeeded", {"terminated": ended}, "False")
+
+    def _disks_of(self, pod: Any) -> dict[str, str]:
+        """By the path in the container, the directory that stands for each disk that the pod claims."""
+        at = {mount.name: mount.mount_path for mount in pod.spec.containers[0].volume_mounts or []}
+        found = {}
+        for each in pod.spec.volumes or []:
+            if each.persistent_volume_claim is not None:
+                claim = self._core.read_namespaced_persistent_volume_claim(
+                    each.persistent_volume_claim.claim_name, pod.metadata.namespace
+                )
+                disk = self._core.read_persistent_volume(claim.spec.volume_name)
+                found[at[each.name]] = disk.spec.host_path.path
+        return found
 
     def _say(self, pod: Any, phase: str, state: Mapping[str, object], ready: str) -> None:
         spec = pod.spec.containers[0]
@@ -402,7 +425,9 @@ class Node:
 class Container:
     """A process with process ids and mounts of its own, in which it is the first."""
 
-    def __init__(self, at: Path, command: Sequence[str]) -> None:
+    def __init__(self, at: Path, command: Sequence[str], disks: Mapping[str, str]) -> None:
+        # The paths are there already: what is made here stays on this computer.
+        mounting = [f"mount --bind {shlex.quote(d)} {shlex.quote(p)} &&" for p, d in disks.items()]
         self.home = home = at / "home"
         home.mkdir(parents=True)
         environ = {
@@ -423,6 +448,7 @@ class Container:
                 "--mount-proc",
                 "--kill-child=KILL",
                 "--",
+                *("sh", "-c", f'{" ".join(mounting)} exec "$@"', "sh"),
                 *command,
             ],
             cwd=home,
@@ -439,6 +465,10 @@ class Container:
         # What enters before it has a /proc of its own would see this computer's.
         assert eventually(
             lambda: Path(f"/proc/{self.pid}/comm").read_text(encoding="utf-8") != "unshare\n"
+        )
+        mounted = Path(f"/proc/{self.pid}/mountinfo")
+        assert eventually(
+            lambda: all(f" {path} " in mounted.read_text(encoding="utf-8") for path in disks)
         )
         (at / "pid").write_text(str(self.pid), encoding="utf-8")
 

@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -43,18 +43,6 @@ from gpu_tenant.providers.kubernetes.job_manifest import job_name
 
 ELSEWHERE = "elsewhere/box:1"
 """An image that our node leaves alone: what becomes of such a pod, the test says."""
-
-
-@pytest.fixture(autouse=True)
-def empty(cluster: Cluster) -> Iterator[None]:
-    """Nothing is left of a test."""
-    yield
-    cluster.batch.delete_collection_namespaced_job(
-        "default", propagation_policy="Background", grace_period_seconds=0
-    )
-    cluster.core.delete_collection_namespaced_pod("default", grace_period_seconds=0)
-    assert eventually(lambda: not cluster.core.list_namespaced_pod("default").items)
-    cluster.core.delete_collection_namespaced_persistent_volume_claim("default")
 
 
 def configured(cluster: Cluster, state: Path, **more: object) -> Path:

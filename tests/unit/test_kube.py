@@ -7,12 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from arranged import PATIENCE_S, setting
+from arranged import PATIENCE_S, a_volume, setting
 
-from gpu_tenant.domain.errors import BadRequest, BoxUnreachable, ProviderTrouble
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    BoxUnreachable,
+    ProviderSilent,
+    ProviderTrouble,
+)
 from gpu_tenant.domain.model import BoxState, PodAddress
 from gpu_tenant.faces.install.service_environment import what_is_lacking
 from gpu_tenant.providers.kubernetes import exec
+from gpu_tenant.providers.kubernetes.claims import claimed_gib, gib, volume_claim
 from gpu_tenant.providers.kubernetes.cluster_identity import Identity, must_be_noted, note_once
 from gpu_tenant.providers.kubernetes.connector import connect
 from gpu_tenant.providers.kubernetes.job_manifest import (
@@ -234,3 +240,97 @@ def test_an_order_names_the_image_and_the_room_on_the_nodes_disk() -> None:
     assert ordered["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "pull-me"}]
     assert "ephemeral-storage" not in box(usual)["resources"]["limits"]
     assert box(ordered)["resources"]["limits"]["ephemeral-storage"] == "64G"
+
+
+# Claims
+
+
+@pytest.mark.parametrize(
+    ("quantity", "size"),
+    [
+        ("50Gi", 50),
+        ("1.5Ti", 1536),
+        ("53687091200", 50),
+        ("1000G", 931.3225746154785),
+        ("5e3Mi", None),
+        ("1e9", 0.9313225746154785),
+        ("1E", 931322574.6154785),
+        ("53687091200000m", 50),
+        ("many", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_every_form_of_a_size_that_kubernetes_writes_is_read(
+    quantity: str | None, size: float | None
+) -> None:
+    assert gib(quantity) == (None if size is None else pytest.approx(size))
+
+
+def test_a_claim_is_as_large_as_it_is_or_as_it_was_asked_to_be() -> None:
+    """A disk is enlarged, and billed, before its file system is."""
+    asked = {"spec": {"resources": {"requests": {"storage": "100Gi"}}}}
+
+    assert claimed_gib({**asked, "status": {"capacity": {"storage": "50Gi"}}}) == 100
+    assert claimed_gib({**asked, "status": {"capacity": {"storage": "128Gi"}}}) == 128
+    assert claimed_gib(asked) == 100
+    assert claimed_gib({}) is None
+
+
+def test_a_claim_has_no_owner_and_a_pod_has_it_where_the_order_wants_it() -> None:
+    volume = a_volume("kubernetes", "lab", volume_id="uid")
+
+    claim: dict[str, Any] = volume_claim(volume, WHERE)
+    ordered: dict[str, Any] = job(MARK, WHERE, gpu_count=1, attached=[volume.attachable("/cache")])
+
+    assert "ownerReferences" not in claim["metadata"]
+    spec = ordered["spec"]["template"]["spec"]
+    claimed = {v["name"]: v.get("persistentVolumeClaim") for v in spec["volumes"]}
+    (mount,) = [m for m in spec["containers"][0]["volumeMounts"] if m["mountPath"] == "/cache"]
+    assert (
+        claimed[mount["name"]]
+        == {"claimName": volume.mark}
+        == {"claimName": claim["metadata"]["name"]}
+    )
+
+
+GOOD_CLAIM = {"metadata": {"name": "work", "uid": "u"}, "spec": {}}
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        {"persistent_volume_claim": [{}]},
+        {"persistent_volume_claim": [{"metadata": {"name": 5, "uid": "u"}, "spec": {}}]},
+        {"persistent_volume_claim": [{**GOOD_CLAIM, "spec": "none"}]},
+        {"persistent_volume_claim": [{**GOOD_CLAIM, "status": {"capacity": 5}}]},
+        {"pod": [{"metadata": {"name": "p"}}]},
+        {
+            "pod": [
+                {"metadata": {"name": "p"}, "spec": {"volumes": [{"persistentVolumeClaim": {}}]}}
+            ]
+        },
+        {"job": [{"metadata": {}, "spec": {"template": {}}}]},
+    ],
+)
+async def test_a_list_with_an_odd_claim_pod_or_job_proves_nothing_about_a_volume(
+    listed: dict[str, list[dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.toml").write_text(
+        '[kubernetes]\ncontext = "lab"\nimage = "cuda"\ngpus = ["H100 SXM:8"]\n', encoding="utf-8"
+    )
+    at = connect(setting(tmp_path, "kubernetes"))
+    assert at is not None
+    identity = Identity(server="https://here", authority=None, namespace="default", uid="u")
+
+    async def identify() -> Identity:
+        return identity
+
+    async def pages(group: str, method: str, **fields: object) -> list[dict[str, Any]]:
+        return listed.get(method.removeprefix("list_namespaced_"), [])
+
+    monkeypatch.setattr(at, "_identify", identify)
+    monkeypatch.setattr(at._calls, "pages", pages)
+
+    with pytest.raises(ProviderSilent, match="does not tell"):
+        await at.list_volumes()

@@ -417,6 +417,20 @@ class Storing(Protocol):
 
 
 @runtime_checkable
+class VolumeMarket(Protocol):
+    """A connector whose provider tells what a new volume costs only when it is asked."""
+
+    async def ask_volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
+        """Return what a new volume of that size would cost a month there now. None if that is unknown.
+
+        Raises:
+            NoCapacity: there is no room for such a volume.
+            ProviderTrouble: the provider did not answer.
+        """
+        ...
+
+
+@runtime_checkable
 class Growing(Protocol):
     """A connector whose provider can make a volume larger, with all that is on it. None makes one smaller."""
 
@@ -427,6 +441,19 @@ class Growing(Protocol):
             ProviderTrouble: the provider refused; the volume is unchanged.
 
         After ProviderSilent the volume may have grown.
+        """
+        ...
+
+
+@runtime_checkable
+class Reclaiming(Protocol):
+    """A connector whose provider, once told to delete a volume, waits until no box has it. It goes with that box."""
+
+    async def reclaimed_with(self, lease: Lease) -> Mapping[str, str]:
+        """Return those of the lease's volumes that go when its box ends, each with the reason in words, by its name.
+
+        Raises:
+            ProviderTrouble: the provider did not say.
         """
         ...
 

@@ -116,7 +116,12 @@ def deleted_at(profile: Profile, lease: Lease) -> datetime | None:
 def kept_words(profile: Profile, lease: Lease) -> str:
     """Say in one line what each verb keeps of what is on this very box, and what that costs an hour."""
     ends = "hands the machine back as it is" if profile.destroy == "hands_back" else "keeps nothing"
-    stays = [p.path for p in profile.places if p.survives.get("destroy") == "yes"]
+    mounts = {mount.path for mount in lease.terms.order.volumes.values()}
+    stays = [
+        p.path
+        for p in profile.places
+        if p.survives.get("destroy") == "yes" and p.path not in mounts
+    ]
     stays += [f"{mount.path} (volume {name})" for name, mount in lease.terms.order.volumes.items()]
     if stays and profile.destroy == "deletes":
         ends = f"keeps only {_all_of(stays)}"

@@ -56,6 +56,10 @@ class ListedVolume(Record):
         default=None,
         description="what its provider says of when a box last had it; None: it does not say",
     )
+    going: Line | None = Field(
+        default=None,
+        description="why it goes soon, or with its box, though nobody here ends it; None: it stays",
+    )
 
 
 class Volume(Record):

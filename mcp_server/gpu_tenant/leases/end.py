@@ -45,6 +45,7 @@ from gpu_tenant.leases.verify import (
     lost_words,
     prove,
     sign,
+    with_reclaimed,
 )
 from gpu_tenant.ledger.signatures import signature_wanted
 
@@ -61,6 +62,10 @@ def _resume(context: Context, lease: Lease) -> Command:
 
 
 async def _assess(context: Context, lease: Lease) -> Assessment:
+    return await with_reclaimed(context, lease, await _assess_box(context, lease))
+
+
+async def _assess_box(context: Context, lease: Lease) -> Assessment:
     lease, found = await check_before_seal(context, lease)
     if isinstance(found, Assessment):
         return found

@@ -65,6 +65,9 @@ class Ranked(Record):
     ram_gib: float | None = None
     download_mbps: float | None = None
     region: str | None
+    host: str | None = Field(
+        default=None, description="the machine's number; None: its provider does not say"
+    )
     running_usd_h: Decimal | None
     price: Price
     interruptible: bool
@@ -398,6 +401,7 @@ def _show_offer(
         ram_gib=offer.ram_gib,
         download_mbps=offer.download_mbps,
         region=None if offer.region is None else _line(offer.region),
+        host=None if offer.host is None else _line(offer.host),
         running_usd_h=offer.price.running_usd_h,
         price=offer.price,
         interruptible=offer.interruptible,

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from gpu_tenant.artifacts.local_evidence import Loss, reread_all
@@ -41,7 +41,7 @@ from gpu_tenant.domain.permit import (
     VolumePermit,
     Waived,
 )
-from gpu_tenant.domain.ports import Chronicling
+from gpu_tenant.domain.ports import Chronicling, Reclaiming
 from gpu_tenant.domain.reconcile import Listed
 from gpu_tenant.domain.seal import Manifest, SealedFile
 from gpu_tenant.domain.signature import Signature, digest_of
@@ -315,6 +315,28 @@ async def _unmounted_losses(context: Context, lease: Lease) -> list[Loss]:
         )
         for volume in found
     ]
+
+
+async def with_reclaimed(context: Context, lease: Lease, assessment: Assessment) -> Assessment:
+    """Return the assessment with the volumes that go when the box ends: somebody has told their provider to delete them."""
+    connector = context.connector(lease)
+    if not lease.terms.order.volumes or not isinstance(connector, Reclaiming):
+        return assessment
+    try:
+        found = await connector.reclaimed_with(lease)
+    except ProviderTrouble as trouble:
+        what = f"whatever is on its volumes: whether they outlive the box is unknown ({trouble.message})"
+        going = [Loss(what=what, remedy=trouble.remedy)]
+    else:
+        going = [
+            Loss(
+                what=f"all that is on the volume {name}: {why}",
+                remedy=f"copy what counts, and keep the volume's disk; to give it up, its owner runs "
+                f"{Command('waive', lease.id)}",
+            )
+            for name, why in found.items()
+        ]
+    return replace(assessment, losses=(*assessment.losses, *going))
 
 
 async def changed_since(

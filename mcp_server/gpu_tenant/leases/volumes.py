@@ -22,7 +22,7 @@ from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.offers import Attachable
 from gpu_tenant.domain.order import Order, must_be_volume_name
-from gpu_tenant.domain.ports import Accounted, Asking, Connector, Growing, Storing
+from gpu_tenant.domain.ports import Accounted, Asking, Connector, Growing, Storing, VolumeMarket
 from gpu_tenant.domain.signature import digest_of
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.volumes import ListedVolume, Volume, VolumeKey, VolumeState
@@ -145,7 +145,11 @@ async def create_volume(
     context.must_record()
     context.set_up(provider)
     connector, ledger = _storage(context, provider), context.ledger
-    usd_month = connector.volume_usd_month(size_gb, region)
+    usd_month = (
+        await connector.ask_volume_usd_month(size_gb, region)
+        if isinstance(connector, VolumeMarket)
+        else connector.volume_usd_month(size_gb, region)
+    )
     signed = _signed_for_price(
         context,
         provider,
@@ -433,6 +437,8 @@ async def _settle(
                 return volume
             volume = found_again
             seen.alarms.append((volume.provider, f"{volume.words} is listed again, and bills"))
+        if found.going is not None and state is not VolumeState.ENDING:
+            seen.alarms.append((volume.provider, f"{volume.words}: {found.going}"))
         if state is VolumeState.ENDING:
             again = Command("volumes", destroy=volume.name, on=volume.provider)
             seen.alarms.append(

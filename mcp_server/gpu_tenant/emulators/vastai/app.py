@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import ClassVar
 
+from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -12,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.emulators.faults import Fault, Tariff
 from gpu_tenant.emulators.gpus import rented_gpus
-from gpu_tenant.emulators.vastai.market import ASKS, FIELDS, VOLUME_OFFERS, VastMarket, asks
+from gpu_tenant.emulators.vastai.market import ASKS, FIELDS, VastMarket, asks
 from gpu_tenant.emulators.vastai.responses import (
     FAULTS,
     Door,
@@ -28,6 +29,7 @@ from gpu_tenant.emulators.vastai.responses import (
     unfit,
     yes,
 )
+from gpu_tenant.emulators.vastai.volumes import VastVolumes, mounts_of
 from gpu_tenant.emulators.world import KEY, Thing, World
 
 TARIFF = Tariff(rounding_s=1, model="prepaid")
@@ -55,6 +57,7 @@ class VastEmulator:
         self._door = Door(world, self._settle)
         self._account = VastAccount(world, self._door)
         self._market = VastMarket(world)
+        self._volumes = VastVolumes(world, sites)
 
     def environment(self, base_url: str) -> dict[str, str]:
         """As `Emulator.environment`."""
@@ -91,14 +94,10 @@ class VastEmulator:
             ),
             self._door.route("GET", "/api/v0/ssh/", self._account.keys, 1.0),
             self._door.route("POST", "/api/v0/ssh/", self._account.add_key, 1.0),
-            self._door.route("GET", "/api/v0/volumes", self._account.volumes, 5.5),
-            self._door.route("PUT", "/api/v0/volumes/", self._account.make_volume, 5.5),
-            self._door.route("DELETE", "/api/v0/volumes/", self._account.drop_volume, 5.5),
-            self._door.route(
-                "POST",
-                "/api/v0/volumes/search/",
-                lambda r, b: JSONResponse({"offers": VOLUME_OFFERS}),
-            ),
+            self._door.route("GET", "/api/v0/volumes", self._volumes.listed, 5.5),
+            self._door.route("PUT", "/api/v0/volumes/", self._volumes.make, 5.5),
+            self._door.route("DELETE", "/api/v0/volumes/", self._volumes.drop, 5.5),
+            self._door.route("POST", "/api/v0/volumes/search/", self._volumes.search, 5.5),
             self._door.route("GET", "/api/v0/charges/", self._account.charges),
         ]
 
@@ -122,6 +121,9 @@ class VastEmulator:
             said = f"no_such_ask Instance type by id {number} is not available."
             error = "no_such_ask" if status == 410 else "invalid_args"
             return no(status, error, f"error {status}: {said}", ask_id=number)
+        unmountable = self._volumes.refused(body.get("volume_info"), ask["machine_id"])
+        if unmountable is not None:
+            return unmountable
         failed = low or self._door.fault_of(request, "created_despite_error")
         thing = self._rent(ask, body, bid)
         if failed or gone:
@@ -156,6 +158,7 @@ class VastEmulator:
             onstart=body.get("onstart"),
             runtype=body.get("runtype"),
             env=body.get("env") or {},
+            volumes=self._volumes.mount(body.get("volume_info"), ask["machine_id"]),
             keys=[*dict.fromkeys(keys)],
             end_date=now + seconds,
             api_key=f"ik-{number:06d}",
@@ -164,11 +167,6 @@ class VastEmulator:
         thing.phase = "booting"
         self._meter(thing)
         self._world.later(seconds, "end_date", thing.id)
-        asked = body.get("volume_info")
-        if isinstance(asked, dict) and asked.get("create_new"):
-            self._account.add_volume(int(str(asked.get("size", 15))), asked.get("name"), thing.id)
-        elif isinstance(asked, dict) and str(asked.get("volume_id")) in self._world.state.things:
-            self._world.state.things[str(asked["volume_id"])].facts["attached_to"] = thing.id
         return thing
 
     # --- the life of an instance
@@ -216,9 +214,24 @@ class VastEmulator:
         self._down(thing)
         self._sites.delete(thing.id)
         self._world.end(thing, status="destroyed")
-        for each in self._world.things("volume"):
-            if each.facts["attached_to"] == thing.id:
-                each.facts["attached_to"] = ""
+
+    def rent_by_hand(self, volume: Thing) -> Thing:
+        """As `KeepsVolumes.rent_by_hand`."""
+        ask = next(a for a in ASKS if a["machine_id"] == volume.facts["machine_id"])
+        linked: Row = {"create_new": False, "volume_id": int(volume.id), "mount_path": "/data"}
+        return self._foreign_box(ask, linked)
+
+    def end_by_hand(self, box: Thing) -> None:
+        """As `KeepsVolumes.end_by_hand`."""
+        self._delete(box)
+
+    def _foreign_box(self, ask: Row, volume: JsonValue = None) -> Thing:
+        """Somebody else's box is in the account, and runs."""
+        other: Row = {"label": "somebody-elses-run", "disk": 40, "image": "pytorch/pytorch"}
+        thing = self._rent(ask, {**other, "volume_info": volume}, None)
+        thing.phase = "running"
+        self._turn(thing, "running", "running")
+        return thing
 
     def happen(self, event: str, thing: Thing) -> None:
         """As `Emulator.happen`."""
@@ -235,7 +248,10 @@ class VastEmulator:
                     int(str(thing.facts["num_gpus"])),
                     vram_gib=float(str(thing.facts["gpu_ram"])) / 1024,
                 )
-                at = self._sites.open(thing.id, let_in, environ=inside(thing), gpus=gpus)
+                volumes = mounts_of(thing)
+                at = self._sites.open(
+                    thing.id, let_in, environ=inside(thing), volumes=volumes, gpus=gpus
+                )
                 thing.facts["port"] = 40000 + self._world.number()
                 thing.target = f"root@{ip(thing.facts)}:{thing.facts['port']}"
                 self._world.state.routes[thing.target] = at
@@ -391,12 +407,9 @@ class VastEmulator:
             case "never_ready":
                 state.facts["never_ready"] = True
             case "leftover":
-                self._account.add_volume(30, "old-checkpoints", "")
+                self._volumes.add(30, "old-checkpoints")
             case "foreign_box":
-                other: Row = {"label": "somebody-elses-run", "disk": 40, "image": "pytorch/pytorch"}
-                thing = self._rent(ASKS[3], other, None)
-                thing.phase = "running"
-                self._turn(thing, "running", "running")
+                self._foreign_box(ASKS[3])
             case _:
                 if box is not None:
                     self._befall(box, fault)

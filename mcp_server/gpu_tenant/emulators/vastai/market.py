@@ -10,8 +10,6 @@ from starlette.responses import JSONResponse, Response
 from gpu_tenant.emulators.vastai.responses import (
     COMPARE,
     MONTH_H,
-    VOLUME_ASK,
-    VOLUME_USD_MONTH,
     Row,
     costs,
     ip,
@@ -276,22 +274,6 @@ _DLPERF = {
     "H100 SXM": 250.0,
 }
 """A score for one GPU, made up, as the prices are. Only their order is meant."""
-VOLUME_OFFERS: list[Row] = [
-    {
-        "id": VOLUME_ASK,
-        "ask_contract_id": VOLUME_ASK,
-        "machine_id": 41,
-        "host_id": 41,
-        "disk_space": 900,
-        "storage_cost": float(VOLUME_USD_MONTH),
-        "verification": "verified",
-        "inet_up": 800.0,
-        "inet_down": 900.0,
-        "geolocation": "Oregon, US",
-        "reliability2": 0.995,
-        "static_ip": True,
-    }
-]
 
 
 def asks(world: World) -> list[Row]:
@@ -326,7 +308,7 @@ class VastMarket:
             _offer(ask, disk, self._world, kind=kind, free=self.free(ask))
             for ask in asks(self._world)
         ]
-        found = _search(rows, tests, order)
+        found = matching(rows, tests, order)
         if isinstance(found, Response):
             return found
         return JSONResponse({"offers": found[: limit if isinstance(limit, int) else len(found)]})
@@ -394,7 +376,7 @@ def _offer(ask: Row, disk: Decimal, world: World, *, kind: str, free: int) -> Ro
     }
 
 
-def _search(rows: list[Row], tests: Row, order: JsonValue) -> list[Row] | Response:
+def matching(rows: list[Row], tests: Row, order: JsonValue) -> list[Row] | Response:
     """The rows that pass every filter, in order, or a refusal."""
     shown = rows[0] if rows else {}
     for name, wanted in tests.items():

@@ -19,8 +19,6 @@ Row = dict[str, JsonValue]
 Handler = Callable[[Request, Row], Response]
 
 MONTH_H = 720
-VOLUME_USD_MONTH = Decimal("0.10")
-VOLUME_ASK = 77
 _PAGE = 25
 _PENALTY_S = 12
 COMPARE: Mapping[str, Callable[[object, object], bool]] = {
@@ -141,7 +139,7 @@ class Door:
 
 
 class VastAccount:
-    """The account's keys, volumes and money."""
+    """The account's keys and money."""
 
     def __init__(self, world: World, door: Door) -> None:
         self._world = world
@@ -160,42 +158,6 @@ class VastAccount:
         number = self._world.number()
         self._door.kept_state("keys")[str(number)] = key
         return yes(key=account_key(number, "public_key", key))
-
-    def add_volume(self, gb: int, label: JsonValue, attached_to: str) -> Thing:
-        """Add a volume, which bills from now on."""
-        thing = self._world.rent(
-            str(31_000_000 + self._world.number()),
-            "volume",
-            str(label or ""),
-            status="running",
-            size=gb,
-            label=label,
-            attached_to=attached_to,
-        )
-        self._world.bill(thing, volume=gb * VOLUME_USD_MONTH / MONTH_H)
-        return thing
-
-    def volumes(self, request: Request, body: Row) -> Response:
-        """Every volume of the account."""
-        listed = self._world.listed_things("volume")
-        return JSONResponse(
-            {"volumes": [volume(thing, self._world.rate(thing)) for thing in listed]}
-        )
-
-    def make_volume(self, request: Request, body: Row) -> Response:
-        """Rent a volume that is attached to no instance."""
-        if body.get("id") != VOLUME_ASK:
-            return no(400, "invalid_args", "Please provide a valid volume ID.")
-        thing = self.add_volume(int(str(body.get("size", 15))), body.get("name"), "")
-        return yes(volume_name=f"V.{thing.id}")
-
-    def drop_volume(self, request: Request, body: Row) -> Response:
-        """Delete the volume."""
-        thing = self._world.state.things.get(str(request.query_params.get("id", body.get("id"))))
-        if thing is None or thing.kind != "volume" or thing.phase == "ended":
-            return no(404, "no_such_volume", "Volume with that ID does not exist.")
-        self._world.end(thing, status="deleted")
-        return yes()
 
     def user(self, request: Request, body: Row) -> Response:
         """The account that asks, and its remaining credit."""
@@ -281,10 +243,13 @@ def page_of(rows: list[Row], asked: QueryParams, fault: Fault | None) -> Respons
 
 def instance(thing: Thing, now: float) -> Row:
     """That instance as the API shows it."""
-    facts = thing.facts
+    facts, mounted = thing.facts, thing.facts["volumes"]
     disk, gpu = disk_usd_h(facts), Decimal(str(facts["gpu_usd_h"]))
     burns = gpu if thing.status == "running" else Decimal(0)
     env = facts["env"] if isinstance(facts["env"], dict) else {}
+    flags = {
+        f"-v V.{id}:{at}": "1" for at, id in (mounted if isinstance(mounted, dict) else {}).items()
+    }
     ports: JsonValue = None
     if thing.target is not None and "ssh_direc" in str(facts["runtype"]):
         opened = [name.rpartition(":")[2] for name in env if name.startswith("-p ")]
@@ -341,7 +306,7 @@ def instance(thing: Thing, now: float) -> Row:
         "image_runtype": facts["runtype"] or "ssh_proxy",
         "onstart": facts["onstart"] or "",
         "static_ip": True,
-        "extra_env": [[name, str(value)] for name, value in env.items()],
+        "extra_env": [[name, str(value)] for name, value in {**env, **flags}.items()],
         "jupyter_token": "0" * 64,
         "local_ipaddrs": "10.0.0.5 172.17.0.2 \n",
         "gpu_arch": "nvidia",
@@ -361,31 +326,6 @@ def inside(thing: Thing) -> dict[str, str]:
         "CONTAINER_ID": thing.id,
         "VAST_CONTAINERLABEL": f"C.{thing.id}",
         "CONTAINER_API_KEY": str(thing.facts["api_key"]),
-    }
-
-
-def volume(thing: Thing, usd_h: Decimal) -> Row:
-    """That volume as the API shows it."""
-    box = thing.facts["attached_to"]
-    return {
-        "id": int(thing.id),
-        "label": thing.facts["label"],
-        "disk_space": thing.facts["size"],
-        "storage_total_cost": float(usd_h),
-        "status": thing.status,
-        "start_date": thing.created_at,
-        "machine_id": 41,
-        "host_id": 41,
-        "public_ipaddr": "203.0.113.41",
-        "reliability2": 0.995,
-        "verification": "verified",
-        "disk_name": "NVME 4TB",
-        "inet_up": 800.0,
-        "inet_down": 900.0,
-        "geolocation": "Oregon, US",
-        "driver_version": "570.124.04",
-        "cluster_id": None,
-        "instances": [{"id": int(str(box))}] if box else [],
     }
 
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 _ESSENTIAL = ("QUOTE", "PROVIDER", "GPU", "USD/H", "IN ALL")
-_BY_NEED = ("VRAM", "KIND", "REGION", "ENDS", "RELIABLE", "CPUS", "RAM", "MBIT/S", "GPU + DISK")
+_BY_NEED = (
+    *("VRAM", "KIND", "REGION", "ENDS", "RELIABLE", "CPUS", "RAM", "MBIT/S", "GPU + DISK"),
+    "HOST",
+)
 """The other columns, which are shown as far as the terminal has room. The last of them is left out first."""
 _RIGHT = frozenset({"VRAM", "USD/H", "IN ALL", "RELIABLE", "CPUS", "RAM", "MBIT/S", "GPU + DISK"})
 
@@ -119,6 +122,7 @@ def _cells(row: Ranked) -> dict[str, str]:
         "CPUS": _number(row.cpus),
         "RAM": _number(row.ram_gib, " GiB"),
         "MBIT/S": _number(row.download_mbps),
+        "HOST": row.host or "-",
         "GPU + DISK": f"{_usd(row.price.gpu_usd_h)} + {_usd(row.price.disk_usd_h)}",
     }
 

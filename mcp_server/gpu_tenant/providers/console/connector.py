@@ -4,7 +4,7 @@ The program proves that nothing would be lost, tells the person what to do, and 
 is done. Only a box that still answers contradicts that person.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -30,6 +30,7 @@ from gpu_tenant.domain.ports import (
     Market,
     Outlived,
     Parking,
+    Reclaiming,
     Residue,
     Storing,
     Timed,
@@ -188,6 +189,12 @@ class Both:
         """Implement `Storing.destroy_volume`."""
         permit = genuine_for_volume(permit, provider=self._by_hand.provider)
         await self._storing().destroy_volume(permit)
+
+    async def reclaimed_with(self, lease: Lease) -> Mapping[str, str]:
+        """Implement `Reclaiming.reclaimed_with`."""
+        if isinstance(self._api, Reclaiming) and not self.tends(lease.box_id):
+            return await self._api.reclaimed_with(lease)
+        return {}
 
     async def timer_at(self, lease: Lease) -> datetime | None:
         """Implement `Timed.timer_at`. Also None if the API's boxes have no timer."""

@@ -74,7 +74,7 @@ def must_be_noted(found: Identity, note: Path) -> None:
         raise ProviderTrouble(
             f"[kubernetes] leads to {found}, and the leases are in {noted}",
             remedy="name that namespace again (`context`, `namespace`, `kubeconfig` or KUBECONFIG);"
-            f" if {Command('leases')} shows no lease there any more, move {note} away",
+            f" if {Command('leases')} shows no lease and no volume there any more, move {note} away",
         )
 
 

@@ -7,15 +7,35 @@ from functools import cached_property
 from typing import Any
 
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import BadRequest, ProviderSilent, ProviderTrouble, Rejected
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    CredentialRefused,
+    ProviderSilent,
+    ProviderTrouble,
+    Rejected,
+)
 from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, PodAddress
-from gpu_tenant.domain.offers import USD_STEP, Leftover, Offer, Price, Wish
+from gpu_tenant.domain.offers import USD_STEP, Attachable, Leftover, Offer, Price, Wish
 from gpu_tenant.domain.order import AtProvider
-from gpu_tenant.domain.permit import TeardownPermit, genuine
+from gpu_tenant.domain.permit import (
+    TeardownPermit,
+    VolumePermit,
+    Waived,
+    genuine,
+    genuine_for_volume,
+)
 from gpu_tenant.domain.ports import Setting, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gpu_catalog import described_gpus, known_gpu
+from gpu_tenant.providers.kubernetes.claims import (
+    claimed_gib,
+    claims_of,
+    gib,
+    reclaim_command,
+    volume_claim,
+)
 from gpu_tenant.providers.kubernetes.client import KubernetesClient, Shown, silent
 from gpu_tenant.providers.kubernetes.cluster_identity import (
     Identity,
@@ -34,21 +54,12 @@ from gpu_tenant.providers.kubernetes.job_manifest import (
     job_name,
     mark_on,
 )
-from gpu_tenant.providers.kubernetes.status import JobView, look
+from gpu_tenant.providers.kubernetes.status import JobView, has_ended, look
 from gpu_tenant.providers.list_rows import Subject, read_each, try_read
 
 _SETUP_S = 600
 """Enough for an image of ten gigabytes, on a node that an autoscaler has yet to start."""
-_GIB = {
-    "Ki": 2**-20,
-    "Mi": 2**-10,
-    "Gi": 1.0,
-    "Ti": 2.0**10,
-    "k": 1e3 / 2**30,
-    "M": 1e6 / 2**30,
-    "G": 1e9 / 2**30,
-    "T": 1e12 / 2**30,
-}
+_CLAIM = "persistent_volume_claim"
 
 
 class KubernetesConnector:
@@ -91,6 +102,7 @@ class KubernetesConnector:
         """Implement `Connector.create`. The Job's name is derived from the mark, so there cannot be a second Job."""
         quote = wanted_quote(lease)
         source = quote.wish.order.image_at("kubernetes")
+        volumes = quote.wish.volumes_at("kubernetes")
         asked = job(
             lease.mark,
             self._where,
@@ -98,29 +110,57 @@ class KubernetesConnector:
             image=source.image,
             pull_secret=source.registry,
             disk_gb=quote.wish.order.disk_gb,
+            attached=volumes,
         )
         where = {"namespace": self._where.namespace}
         note_once(await self._identify(), self._note_of_cluster)
-        try:
-            made = await self._calls.ask("BatchV1Api", "create_namespaced_job", body=asked, **where)
-        except Rejected as refused:
-            if refused.status != 409:
-                raise
-            # The Job exists. The answer to an earlier create was lost, or another process made it.
-            made = await self._calls.ask(
-                "BatchV1Api", "read_namespaced_job", name=job_name(lease.mark), **where
-            )
-            if mark_on(made) != lease.mark:
-                raise ProviderTrouble(
-                    f"a Job called {job_name(lease.mark)} exists, and is not this lease's",
-                    remedy=f"{Command('leases')} shows what runs",
-                ) from refused
-            if made["metadata"].get("deletionTimestamp"):
-                raise ProviderSilent(
-                    f"the Job {job_name(lease.mark)} is being deleted, and until it is gone no new one can have its name",
-                    remedy=f"try again in a minute; {Command('leases')} looks again",
-                ) from refused
+        # A Job that exists keeps its claims, whatever has become of them.
+        made = await self._job_of(lease.mark) if volumes else None
+        if made is None:
+            await self._must_stay(volumes)
+            try:
+                made = await self._calls.ask(
+                    "BatchV1Api", "create_namespaced_job", body=asked, **where
+                )
+            except Rejected as refused:
+                if refused.status != 409:
+                    raise
+                # The Job exists. The answer to an earlier create was lost, or another process made it.
+                made = await self._job_of(lease.mark)
+                if made is None:
+                    raise silent(
+                        f"the Job {job_name(lease.mark)} is there, and then not"
+                    ) from refused
         return self._box(made, look(made, []))
+
+    async def _job_of(self, mark: str) -> Shown | None:
+        """Return the Job of that mark. None if there is none.
+
+        Raises:
+            ProviderTrouble: the Job of that name is not ours, or is being deleted.
+        """
+        try:
+            made = await self._calls.ask(
+                "BatchV1Api",
+                "read_namespaced_job",
+                name=job_name(mark),
+                namespace=self._where.namespace,
+            )
+        except Rejected as refused:
+            if refused.status != 404:
+                raise
+            return None
+        if mark_on(made) != mark:
+            raise ProviderTrouble(
+                f"a Job called {job_name(mark)} exists, and is not this lease's",
+                remedy=f"{Command('leases')} shows what runs",
+            )
+        if made["metadata"].get("deletionTimestamp"):
+            raise ProviderSilent(
+                f"the Job {job_name(mark)} is being deleted, and until it is gone no new one can have its name",
+                remedy=f"try again in a minute; {Command('leases')} looks again",
+            )
+        return made
 
     async def list_boxes(self) -> Sequence[Box]:
         """Implement `Connector.list_boxes`: every Job that carries a mark. Other Jobs there are ignored.
@@ -140,10 +180,20 @@ class KubernetesConnector:
         return read_each("kubernetes", zip(jobs, noted, strict=True), self._read, _subject)
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """Implement `Connector.destroy`: delete the Job and its pod. The claim, its disk and the node stay."""
+        """Implement `Connector.destroy`: delete the Job and its pod. The claims, their disks and the node stay.
+
+        A claim that somebody has deleted stays only while the pod uses it, and goes with it. So the pod of such a
+        claim is left, unless a person has signed for what would be lost.
+        """
         permit = genuine(permit, provider="kubernetes")
         namespace, name, uid = _where(permit.box_id)
         await self._identify()
+        if not isinstance(permit.ground, Waived):
+            for claim, why in (await self._going_with(namespace, name, uid)).items():
+                raise ProviderTrouble(
+                    f"the claim {claim} of its pod: {why}; nothing was destroyed",
+                    remedy=f"keep that disk, or {Command('waive', permit.lease_id)} gives it up",
+                )
         try:
             await self._calls.ask(
                 "BatchV1Api",
@@ -165,6 +215,286 @@ class KubernetesConnector:
         except Rejected as refused:
             return refused.status == 404
         return bool(shown["metadata"]["uid"] != uid)
+
+    # --- volumes
+
+    def refused_volumes(self, volumes: Sequence[Attachable]) -> str | None:
+        """Implement `Storing.refused_volumes`. Where a claim's disk can be is for the cluster's scheduler."""
+        try:
+            taken = self._where.taken_paths
+        except ProviderTrouble as trouble:
+            return trouble.message
+        for volume in volumes:
+            for path in taken:
+                if f"{volume.path}/".startswith(f"{path}/") or path.startswith(f"{volume.path}/"):
+                    return f"a pod has something else at {path}, so the volume {volume.name} cannot be at {volume.path}"
+        return None
+
+    def volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
+        """Implement `Storing.volume_usd_month`: the owner's rate."""
+        return self._usd_month(size_gb)
+
+    async def create_volume(self, volume: Volume) -> ListedVolume:
+        """Implement `Storing.create_volume`: a claim, whose disk the cluster makes now or for its first pod."""
+        where = self._where
+        if volume.region != where.context:
+            size = str(volume.size_gb)
+            again = Command(
+                "volumes", create=volume.name, on="kubernetes", region=where.context, size_gb=size
+            )
+            raise BadRequest(
+                f"[kubernetes] names the context {where.context}, and {volume.region!r} is another",
+                remedy=str(again),
+            )
+        there = {"namespace": where.namespace}
+        wanted = volume_claim(volume, where)
+        note_once(await self._identify(), self._note_of_cluster)
+        create = f"create_namespaced_{_CLAIM}"
+        try:
+            if where.storage_class is None:
+                tried = await self._calls.ask(
+                    "CoreV1Api", create, body=wanted, dry_run="All", **there
+                )
+                if not tried["spec"].get("storageClassName"):
+                    raise ProviderTrouble(
+                        "the cluster has no default storage class, and a claim would wait forever",
+                        remedy="name one as `storage_class` in [kubernetes]; `kubectl get storageclass` lists them",
+                    )
+            made = await self._calls.ask("CoreV1Api", create, body=wanted, **there)
+        except Rejected as refused:
+            if refused.status != 409:
+                raise
+            # The answer to an earlier create was lost. Nobody else makes a claim of that name.
+            made = await self._calls.ask(
+                "CoreV1Api", f"read_namespaced_{_CLAIM}", name=volume.mark, **there
+            )
+            if made["metadata"].get("labels", {}).get(MARK) != volume.mark:
+                raise ProviderTrouble(
+                    f"a claim called {volume.mark} exists, and is not this volume",
+                    remedy=f"{Command('leases')} shows what bills",
+                ) from refused
+        return await self._listed(made, ())
+
+    async def list_volumes(self) -> Sequence[ListedVolume]:
+        """Implement `Storing.list_volumes`: every claim of the namespace, with the pods and Jobs that mount it."""
+        here = await self._identify()
+        claims = await self._claims()
+        if claims:
+            # A claim that somebody else made may become a volume of ours.
+            note_once(here, self._note_of_cluster)
+        users = await self._users()
+        return [await self._listed(claim, users.get(_name(claim), ())) for claim in claims]
+
+    async def grow_volume(self, volume: Volume, size_gb: int) -> None:
+        """Implement `Growing.grow_volume`. The file system grows when the next pod mounts it.
+
+        The claim is named with its uid, so that no later claim of its name is changed.
+        """
+        await self._identify()
+        wanted = {
+            "metadata": {"uid": volume.volume_id},
+            "spec": {"resources": {"requests": {"storage": f"{size_gb}Gi"}}},
+        }
+        try:
+            await self._calls.ask(
+                "CoreV1Api",
+                f"patch_namespaced_{_CLAIM}",
+                name=volume.mark,
+                namespace=self._where.namespace,
+                body=wanted,
+            )
+        except CredentialRefused as refused:
+            # The server refuses this with the status of a missing right.
+            if "support resize" not in refused.message:
+                raise
+            raise ProviderTrouble(
+                f"the storage class of the claim {volume.mark} lets none grow (`allowVolumeExpansion`)",
+                remedy="make a larger volume, and copy what is on this one",
+            ) from refused
+
+    async def destroy_volume(self, permit: VolumePermit) -> None:
+        """Implement `Storing.destroy_volume`: delete the claim, which nothing uses, and with it its disk.
+
+        Kubernetes itself would take the request while a pod has the claim, and delete it when that pod ends. A disk
+        that outlives its claim would bill unseen, so its claim is left.
+        """
+        permit = genuine_for_volume(permit, provider="kubernetes")
+        await self._identify()
+        found = next((c for c in await self._claims() if _uid(c) == permit.volume_id), None)
+        if found is None:
+            return
+        name = _name(found)
+        if users := (await self._users()).get(name):
+            raise ProviderTrouble(
+                f"{users[0]} uses the claim {name}, which would be deleted as soon as that has ended; nothing was deleted",
+                remedy="end that first",
+            )
+        disk, policy = await self._disk_of(found)
+        if policy == "Retain":
+            raise ProviderTrouble(
+                f"the disk {disk} of the claim {name} would outlive it, and may bill (reclaim policy Retain); nothing "
+                "was deleted",
+                remedy=f"{reclaim_command(disk, 'Delete')}, then the same command again; to keep the disk, "
+                f"`kubectl delete pvc {name}`",
+            )
+        try:
+            await self._calls.ask(
+                "CoreV1Api",
+                f"delete_namespaced_{_CLAIM}",
+                name=name,
+                namespace=self._where.namespace,
+                body={"preconditions": {"uid": permit.volume_id}},
+            )
+        except Rejected as refused:
+            # After a 409 another claim has its name. The list will tell.
+            if refused.status not in (404, 409):
+                raise
+
+    async def reclaimed_with(self, lease: Lease) -> Mapping[str, str]:
+        """Implement `Reclaiming.reclaimed_with`."""
+        if lease.box_id is None or lease.quote is None:
+            return {}
+        await self._identify()
+        going = await self._going_with(*_where(lease.box_id))
+        volumes = lease.quote.wish.volumes_at("kubernetes")
+        return {each.name: going[each.mark] for each in volumes if each.mark in going}
+
+    async def _going_with(self, namespace: str, name: str, uid: str) -> Mapping[str, str]:
+        """Return the claims of that Job's pod that are deleted with their disks once it has ended, each with the reason."""
+        try:
+            shown = await self._calls.ask(
+                "BatchV1Api", "read_namespaced_job", name=name, namespace=namespace
+            )
+        except Rejected as refused:
+            if refused.status != 404:
+                raise
+            return {}
+        found = {}
+        for used in (
+            dict.fromkeys(claims_of(shown["spec"]["template"])) if _uid(shown) == uid else ()
+        ):
+            claim = await self._claim(used)
+            why = None if claim is None else await self._going(claim)
+            if why is not None:
+                found[used] = why
+        return found
+
+    async def _going(self, claim: Shown) -> str | None:
+        """Say why the claim goes as soon as no pod has it. None if it, or at least its disk, stays."""
+        if not claim["metadata"].get("deletionTimestamp"):
+            return None
+        disk, policy = await self._disk_of(claim)
+        if policy == "Retain":
+            return None
+        return (
+            "somebody has deleted its claim, which stays only until no pod uses it, and then goes with its disk; "
+            f"{reclaim_command(disk, 'Retain')} keeps the disk"
+        )
+
+    async def _must_stay(self, volumes: Sequence[Attachable]) -> None:
+        """Check that each volume's claim is there, is the one on record, and goes with nothing else.
+
+        Raises:
+            ProviderTrouble: one is not.
+        """
+        for volume in volumes:
+            claim = await self._claim(volume.mark)
+            if claim is None or _uid(claim) != volume.id:
+                why = "is not there, and a pod would wait for it forever"
+            elif claim["metadata"].get("deletionTimestamp"):
+                why = "is being deleted"
+            elif owners := claim["metadata"].get("ownerReferences"):
+                owner = plain(f"{owners[0].get('kind')} {owners[0].get('name')}")
+                why = f"goes with its owner, the {owner}"
+            else:
+                continue
+            raise ProviderTrouble(
+                f"the claim {volume.mark} of the volume {volume.name} {why}; nothing was ordered",
+                remedy=f"`kubectl get pvc -n {self._where.namespace}` shows it; {Command('volumes')} looks again",
+            )
+
+    async def _claim(self, name: str) -> Shown | None:
+        """Return the claim of that name. None if there is none."""
+        try:
+            return await self._calls.ask(
+                "CoreV1Api",
+                f"read_namespaced_{_CLAIM}",
+                name=name,
+                namespace=self._where.namespace,
+            )
+        except Rejected as refused:
+            if refused.status != 404:
+                raise
+            return None
+
+    async def _claims(self) -> list[Shown]:
+        """Return every claim of the namespace.
+
+        Raises:
+            ProviderTrouble: the cluster did not answer, or a claim cannot be read.
+        """
+        claims = await self._calls.pages(
+            "CoreV1Api", f"list_namespaced_{_CLAIM}", namespace=self._where.namespace
+        )
+        if any(isinstance(try_read(_legible, claim), Exception) for claim in claims):
+            raise silent("a claim does not tell its name, or what it asks for")
+        return claims
+
+    async def _users(self) -> Mapping[str, tuple[str, ...]]:
+        """Return, by claim, the pods that run or wait with it, and the Jobs that have not ended, as kubectl names them."""
+        where = {"namespace": self._where.namespace}
+        jobs, pods = await asyncio.gather(
+            self._calls.pages("BatchV1Api", "list_namespaced_job", **where),
+            self._calls.pages("CoreV1Api", "list_namespaced_pod", **where),
+        )
+        found: dict[str, tuple[str, ...]] = {}
+        for kind, rows in (("pod", pods), ("job", jobs)):
+            for row in rows:
+                claims = try_read(_claims_in_use, row)
+                if isinstance(claims, Exception):
+                    raise silent(f"a {kind} does not tell what it mounts")
+                for claim in claims:
+                    found[claim] = (*found.get(claim, ()), f"{kind}/{_name(row)}")
+        return found
+
+    async def _listed(self, claim: Shown, users: Sequence[str]) -> ListedVolume:
+        return ListedVolume(
+            id=_uid(claim),
+            name=plain(_name(claim)),
+            region=self._where.context,
+            size_gb=claimed_gib(claim),
+            usd_month=self._rate_of(claim),
+            boxes=tuple(map(plain, users)),
+            going=await self._going(claim),
+        )
+
+    def _rate_of(self, claim: Shown) -> Decimal | None:
+        """Return what the claim costs a month. None if its class is another than the one that has the owner's rate."""
+        chosen, size_gb = self._where.storage_class, claimed_gib(claim)
+        is_ours = claim["metadata"].get("labels", {}).get(MARK) == _name(claim)
+        is_rated = is_ours if chosen is None else claim["spec"].get("storageClassName") == chosen
+        return self._usd_month(size_gb) if is_rated and size_gb is not None else None
+
+    def _usd_month(self, size_gb: float) -> Decimal | None:
+        rate = self._where.rate_usd_gb_month
+        return None if rate is None else (rate * Decimal(str(size_gb))).quantize(USD_STEP)
+
+    async def _disk_of(self, claim: Shown) -> tuple[str | None, str | None]:
+        """Return the name of the claim's disk and its reclaim policy. None stands for what is not made or not shown."""
+        name = claim.get("spec", {}).get("volumeName")
+        if not name:
+            return None, None
+        try:
+            shown = await self._calls.ask("CoreV1Api", "read_persistent_volume", name=name)
+        except CredentialRefused:
+            # The disks are the cluster's, and a login for one namespace may not read them.
+            return plain(name), None
+        except Rejected as refused:
+            if refused.status != 404:
+                raise
+            return plain(name), None
+        policy = shown.get("spec", {}).get("persistentVolumeReclaimPolicy")
+        return plain(name), policy if isinstance(policy, str) else None
 
     async def _noted_look(self, shown: Shown, pods: Sequence[Shown]) -> JobView | Exception:
         seen = try_read(lambda it: look(it, _pods_of(it, pods)), shown)
@@ -247,7 +577,7 @@ class KubernetesConnector:
 
         Whether there is room shows only with a pod.
         """
-        notes = await self._notes()
+        notes = await self._notes(wish)
         found = []
         for gpus in self._where.gpus:
             gpu, most = described_gpus(gpus)
@@ -293,10 +623,13 @@ class KubernetesConnector:
         rate = self._where.rate_usd_h
         return None if rate is None else (rate * gpu_count).quantize(USD_STEP)
 
-    async def _notes(self) -> tuple[str, ...]:
+    async def _notes(self, wish: Wish) -> tuple[str, ...]:
         queue = self._where.queue
+        volumes = wish.volumes_at("kubernetes")
         return (
-            await self._survival(),
+            "nothing outlives the pod but its volumes"
+            if volumes and self._where.claim is None
+            else await self._survival(),
             *(
                 (f"it waits in Kueue's queue {queue}; being preempted there ends it",)
                 if queue
@@ -318,20 +651,12 @@ class KubernetesConnector:
         name, path = self._where.claim, self._where.claim_path
         if name is None:
             return "nothing outlives the pod: no claim is named in [kubernetes]"
-        try:
-            claim = await self._calls.ask(
-                "CoreV1Api",
-                "read_namespaced_persistent_volume_claim",
-                name=name,
-                namespace=self._where.namespace,
-            )
-        except Rejected as refused:
-            if refused.status != 404:
-                raise
+        claim = await self._claim(name)
+        if claim is None:
             raise ProviderTrouble(
                 f"there is no claim {name!r} in {self._where.namespace}, and a pod would wait for it forever",
                 remedy="make the claim, or name another as `claim` in [kubernetes]",
-            ) from refused
+            )
         volume = claim.get("spec", {}).get("volumeName")
         if not volume:
             return f"{path} outlives the pod, on the claim {name}; its volume is yet to be made"
@@ -350,25 +675,46 @@ class KubernetesConnector:
         return f"{path} outlives the pod, on the claim {name}: {after}"
 
     async def leftovers(self) -> Sequence[Leftover]:
-        """Implement `Residue.leftovers`: claims of the namespace that no pod mounts."""
+        """Implement `Residue.leftovers`: claims of the namespace that no pod mounts, and disks that outlived a claim."""
         where = {"namespace": self._where.namespace}
         claims, pods = await asyncio.gather(
-            self._calls.pages("CoreV1Api", "list_namespaced_persistent_volume_claim", **where),
-            self._calls.pages("CoreV1Api", "list_namespaced_pod", **where),
+            self._claims(), self._calls.pages("CoreV1Api", "list_namespaced_pod", **where)
         )
-        used = set(_claims(pods))
-        return [
+        used = {claim for pod in pods if not _is_over(pod) for claim in claims_of(pod)}
+        found = [
             Leftover(
                 provider="kubernetes",
                 kind="volume",
                 id=claim["metadata"]["uid"],
                 name=plain(claim["metadata"]["name"]),
                 mark=None,
-                size_gb=_gib(claim.get("status", {}).get("capacity", {}).get("storage")),
-                usd_month=None,
+                size_gb=claimed_gib(claim),
+                usd_month=self._rate_of(claim),
             )
             for claim in claims
             if claim["metadata"]["name"] not in used
+        ]
+        return [*found, *await self._kept_disks()]
+
+    async def _kept_disks(self) -> list[Leftover]:
+        """Return the disks whose claim in this namespace is gone. None, where this login may not list disks."""
+        try:
+            disks = await self._calls.pages("CoreV1Api", "list_persistent_volume")
+        except CredentialRefused:
+            return []
+        return [
+            Leftover(
+                provider="kubernetes",
+                kind="disk",
+                id=plain(_name(disk)),
+                name=plain(str(disk["spec"]["claimRef"].get("name"))),
+                mark=None,
+                size_gb=gib(disk["spec"].get("capacity", {}).get("storage")),
+                usd_month=None,
+            )
+            for disk in disks
+            if disk.get("status", {}).get("phase") in ("Released", "Failed")
+            and disk.get("spec", {}).get("claimRef", {}).get("namespace") == self._where.namespace
         ]
 
 
@@ -444,13 +790,37 @@ def _owners(pod: Shown) -> list[str]:
     return [str(owner["uid"]) for owner in pod["metadata"].get("ownerReferences", [])]
 
 
-def _claims(pods: Iterable[Shown]) -> Iterable[str]:
-    for pod in pods:
-        if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
-            continue
-        for volume in pod.get("spec", {}).get("volumes", []) or []:
-            if "persistentVolumeClaim" in volume:
-                yield volume["persistentVolumeClaim"]["claimName"]
+def _legible(claim: Shown) -> None:
+    """Read what is needed of a claim.
+
+    Raises:
+        ValueError: the claim does not show its name.
+    """
+    metadata = claim["metadata"]
+    if not all(isinstance(metadata[name], str) and metadata[name] for name in ("name", "uid")):
+        raise ValueError("a claim does not tell its name")
+    metadata.get("labels", {}).get(MARK), claim["spec"].get("volumeName"), claimed_gib(claim)
+
+
+def _name(shown: Shown) -> str:
+    return str(shown["metadata"]["name"])
+
+
+def _uid(shown: Shown) -> str:
+    return str(shown["metadata"]["uid"])
+
+
+def _claims_in_use(shown: Shown) -> tuple[str, ...]:
+    """Return the claims that a pod has, or that a Job's pods have or will have. None are in use once it is over."""
+    _name(shown)
+    template = shown["spec"].get("template")
+    over = _is_over(shown) if template is None else has_ended(shown)
+    return () if over else tuple(dict.fromkeys(claims_of(template or shown)))
+
+
+def _is_over(pod: Shown) -> bool:
+    """Whether nothing of the pod runs any more, or ever will."""
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 def _gpus(shown: Shown) -> int:
@@ -458,10 +828,3 @@ def _gpus(shown: Shown) -> int:
     template: Mapping[str, Any] = shown["spec"]["template"]["spec"]
     limits = (box.get("resources", {}).get("limits", {}) for box in template["containers"])
     return sum(int(each.get("nvidia.com/gpu", 0)) for each in limits)
-
-
-def _gib(quantity: str | None) -> float | None:
-    for unit, gib in _GIB.items():
-        if quantity and quantity.endswith(unit) and quantity.removesuffix(unit).isdigit():
-            return int(quantity.removesuffix(unit)) * gib
-    return None

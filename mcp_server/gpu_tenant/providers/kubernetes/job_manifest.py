@@ -2,21 +2,23 @@
 
 import re
 import tomllib
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, ProviderTrouble
 from gpu_tenant.domain.model import MARK_PREFIX
+from gpu_tenant.domain.offers import Attachable
 from gpu_tenant.domain.record import Record
 from gpu_tenant.providers.gpu_catalog import described_gpus
 from gpu_tenant.providers.kubernetes.client import Shown
 
 MARK = "gpu-tenant/mark"
-"""The label and annotation on each of our Jobs, and on its pod."""
+"""The label and annotation on each of our Jobs, and on its pod. The label is on each claim that we made, too."""
 FIRST_POD = "gpu-tenant/first-pod"
 """An annotation: the uid of the one pod that is the lease's box. Any other pod of the Job is not that box."""
 CONTAINER = "box"
@@ -42,6 +44,7 @@ When it is told to end, it asks all other processes to save, and stays until the
 over. It does not wait for processes that ignore the request, such as the guard.
 """
 _GRACE_S = 120
+_SCRATCH = "/scratch"
 _SHM = "/dev/shm"  # noqa: S108 - in the container
 
 
@@ -63,12 +66,26 @@ class Cluster(Record):
         default=None, description="a PersistentVolumeClaim, for what must survive"
     )
     claim_path: str = Field(default="/data", pattern=r"^/[^\s:]+$")
+    storage_class: str | None = Field(
+        default=None, description="of the volumes that are made; absent: the cluster's default"
+    )
+    access_mode: Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"] = Field(
+        default="ReadWriteOnce", description="of the volumes that are made"
+    )
+    rate_usd_gb_month: Decimal | None = Field(
+        default=None, ge=0, description="what a GB of a volume costs a month; absent: unknown"
+    )
     queue: str | None = Field(default=None, description="a LocalQueue of Kueue")
     node_selector: dict[str, str] = Field(default={}, description="labels of the node")
     limits: dict[str, str] = Field(default={}, description="cpu, memory, ephemeral-storage")
     kubeconfig: str | None = Field(
         default=None, description="absent: KUBECONFIG, or ~/.kube/config"
     )
+
+    @property
+    def taken_paths(self) -> tuple[str, ...]:
+        """Where a pod has something mounted already, so that no volume can be mounted there."""
+        return (_SCRATCH, *((self.claim_path,) if self.claim else ()))
 
 
 def is_named(configuration: Path) -> bool:
@@ -151,11 +168,13 @@ def job(
     image: str | None = None,
     pull_secret: str | None = None,
     disk_gb: int | None = None,
+    attached: Sequence[Attachable] = (),
 ) -> dict[str, object]:
     """Return the Job for that mark: one pod, and never a second.
 
     The image is the order's, or else the owner's. `pull_secret` is the secret of the cluster by which the image is
-    pulled. If the order names a disk size, the pod gets that limit, and is evicted if it writes more.
+    pulled. If the order names a disk size, the pod gets that limit, and is evicted if it writes more. The `attached`
+    volumes are claims, which the cluster mounts where the order wants them.
 
     The Job has no `activeDeadlineSeconds`, which would end unsaved work without a permit. It has no
     `ttlSecondsAfterFinished`, so that its outcome can be read until it is torn down.
@@ -165,7 +184,7 @@ def job(
     queue = {"kueue.x-k8s.io/queue-name": where.queue} if where.queue else {}
     disk = {} if disk_gb is None else {"ephemeral-storage": f"{disk_gb}G"}
     mounts = [
-        {"name": "scratch", "mountPath": "/scratch"},
+        {"name": "scratch", "mountPath": _SCRATCH},
         {"name": "shm", "mountPath": _SHM},
     ]
     volumes: list[dict[str, Any]] = [
@@ -176,6 +195,10 @@ def job(
     if where.claim:
         mounts.append({"name": "claim", "mountPath": where.claim_path})
         volumes.append({"name": "claim", "persistentVolumeClaim": {"claimName": where.claim}})
+    for each in attached:
+        name = f"volume-{each.name}"
+        mounts.append({"name": name, "mountPath": each.path})
+        volumes.append({"name": name, "persistentVolumeClaim": {"claimName": each.mark}})
     pod: dict[str, Any] = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": _GRACE_S,

@@ -54,6 +54,11 @@ def look(job: Shown, pods: Sequence[Shown]) -> JobView:
     return seen
 
 
+def has_ended(job: Shown) -> bool:
+    """Whether the Job says that it has ended, so that it starts no pod any more."""
+    return _end_of(job) is not None
+
+
 def _of_pod(pod: Shown, ended: JobView | None) -> JobView:
     status = pod.get("status", {})
     phase, said = status.get("phase"), plain(str(status.get("message", "")))

@@ -4,12 +4,14 @@ import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Literal
 
 from gpu_tenant.domain.address import ssh_address
 from gpu_tenant.domain.billing import Balance, Billed
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
+    BadRequest,
     CredentialRefused,
     NoCapacity,
     NoFunds,
@@ -17,12 +19,27 @@ from gpu_tenant.domain.errors import (
     ProviderTrouble,
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
-from gpu_tenant.domain.offers import USD_STEP, Leftover, Offer, Price, Quote, Wish, sane
+from gpu_tenant.domain.offers import (
+    USD_STEP,
+    Attachable,
+    Leftover,
+    Offer,
+    Price,
+    Quote,
+    Wish,
+    sane,
+)
 from gpu_tenant.domain.order import AtProvider, port_number
-from gpu_tenant.domain.permit import TeardownPermit, genuine
+from gpu_tenant.domain.permit import (
+    TeardownPermit,
+    VolumePermit,
+    genuine,
+    genuine_for_volume,
+)
 from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import (
     Json,
@@ -45,6 +62,16 @@ from gpu_tenant.providers.vastai.billing import (
     leftover,
     money,
 )
+from gpu_tenant.providers.vastai.volumes import (
+    SEARCH,
+    VOLUMES,
+    linked,
+    listed_volume,
+    made,
+    name_of,
+    room,
+    search,
+)
 
 # The provider's default: it picks the CUDA version that the host's driver can run.
 _IMAGE = "vastai/base-image:@vastai-automatic-tag"
@@ -60,7 +87,8 @@ _SPACING = (
     Spacing("GET", r"/api/v0/instances/\d+/", 2.0),
     Spacing("POST", r"/api/v0/instances/\d+/ssh/", 1.0),
     Spacing("GET", r"/api/v1/instances/", 1.0),
-    Spacing("GET", r"/api/v0/volumes", 5.5),
+    *(Spacing(method, rf"{VOLUMES}/?", 5.5) for method in ("GET", "PUT", "DELETE")),
+    Spacing("POST", SEARCH, 5.5),
     Spacing("GET", CHARGES, 1.0),
 )
 _SETUP_S = 240
@@ -68,6 +96,7 @@ _SETUP_S = 240
 # Only a 429 never names a box.
 _ANY = tuple(status for status in range(200, 600) if status != 429)
 _GONE = ("not_found", "no_such_instance")
+_NO_VOLUME = "no_such_volume"
 _BID = ":bid"
 _ENDED = (
     "its rental has ended: it cannot start again, its disk bills, and 48 h later it may be deleted"
@@ -297,6 +326,91 @@ class VastConnector:
         """Implement `Publishing.refused_ports`: each is a port of the host, without a proxy and without TLS."""
         return None
 
+    # --- volumes
+
+    def refused_volumes(self, volumes: Sequence[Attachable]) -> str | None:
+        """Implement `Storing.refused_volumes`. An order has a field for one."""
+        return "Vast.ai mounts one volume on an instance" if len(volumes) > 1 else None
+
+    def volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
+        """Implement `Storing.volume_usd_month`: each host has its own price, which `ask_volume_usd_month` asks for."""
+        return None
+
+    async def ask_volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
+        """Implement `VolumeMarket.ask_volume_usd_month`."""
+        _, usd_month = await self._room(region, size_gb)
+        return usd_month
+
+    async def create_volume(self, volume: Volume) -> ListedVolume:
+        """Implement `Storing.create_volume`, on the machine that is the volume's region."""
+        if ours := next((v for v in await self.list_volumes() if v.name == volume.mark), None):
+            return ours
+        offer, usd_month = await self._room(volume.region, volume.size_gb)
+        if volume.usd_month is not None and (usd_month is None or usd_month > volume.usd_month):
+            raise PriceMoved(
+                f"the volume would cost {usd_month} USD a month now, and not {volume.usd_month}",
+                remedy="run the same command again",
+            )
+        order: dict[str, Json] = {
+            "size": volume.size_gb,
+            "id": offer,
+            "name": name_of(volume.mark),
+        }
+        reply = await self._call("PUT", f"{VOLUMES}/", body=order)
+        if reply.fields.get("success") is False:
+            raise self._refusal("PUT", f"{VOLUMES}/", reply)
+        number = made(reply.fields)
+        if number is None:
+            raise silent(f"Vast.ai made the volume {volume.mark}, and does not say its number")
+        return ListedVolume(
+            id=number,
+            name=volume.mark,
+            region=volume.region,
+            size_gb=volume.size_gb,
+            usd_month=usd_month,
+        )
+
+    async def list_volumes(self) -> Sequence[ListedVolume]:
+        """Implement `Storing.list_volumes`."""
+        now = self._setting.clock.now()
+        return [listed_volume(row, now) for row in await self._volume_rows()]
+
+    async def destroy_volume(self, permit: VolumePermit) -> None:
+        """Implement `Storing.destroy_volume`. Vast.ai itself refuses it while an instance has the volume."""
+        permit = genuine_for_volume(permit, provider="vastai")
+        path, number = f"{VOLUMES}/", permit.volume_id
+        # The official client names the volume in the query, and the API's description in the body.
+        reply = await self._call(
+            "DELETE",
+            path,
+            query={"id": number},
+            body={"id": int(number)},
+            expect=(200, 404),
+            how="teardown",
+        )
+        if _field(reply, "success") is not True and _field(reply, "error") != _NO_VOLUME:
+            raise self._wire.trouble("DELETE", path, reply)
+
+    async def _room(self, region: str, size_gb: int) -> tuple[int, Decimal | None]:
+        """Return the number of the machine's offer for such a volume, and what the volume would cost a month."""
+        if not region.isdecimal():
+            raise BadRequest(
+                f"the region of a volume at Vast.ai is a machine, and {region!r} is none",
+                remedy=f"{Command('offers')} shows each machine's number as `host`; take one that will be rented again",
+            )
+        reply = await self._call("POST", SEARCH, body=search(region, size_gb), how="repeatable")
+        found = room(_rows(reply.fields, "offers"), region, size_gb)
+        if found is None:
+            raise NoCapacity(
+                f"the machine {region} offers no room for a volume of {size_gb} GB now",
+                remedy="take another machine, or a smaller size",
+            )
+        return found
+
+    async def _volume_rows(self) -> list[dict[str, Json]]:
+        owned = {"owner": "me", "type": "all_volume"}
+        return _rows((await self._call("GET", VOLUMES, query=owned)).fields, "volumes")
+
     def _order(self, mark: str, quote: Quote) -> dict[str, Json]:
         """Return the body of a create. A bid is the quote's price, and never above the quote's cap."""
         bid = None
@@ -336,12 +450,15 @@ class VastConnector:
             "image_login": None,
             "template_hash_id": source.template,
             "user": None,
+            **linked(quote.wish.volumes_at("vastai")),
         }
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
         """Implement `Market.offers`. If the wish allows both a bid and a firm price, each is requested."""
         number, bid, rest = (wish.offer or "").partition(_BID)
         if wish.offer is not None and (rest or not number.isdigit()):
+            return []
+        if not all(volume.region.isdecimal() for volume in wish.volumes_at("vastai")):
             return []
         kinds = {"no": ["on-demand"], "yes": ["bid"], "either": ["on-demand", "bid"]}
         found: list[Offer | None] = []
@@ -353,10 +470,7 @@ class VastConnector:
 
     async def leftovers(self) -> Sequence[Leftover]:
         """Implement `Residue.leftovers`: volumes, which outlive the boxes they were made for."""
-        owned = {"owner": "me", "type": "all_volume"}
-        reply = await self._call("GET", "/api/v0/volumes", query=owned)
-        rows = _rows(reply.fields, "volumes")
-        return [leftover(row) for row in rows if not row.get("instances")]
+        return [leftover(row) for row in await self._volume_rows() if not row.get("instances")]
 
     async def ask_bill(self, lease: Lease) -> Billed | None:
         """Implement `Billing.ask_bill`.
@@ -471,6 +585,9 @@ def _search(wish: Wish, kind: str) -> dict[str, Json]:
         "limit": 100,
         "allocated_storage": float(wish.disk_gb),
     }
+    for volume in wish.volumes_at("vastai"):
+        # A volume is on one machine, and no other sees it.
+        asked["machine_id"] = {"eq": int(volume.region)}
     if wish.order.cuda is not None:
         asked["cuda_max_good"] = {"gte": float(wish.order.cuda)}
     if wish.trust != "any":
@@ -495,6 +612,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
         not (isinstance(ask, int) and isinstance(count, int))
         or wish.preference(name) is None
         or (wish.vram_gib is not None and (vram is None or vram < wish.vram_gib))
+        or not wish.reaches_volumes("vastai", str(machine))
         or (wish.region is not None and wish.region.casefold() not in (region or "").casefold())
     ):
         return None
