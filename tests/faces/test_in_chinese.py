@@ -102,6 +102,21 @@ def test_money_and_time_stay_what_they_are() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("english", "chinese_words"),
+    [
+        ("its box bills at 2.10 USD/h", "机器按每小时 2.10 USD 计费"),
+        ("park keeps every disk at 0.02 USD/h", "关机保留所有磁盘，每小时 0.02 USD"),
+        (
+            "alarms do not reach you over the channel phone: it answered 500",
+            "渠道 phone 无法把警报送达你",
+        ),
+    ],
+)
+def test_a_sentence_from_parts_reads_as_one_in_chinese(english: str, chinese_words: str) -> None:
+    assert in_chinese(english).startswith(chinese_words)
+
+
 def test_the_terms_and_what_ends_the_bill_are_chinese_at_every_platform() -> None:
     """They are put together from parts, so each part may have its Chinese, and the whole none."""
     said = set[str]()

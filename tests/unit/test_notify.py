@@ -474,7 +474,12 @@ async def test_a_channel_that_fails_is_told_over_the_others_at_the_next_look_unt
     await tell_due(home, ledger, environ=environ)
 
     assert keys(ledger) == ["end"]
-    assert "this channel works again" in phone.bodies[-1]["message"]
+    told = phone.bodies[-1]["message"]
+    assert (
+        "this channel works again; it had failed, so you may have missed alarms; what was wrong: it"
+        in told
+    )
+    assert "do not reach you" not in told, "what is over is not said as if it went on"
 
 
 async def test_what_reached_nobody_is_tried_again_until_it_does(
