@@ -385,6 +385,8 @@ def matching(rows: list[Row], tests: Row, order: JsonValue) -> list[Row] | Respo
             return no(400, "invalid_request", f"Error in query: {name} is not a valid search key")
     for name, wanted in tests.items():
         for op, value in wanted.items() if isinstance(wanted, dict) else ():
+            if name == "id":
+                rows = []  # It is no key of a search: clients note that it finds nothing. `ask_contract_id` is one.
             # `datacenter` and `external` are scopes and no fields. Without these scopes, community machines and
             # data centers are all shown.
             if value or name not in ("datacenter", "external"):

@@ -463,9 +463,13 @@ class VastConnector:
         kinds = {"no": ["on-demand"], "yes": ["bid"], "either": ["on-demand", "bid"]}
         found: list[Offer | None] = []
         for kind in kinds["yes" if bid else "no" if number else wish.interruptible]:
-            sought = _search(wish, kind) | ({"id": {"eq": int(number)}} if number else {})
+            sought = _search(wish, kind)
+            if number:
+                # A search by `id` finds nothing, whatever is offered. Eight public clients search by this.
+                sought["ask_contract_id"] = {"eq": int(number)}
             reply = await self._call("POST", "/api/v0/bundles/", body=sought, how="repeatable")
-            found += [_offer(row, wish, kind) for row in _rows(reply.fields, "offers")]
+            rows = _rows(reply.fields, "offers")
+            found += [_offer(row, wish, kind) for row in rows if number in ("", str(row.get("id")))]
         return [offer for offer in found if offer is not None]
 
     async def leftovers(self) -> Sequence[Leftover]:
