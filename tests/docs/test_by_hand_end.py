@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from parts import required
-from sshd import LOOPBACK, Sshd, make_key
+from sshd import LOOPBACK, Sshd, make_key, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "references/phase-5-teardown.md").read_text("utf-8")
@@ -26,6 +26,8 @@ LAUNCH_PAGE = (ROOT / "references/phase-3-launch.md").read_text("utf-8")
 LAUNCH, _, RUNS = (
     LAUNCH_PAGE.partition("## By hand\n\n```sh\n")[2].partition("```")[0].partition("sleep 30; ")
 )
+(LAUNCH_WITHOUT_PYTHON,) = re.findall(r"```sh\n(ssh HOST '[^\n]*setsid[^\n]*\n)```", LAUNCH_PAGE)
+(TAIL,) = re.findall(r"```sh\n(python3 train.py [^`]*)```", LAUNCH_PAGE)
 AT_BY_HAND = re.findall(r"launched by hand: (AT=\w+)\n", FIRST)
 KEEP_WITHOUT_LEASE = re.findall(r"for a box without a\nlease `(KEEP=.*?)`\.", BY_HAND)
 LOADS, SETTLED = "every file is here, equal, and loads", "nothing was written since"
@@ -97,6 +99,10 @@ class Night:
         )
         return told.stdout + told.stderr
 
+    def leaves(self) -> None:
+        """Every connection to the box is cut."""
+        self._box.kill_sessions()
+
     def on_box(self, command: str) -> None:
         subprocess.run(["sh", "-c", command], cwd=self._box.home, check=True)
 
@@ -154,6 +160,71 @@ def test_what_phase_3_launches_by_hand_is_sealed_with_its_job_and_its_artifacts(
     sealed = {entry["name"] for entry in seal["entries"]}
     assert {"work/out/metrics.json", "work/train.py", "log/run-1.log"} <= sealed
     assert (tmp_path / "kept/log/run-1.log").read_text("utf-8") == "trained\n"
+
+
+def test_the_plain_launch_of_phase_3_returns_while_its_job_runs_which_outlives_the_connection(
+    night: Night, tmp_path: Path
+) -> None:
+    """A job that waits for a word can be told it only once the line has returned."""
+    night.knows("HOST")
+    work = tmp_path / "box/home/t/work"
+    work.mkdir(parents=True)
+    (work / "train.py").write_text(
+        "import pathlib, sys, time\n"
+        "print('waits')\n"
+        "for _ in range(600):\n"
+        "    if pathlib.Path('go').exists():\n"
+        "        sys.exit(7)\n"
+        "    time.sleep(0.1)\n",
+        encoding="utf-8",
+    )
+
+    told = night.types(LAUNCH_WITHOUT_PYTHON, tmp_path)
+    wait_until(lambda: (work / "run.log").exists() and (work / "run.log").read_text() == "waits\n")
+    unended = not (work / "run.exit").exists()
+    night.leaves()
+    (work / "go").touch()
+    wait_until(lambda: (work / "run.exit").exists() and bool((work / "run.exit").read_text()))
+
+    assert (told, unended) == ("", True)
+    assert (work / "run.exit").read_text("utf-8") == "7\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "status"), [("open('out/w', 'w').write('7')", "0"), ("raise SystemExit(3)", "3")]
+)
+def test_a_tail_that_ends_the_box_does_so_after_a_crash_too_once_the_copy_is_equal(
+    tmp_path: Path, script: str, status: str
+) -> None:
+    told = tail_of(tmp_path, script)
+
+    assert told.splitlines()[-1:] == ["ends the box"], told
+    assert (tmp_path / "net/r/rc").read_text("utf-8") == f"{status}\n"
+
+
+def test_a_tail_whose_copy_failed_leaves_the_box_running_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "net").write_text("no directory", encoding="utf-8")
+
+    told = tail_of(tmp_path, "print('trained')")
+
+    assert "ends the box" not in told
+    assert told.splitlines()[-1:] == ["alarms"], told
+
+
+def tail_of(directory: Path, script: str) -> str:
+    """What the page's tail of a script says, where `END` and `ALARM` only say what they would do."""
+    (directory / "out").mkdir()
+    (directory / "train.py").write_text(script, encoding="utf-8")
+    tail = TAIL.replace("END", "echo ends the box").replace("ALARM", "echo alarms")
+    told = subprocess.run(
+        ["bash", "-c", f"K={directory / 'net'}\n{tail}"],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return told.stdout
 
 
 def ended(night: Night) -> None:
