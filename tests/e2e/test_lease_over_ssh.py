@@ -194,7 +194,7 @@ async def test_lookers_never_wait_for_one_who_collects_and_who_acts_is_told_to(
             tenancy.collect(lease),
             tenancy.verify_and_teardown(lease),
         ):
-            with pytest.raises(LeaseHeld, match="collect is under way"):
+            with pytest.raises(LeaseHeld, match="is in use: collect"):
                 await verb
         held = person.gpu_tenant("teardown")
         assert (held.status, held.err.partition(": collect")[0]) == (7, "error: LEASE_HELD"), held

@@ -31,7 +31,19 @@ def a_tree(root: Path, *last: str) -> Path:
 
 def line(tree: Path, gate: Path) -> list[str]:
     """The run as a person types it."""
-    said = ["--on", "vastai", "--hours", HOURS, "--max-usd", MAX_USD, "--artifact", "out/", "--yes"]
+    said = [
+        "--on",
+        "vastai",
+        "--hours",
+        HOURS,
+        "--max-usd",
+        MAX_USD,
+        "--artifact",
+        "out/",
+        "--idle-h",
+        "0",
+        "--yes",
+    ]
     return ["run", "--dir", str(tree), "--smoke", "none", *said, "--", "sh", "train.sh", str(gate)]
 
 
