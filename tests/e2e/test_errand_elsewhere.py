@@ -249,3 +249,65 @@ async def test_a_box_that_nobody_launches_on_after_its_resume_is_ended_a_while_l
         assert "unless something is launched" in words
         assert tenant.lease(first.id).state is LeaseState.GONE
         tenant.assert_nothing_bills()
+
+
+SPOT_RATES = """\
+[rates.gcp]
+"n1-standard-4+1xnvidia-tesla-t4 spot" = 0.2
+"n1-standard-8+1xnvidia-tesla-t4 spot" = 0.2
+"pd-balanced" = 0.1
+"""
+NEVER_SAVES = """\
+[ -n "$SMOKE" ] && exit 0
+mkdir -p out
+[ -e out/state.json ] && echo '{"resumed": true}' > out/done.json && exit 0
+echo '{"step": 7}' > out/state.json
+exec sleep 600
+"""
+
+
+class Preempted(Asker):
+    """Somebody whose Spot box gets notice of its end once the job has saved."""
+
+    def __init__(self, tenant: Tenant) -> None:
+        super().__init__()
+        self._tenant, self._told = tenant, False
+
+    async def follow(self, lease: str, job: str) -> Watched:
+        if not self._told:
+            self._told = True
+            found = self.tenancy.ledger.lease(LeaseId(lease))
+            work = self._tenant.home_of(str(found.box_id)) / found.work_directory
+            await asyncio.to_thread(wait_until, (work / "out/state.json").exists)
+            self._tenant.fault("preempted", box=found.box_id)
+        return await super().follow(lease, job)
+
+
+async def test_a_run_whose_box_has_notice_does_not_end_it_and_goes_on_there_after_a_resume(
+    tmp_path: Path,
+) -> None:
+    tree = a_tree(tmp_path / "tree")
+    (tree / "train.sh").write_text(NEVER_SAVES, encoding="utf-8")
+    async with tenant_at("gcp", tmp_path, time="runs") as tenant:
+        tenant.home.root.mkdir(exist_ok=True, parents=True)
+        tenant.home.configuration.write_text(SPOT_RATES, encoding="utf-8")
+        errand = an_errand(
+            tenant.tenancy, tree, on="gcp", gpu="T4", interruptible="yes", max_usd="5"
+        )
+
+        standing = await goes_on(tenant.tenancy, errand, Preempted(tenant))
+
+        (lease,) = tenant.tenancy.ledger.leases()
+        assert (standing.outcome, lease.state) == ("asks", LeaseState.ACTIVE), standing
+        assert "the job is not over: its provider has stopped its box (preempted)" in standing.words
+        assert standing.asks is not None
+        assert "resume" in standing.asks.ways[0]
+        assert f"recover {lease.id}" in standing.asks.ways[1]
+        await tenant.tenancy.change_lease(lease.id, "resume", hours=1)
+        again = await goes_on(tenant.tenancy, errand, Asker())
+        assert again.outcome == "done", again
+        assert again.ended is not None
+        kept = Path(again.ended.receipt.kept_in or "") / "work/out"
+        assert (kept / "done.json").read_text().strip() == '{"resumed": true}'
+        assert tenant.creates() == 1
+        tenant.assert_nothing_bills()

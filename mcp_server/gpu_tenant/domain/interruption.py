@@ -23,6 +23,9 @@ INTERRUPTIONS: frozenset[Fate] = frozenset({"preempted", "outbid", "host_lost"})
 SAID_WITHIN = timedelta(minutes=10)
 """A job that was killed at most this long before its provider took the box counts as killed together with the box."""
 
+_NOTICE_STANDS = timedelta(minutes=15)
+"""A notice counts for this long."""
+
 KillingFate = Literal["preempted", "outbid", "host_lost", "balance_zero", "walltime"]
 """The fates that end what runs on the box. A stop of another kind may be anybody's."""
 
@@ -133,21 +136,22 @@ def cut_off_at(lines: Lines, job: str) -> datetime | None:
     """Return when it was noticed that the taking of its box ended that job. None if something else ended it, or nothing.
 
     Such a job did not fail by itself: launched again, it continues. A box may know sooner than its provider says what
-    happened, so a job that was killed right before counts, and so does one that was asked to save because of it. A
-    deadline and the end of a rental are terms of the lease, and count as the ends of a job.
+    happened, so a job that was killed right before counts, and so does one that was asked to save because of it, also
+    before its provider says anything. A deadline and the end of a rental are terms of the lease, and count as the ends of a job.
     """
     met: datetime | None = None
     killed_at: datetime | None = None
+    asked_at: datetime | None = None
     ended: str | None = None
-    runs = is_asked = False
+    runs = False
     for at, event in lines:
         match event:
             case timeline.Launched(job=name) if name == job:
-                runs, is_asked, met, killed_at, ended = True, False, None, None, None
+                runs, asked_at, met, killed_at, ended = True, None, None, None, None
             case timeline.Forewarned(jobs=jobs) if job in jobs:
-                is_asked = True
+                asked_at = asked_at or at
             case timeline.Stopped(job=name) if name == job:
-                runs, is_asked, met, killed_at = False, False, None, None
+                runs, asked_at, met, killed_at = False, None, None, None
             case timeline.Sealed():
                 runs = False
             case timeline.Progressed(job=name, state="running") if name == job:
@@ -160,12 +164,13 @@ def cut_off_at(lines: Lines, job: str) -> datetime | None:
                 runs, ended = False, state
             case timeline.Taken(fate=fate) if fate is not None and fate != "walltime":
                 shortly_before = killed_at is not None and at - killed_at <= SAID_WITHIN
-                if met is None and (runs or is_asked or shortly_before):
+                if met is None and (runs or asked_at is not None or shortly_before):
                     met = at
             case _:
                 pass
-    by_it = ended == "killed" or (is_asked and ended not in (None, "finished"))
-    return met if by_it else None
+    if asked_at is not None and ended not in (None, "finished"):
+        return met or asked_at
+    return met if ended == "killed" else None
 
 
 def notice_on_record(lines: Lines) -> timeline.Forewarned | None:
@@ -177,6 +182,15 @@ def notice_on_record(lines: Lines) -> timeline.Forewarned | None:
         elif isinstance(event, _BACK):
             told = None
     return told
+
+
+def is_being_taken(lines: Lines, now: datetime) -> bool:
+    """Whether the box was told that its provider will take it back, and still exists, as far as the record says.
+
+    If the box still runs long after its notice, it is treated like any other box.
+    """
+    heard = notice_on_record(lines)
+    return heard is not None and recorded_fate(lines) is None and now - heard.at < _NOTICE_STANDS
 
 
 def went_on(lines: Lines) -> timeline.Recovered | None:

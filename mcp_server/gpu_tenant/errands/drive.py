@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
@@ -40,7 +41,7 @@ from gpu_tenant.domain.errors import (
     TenantError,
     Unverified,
 )
-from gpu_tenant.domain.interruption import fate_met, recorded_fate
+from gpu_tenant.domain.interruption import fate_met, is_being_taken, recorded_fate
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.ports import Market
@@ -64,6 +65,7 @@ from gpu_tenant.leases.condition import recorded_end
 from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.recovery_plan import gone_on, successor
 from gpu_tenant.leases.wanted_place import copy_line
+from gpu_tenant.leases.watch_actions import standing_of
 from gpu_tenant.leases.whole_work import whole_work_words
 
 if TYPE_CHECKING:
@@ -135,6 +137,8 @@ def facts_of(tenancy: Verbs, run: str) -> Known:
         may_recover=lease is not None
         and (may_recover(tenancy.context, lease) or (begun is not None and begun.state.live)),
         may_relaunch=lease is not None and tenancy.clock.now() < lease.terms.deadline_at,
+        is_being_taken=lease is not None
+        and is_being_taken(ledger.events(lease.id), tenancy.clock.now()),
     )
 
 
@@ -654,14 +658,16 @@ class Drive:
         lease, job = facts.lease, facts.job
         assert lease is not None
         assert job is not None
-        if facts.was_taken:
-            # The last word may be old: it may run again.
+        if facts.was_taken or facts.was_cut_off:
+            # The last word may be old: it may be stopped by now, or run again.
             await self._tenancy.list_leases()
             facts = self._facts()
             if next_step(facts) != "follow":
                 return None
             if facts.was_taken:
                 return self._asks_for_its_box(facts)
+            if facts.was_cut_off:
+                return await self._wait_for_its_stop()
         try:
             seen = await self._face.follow(lease.id, job.id)
         except BoxTrouble:
@@ -683,6 +689,18 @@ class Drive:
             # The links are the box's words, as the log is: whoever fences the log fences them as well.
             named = (f"its log names {link}" for link in seen.trackers)
             return self._standing("under way", "follow", words, log="\n".join((seen.log, *named)))
+        return None
+
+    async def _wait_for_its_stop(self) -> ErrandStatus | None:
+        """Wait until the provider has taken a box that had notice of it. Its job was asked to save, and has ended."""
+        words = "the job is not over: its provider is taking its box back, and stops it soon"
+        if words not in self._told:
+            self._told.add(words)
+            self._face.hear(words)
+        if not self._has_time():
+            return self._standing("under way", "follow", words)
+        await self._tenancy.clock.sleep(_AGAIN_S)
+        await asyncio.sleep(_TURN_S)
         return None
 
     def _asks_for_its_box(self, facts: Known) -> ErrandStatus:
@@ -726,7 +744,7 @@ class Drive:
     async def _end(self, facts: Known) -> ErrandStatus | None:
         lease, state = facts.lease, facts.job_state
         assert lease is not None
-        if await self._waits_for_its_provider(facts):
+        if await self._hears_of_a_taking(facts) or await self._waits_for_its_provider(facts):
             return None
         if state in ENDED and state != "finished":
             until, rule = self._kept_until(facts), self._on_failure
@@ -767,6 +785,20 @@ class Drive:
             told["mend"] = _with_included(missing.names)
             told["next"] = f"{told['mend']}; {Command('report', lease)} has the rest"
         return standing.model_copy(update=told)
+
+    async def _hears_of_a_taking(self, facts: Known) -> bool:
+        """Whether the box says that its provider is taking it back, so that its job has not ended by itself."""
+        lease, context = facts.lease, self._tenancy.context
+        assert lease is not None
+        if facts.job_state not in ILL_ENDED or lease.state is not LeaseState.ACTIVE:
+            return False
+        if lease.quote is None or not lease.quote.offer.interruptible:
+            return False
+        if lease.parked_at is not None or not context.profile(lease.provider).notice_s:
+            return False
+        with suppress(BoxTrouble):
+            await standing_of(context, lease.id)
+        return next_step(self._facts()) != "end"
 
     async def _waits_for_its_provider(self, facts: Known) -> bool:
         """Whether the job may have been killed because its box is taken, and its provider has yet to say so.
@@ -1195,7 +1227,8 @@ def declare(tenancy: Verbs, run: str, artifacts: Sequence[str], discard: Sequenc
         BadRequest: a pattern cannot be used, or gives up everything.
     """
     facts = facts_of(tenancy, run)
-    if facts.job is not None or (facts.lease is not None and not facts.lease.state.live):
+    is_launched = facts.job is not None and not facts.was_cut_off
+    if is_launched or (facts.lease is not None and not facts.lease.state.live):
         return False
     require_patterns((*artifacts, *discard))
     require_narrow(discard)

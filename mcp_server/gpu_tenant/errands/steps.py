@@ -79,6 +79,9 @@ class Known:
     may_relaunch: bool = False
     """Whether the deadline still allows to launch the job again on its own box."""
 
+    is_being_taken: bool = False
+    """Whether the box was told that its provider will take it back, and has not been stopped yet."""
+
     @property
     def smoked(self) -> str | None:
         """The receipt of the smoke test. None if none has passed."""
@@ -194,7 +197,7 @@ def next_step(known: Known) -> Step:
         case LeaseState.ACTIVE if lease.ready_at is None:
             return "boot"
         case LeaseState.ACTIVE if known.was_cut_off:
-            return "follow" if known.was_taken else "launch"
+            return "follow" if known.was_taken or known.is_being_taken else "launch"
         case LeaseState.ACTIVE if known.job_state in ENDED:
             return "end"
         case LeaseState.ACTIVE if known.is_launched:

@@ -19,7 +19,7 @@ from gpu_tenant.domain.errors import (
     ProviderTrouble,
     TenantError,
 )
-from gpu_tenant.domain.interruption import notice_on_record, recorded_fate
+from gpu_tenant.domain.interruption import is_being_taken, notice_on_record
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.protection import WATCHED_S
 from gpu_tenant.domain.reconcile import rate_words
@@ -41,8 +41,6 @@ from gpu_tenant.watchdog.work_end import WorkEnd
 _LOOK_AT_LEAST_S, _LOOK_AT_MOST_S = 60.0, 1800.0
 _NOTICE_LOOK_S = 5.0
 """A box that its platform will take back soon is looked at again after this time. It may have half a minute left."""
-_NOTICE_STANDS = timedelta(minutes=15)
-"""A notice of that counts for this long. After that, a box that still runs is treated like any other box."""
 _LATE_S = 30.0
 """A look may come this many seconds later than it was due."""
 _CLOCKS_APART = timedelta(minutes=5)
@@ -170,15 +168,9 @@ class Attendant:
 
     def _has_notice(self, lease: Lease) -> bool:
         """Whether the box still exists, and was told that its platform will take it back."""
-        events = self._tenancy.ledger.events(lease.id)
-        heard = notice_on_record(events)
-        if heard is None or recorded_fate(events) is not None:
-            return False
-        return (
-            lease.state is LeaseState.ACTIVE
-            and lease.parked_at is None
-            and self._tenancy.clock.now() - heard.at < _NOTICE_STANDS
-        )
+        events, now = self._tenancy.ledger.events(lease.id), self._tenancy.clock.now()
+        runs = lease.state is LeaseState.ACTIVE and lease.parked_at is None
+        return runs and is_being_taken(events, now)
 
     def _may_be_taken(self, lease: Lease) -> bool:
         """Whether the platform may take the box, and gives notice first.

@@ -121,6 +121,7 @@ async def run(
             click.echo(what_stands(tenancy, name), err=True)
             raise
         tenancy.context.watches = None
+        terminal.say_what_was_not_used()
         standing = standing.model_copy(update={"watched": watch_over(tenancy, name)})
         if terminal.has_shown_log and standing.step != "smoke":
             standing = standing.model_copy(update={"log": ""})
@@ -210,6 +211,11 @@ class _Terminal:
             return None
         word = await prompts.choice("Rent it?", ("yes", "no"), default="no")
         return "person" if word == "yes" else None
+
+    def say_what_was_not_used(self) -> None:
+        """Say that an answer of this line is not on record, because nothing has asked for it yet."""
+        if self._late is not None:
+            self.hear("what this line keeps and gives up was not asked for yet: say it again then")
 
     async def follow(self, lease: str, job: str) -> Watched:
         from gpu_tenant.faces.cli import bars
