@@ -197,7 +197,7 @@ async def test_lookers_never_wait_for_one_who_collects_and_who_acts_is_told_to(
             with pytest.raises(LeaseHeld, match="is in use: collect"):
                 await verb
         held = person.gpu_tenant("teardown")
-        assert (held.status, held.err.partition(": collect")[0]) == (7, "error: LEASE_HELD"), held
+        assert (held.status, held.err.partition(": own-")[0]) == (7, "error: LEASE_HELD"), held
         os.kill(collector.pid, signal.SIGCONT)
 
         assert ended(collector).status == 0

@@ -254,6 +254,11 @@ class Drive:
                     self._face.hear(f"{trouble.message}; trying again")
                 await self._wait_a_little(trouble)
                 continue
+            except Refused:
+                # Whoever watches may have taken the step, or ended the lease, meanwhile.
+                if next_step(self._facts()) == step:
+                    raise
+                continue
             if standing is not None:
                 return standing
             if not self._has_time() and next_step(self._facts()) not in ("show", "over"):
