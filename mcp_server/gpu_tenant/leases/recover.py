@@ -258,10 +258,13 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
         box = seen.box if isinstance(seen, Listed) else None
     met = fate(lost, profile, box, now=now, balance_usd=await _balance_usd(context, lost))
     cut_off = cut_off_job(events)
-    if met is None and cut_off is not None and box is not None and box.state is BoxState.READY:
+    runs = box is not None and box.state is BoxState.READY
+    if met is None and runs and (cut_off is not None or on_record in GOES_ON):
         raise Refused(
             f"the box of {lost.id} was taken, and runs again",
-            remedy=f"{again_step(context.ledger, lost, cut_off)} again continues from what its disk kept",
+            remedy=f"{again_step(context.ledger, lost, cut_off)} again continues from what its disk kept"
+            if cut_off is not None
+            else f"{Command('monitor', lost.id)} looks at its job, and says how it goes on",
         )
     if met is None or met.fate not in GOES_ON:
         raise Refused(

@@ -76,7 +76,7 @@ class Watchdog:
         tell: Callable[[str], None],
         sleep: Callable[[float], Awaitable[None]] | None = None,
         by: Watcher = "watchdog",
-        alarms: Literal["told", "not told"] = "not told",
+        alarms: Literal["told", "quiet"] = "quiet",
     ) -> None:
         """`tell` is called with each thing that was done, in words, and with `alarms="told"` with each new alarm.
 
