@@ -749,6 +749,7 @@ class Tenancy:
         from gpu_tenant.jobs.monitor import watch
         from gpu_tenant.jobs.samples import keep_reading
         from gpu_tenant.leases.multinode_watch import gang_words
+        from gpu_tenant.leases.overview import words_of_unclaimed
         from gpu_tenant.leases.read_logs import run_of
 
         context = self.context
@@ -776,6 +777,8 @@ class Tenancy:
             told |= await self._next_if_taken(found, run)
         if seen.state not in ENDED:
             told["budget_end"] = self._budget_end(found)
+        if seen.state == "finished" and (unclaimed := words_of_unclaimed(context, found)):
+            told["next"] = f"{unclaimed}; then {Command('teardown', found.id)}"
         return seen.model_copy(update=told)
 
     async def _next_if_taken(self, lease: Lease, run: JobId) -> dict[str, str]:
@@ -783,6 +786,7 @@ class Tenancy:
 
         The box may know sooner than the ledger, and its provider sooner than the box.
         """
+        from gpu_tenant.leases.launch_again import again_step
         from gpu_tenant.leases.taken_step import taken_step
         from gpu_tenant.leases.watch_actions import standing_of
 
@@ -793,7 +797,8 @@ class Tenancy:
                 await standing_of(context, lease.id)
                 lease, _ = await settled_if_free(context, lease)
         events = context.ledger.events(lease.id)
-        step = taken_step(lease, events, run, context.clock.now())
+        again = again_step(context.ledger, lease, run)
+        step = taken_step(lease, events, run, context.clock.now(), again)
         return {} if step is None else {"next": step}
 
     def _budget_end(self, lease: Lease) -> str | None:
@@ -822,8 +827,18 @@ class Tenancy:
         from gpu_tenant.jobs.failure_cause import BoxSeen
 
         if met is not None:
-            return BoxSeen(BoxState.UNKNOWN, fate=met[1], at=met[0])  # the box runs again since
+            way_on = self._way_on(lease, run)  # the box runs again since
+            return BoxSeen(BoxState.UNKNOWN, fate=met[1], at=met[0], way_on=way_on)
         return BoxSeen(BoxState.UNKNOWN, fate=gone)
+
+    def _way_on(self, lease: Lease, run: JobId) -> str:
+        """Say how the work of that job goes on, now that the box that was taken runs again."""
+        from gpu_tenant.leases.launch_again import again_step
+        from gpu_tenant.leases.taken_step import went_on_words
+
+        went_on = went_on_words(self.ledger.events(lease.id))
+        again = again_step(self.ledger, lease, run)
+        return went_on or f"its box runs again: {again} continues from what its disk kept"
 
     async def exec(
         self,
@@ -909,19 +924,22 @@ class Tenancy:
         directory = Path(to) if to else await wanted_place(context, found)
         is_elsewhere = found.kept_in is None or directory != Path(found.kept_in)
         before = [Path(found.kept_in)] if found.kept_in is not None and is_elsewhere else []
-        async with context.held_in_turn(found.id, "collect"):
-            await must_be_the_box(context, found)
-            collected = await collect(
-                context.session(found),
-                directory=directory,
-                artifacts=artifacts,
-                discard=discard,
-                ledger=context.ledger,
-                limits=limits_of_call(context.home, call_bytes_s.get()),
-                news="some" if is_elsewhere or has_news(context, found) else "unknown",
-                elsewhere=[*before, *kept_elsewhere(context, found)],
-                progress=progress_to.get(),
-            )
+        try:
+            async with context.held_in_turn(found.id, "collect"):
+                await must_be_the_box(context, found)
+                collected = await collect(
+                    context.session(found),
+                    directory=directory,
+                    artifacts=artifacts,
+                    discard=discard,
+                    ledger=context.ledger,
+                    limits=limits_of_call(context.home, call_bytes_s.get()),
+                    news="some" if is_elsewhere or has_news(context, found) else "unknown",
+                    elsewhere=[*before, *kept_elsewhere(context, found)],
+                    progress=progress_to.get(),
+                )
+        except BoxUnreachable as silent:
+            raise await why_silent(context, found, silent) from None
         await note_unseen_ends(context, found)
         await self._tend_on(found)
         return collected.model_copy(update=await self._store_again(found))

@@ -12,13 +12,14 @@ from e2e.test_recover_by_hand import outbid
 from waited import over
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.errors import BoxStopped, BoxUnreachable, SignatureWanted
+from gpu_tenant.domain.errors import BoxStopped, BoxUnreachable, Refused, SignatureWanted
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.faces.report import report_of
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.overview import on_card
 from gpu_tenant.leases.readiness import why_silent
 from gpu_tenant.leases.recover import begins_words, recover
+from gpu_tenant.watchdog.lease_check import Attendant
 from gpu_tenant.watchdog.loop import Watchdog
 
 
@@ -201,6 +202,30 @@ async def test_each_command_that_is_named_while_the_box_is_stopped_works(
     for step in steps(after.next)[-2:]:
         await carried_out(tenant, step)
     assert tenant.lease(lost).state is LeaseState.GONE
+    with pytest.raises(Refused) as refused:
+        await recover(tenancy.context, lost)
+    assert f"{lost} has ended at " in refused.value.message
+    assert "its provider took its box (outbid), which was torn down since" in refused.value.message
+    assert "puts there what was kept, and launch again" in refused.value.remedy
+
+
+async def test_a_lease_that_has_ended_raises_no_alarm_that_its_box_was_not_taken(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    card = await tenant.rented(hours=2)
+    tenancy = tenant.tenancy
+    await tenancy.verify_and_teardown(card.lease)
+    lease = tenant.lease(card.lease)
+
+    # A watchdog comes back to it once when its end was just heard of.
+    await Attendant(tenancy, lease.id, None, look_s=60, done=lambda _: None).attend()
+
+    assert lease.state is LeaseState.GONE
+    assert tenancy.ledger.open_alarms_of(lease.id) == []
+    with pytest.raises(Refused) as refused:
+        await recover(tenancy.context, lease.id)
+    assert "was not taken" not in refused.value.message
+    assert f"{lease.id} has ended" in refused.value.message
 
 
 async def test_before_it_begins_a_recovery_says_from_where_and_what_it_leaves(

@@ -150,6 +150,13 @@ async def test_what_nobody_has_claimed_comes_before_the_teardown_and_is_not_call
         await over(tenancy, card.lease)
 
         print_collected(await tenancy.collect(card.lease))
+        tenancy.context.watches = True
+        looked = await tenancy.monitor(card.lease, wait_s=0)
+        assert looked.next.startswith("1 file is unclaimed, and no teardown happens: notes.txt")
+        assert looked.next.endswith(f"; then `gpu-tenant teardown {card.lease}`")
+        tenancy.context.watches = None
+        twice = await tenancy.collect(card.lease)
+        assert (twice.fetched_files, twice.came_at is not None) == (0, True)
         told = await tenancy.list_leases()
         print_leases(told)
 

@@ -100,7 +100,7 @@ async def test_a_spot_box_that_has_notice_saves_and_its_work_goes_on_before_it_i
         assert heard is not None
         assert (heard.source, heard.jobs, heard.ended) == ("metadata", ("train",), True)
         level, words = scene.alarms()["preemption"]
-        assert (level, "have saved and ended" in words) == (Level.NOTICE, True)
+        assert (level, "were asked to save, and have ended" in words) == (Level.NOTICE, True)
         assert tenant.creates() == 2, "the next box is on its way"
         assert tenant.thing(box).phase == "running", "and this one still stands"
 

@@ -8,10 +8,12 @@ from e2e.renting import Tenant, tenant_at
 from waited import over
 
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.domain.terms import GRACE_S
 from gpu_tenant.faces.report import report_of
 from gpu_tenant.leases.cards import Card
+from gpu_tenant.leases.recover import recover
 from gpu_tenant.watchdog.loop import Watchdog
 
 BY_ITSELF = "the box stops itself with its own key (proved)"
@@ -54,6 +56,12 @@ async def test_while_its_provider_keeps_it_stopped_no_guard_is_promised(
     tenant: Tenant, card: Card
 ) -> None:
     tenant.fault("outbid", box=card.box)
+    lines = list[str]()
+    dog = Watchdog(tenant.tenancy, tell=lines.append, alarms="told")
+    for _ in range(2):
+        await dog.once()
+    alarms = [line for line in lines if line.startswith(f"{card.lease}: warning: ")]
+    assert [line for line in alarms if "the provider has stopped it" in line] == alarms[:1] != []
 
     told = await shown(tenant)
 
@@ -104,6 +112,14 @@ async def test_a_job_that_an_outbid_killed_is_said_to_be_so_after_the_box_runs_a
     assert (looked.why or "").startswith("outbid: its provider took the box, as was seen at ")
     assert again.next.startswith("`gpu-tenant launch --lease")
     assert "killed when its provider took the box (outbid)" in again.next
+    the_same = f"`gpu-tenant launch --lease {card.lease} --artifact 'out/' -- sleep 600`"
+    assert the_same in again.next
+    assert the_same in looked.next
+    assert the_same in (looked.why or "")
+    with pytest.raises(Refused, match="was taken, and runs again") as refused:
+        await recover(tenancy.context, card.lease)
+    assert the_same in refused.value.remedy
+    assert "gpu-tenant recover" not in (looked.why or "")
     assert "killed: outbid: its provider took the box" in told.result
 
     await tenancy.launch_detached(card.lease, "kill -KILL $$", ["out/"], name="long2")

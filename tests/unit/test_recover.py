@@ -1,5 +1,6 @@
 """Whether, where and for how much work goes on whose box was taken: by the ledger, before any box is asked."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -18,7 +19,15 @@ from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
-from gpu_tenant.domain.errors import NoCapacity, ProviderSilent, Refused
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.errand import EndShown, ErrandRequest
+from gpu_tenant.domain.errors import (
+    BoxStopped,
+    BoxUnreachable,
+    NoCapacity,
+    ProviderSilent,
+    Refused,
+)
 from gpu_tenant.domain.model import BoxState, Fate, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import Wish
 from gpu_tenant.domain.ports import Transport
@@ -27,7 +36,10 @@ from gpu_tenant.domain.terms import Terms
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.files.state_dir import Home, reread
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.recover import may_recover, recover
+from gpu_tenant.leases.end import assess_loss
+from gpu_tenant.leases.launch_again import again_step
+from gpu_tenant.leases.read_logs import log_window
+from gpu_tenant.leases.recover import begins_words, may_recover, recover
 from gpu_tenant.leases.recovery_plan import (
     budget_left,
     keep_one_budget,
@@ -56,6 +68,7 @@ class Desk:
 
     def __init__(self, root: Path) -> None:
         self.clock = HandClock()
+        self.is_silent = False
         self.tiny, self.other = TinyMarket(self.clock), TinyMarket(self.clock, "other")
         self.ledger = Ledger(root / "ledger", self.clock)
         self.tenancy = Tenancy(
@@ -109,6 +122,8 @@ class Desk:
         return str(told.value)
 
     def _nobody_there(self, lease: Lease) -> Transport:
+        if self.is_silent:
+            raise BoxUnreachable("nobody answers", remedy="look again")
         raise AssertionError("no box is reached")
 
     async def _nobody_asks(self, lease: Lease, password: str) -> None:
@@ -163,6 +178,91 @@ async def test_what_was_not_taken_is_left_alone(desk: Desk) -> None:
     desk.tiny.unlisted.add(desk.lost.box_id)  # type: ignore[arg-type]
     assert "was not taken" in await desk.refusal(), "one look proves nothing"
     assert not may_recover(desk.tenancy.context, desk.lost)
+
+
+async def test_a_box_that_was_taken_and_runs_again_is_not_called_untaken(desk: Desk) -> None:
+    desk.outbid()
+    await desk.tenancy.list_leases()
+    desk.tiny.change(desk.lost.box_id, state=BoxState.READY)
+
+    with pytest.raises(Refused) as told:
+        await recover(desk.tenancy.context, LOST)
+
+    assert told.value.message == "the box of tiny-lost was taken, and runs again"
+    assert told.value.remedy.startswith("`gpu-tenant monitor tiny-lost` looks at its job")
+    assert "create" not in desk.tiny.asked
+
+
+def test_the_same_launch_is_named_in_full_and_for_a_run_the_run(desk: Desk) -> None:
+    line = "cd a && python train.py --name 'x y'"
+    declared = job("odd").model_copy(
+        update={
+            "lease_id": LOST,
+            "command": line,
+            "artifacts": ("out/", "log.txt"),
+            "discard": ("tmp/",),
+            "env_from": ("KEY=env:KEY",),
+            "max_runtime_s": 5400,
+        }
+    )
+    desk.ledger.note_launched(desk.ledger.declare(declared), at=NOON)
+
+    step = again_step(desk.ledger, desk.lost, "odd")
+
+    assert shlex.split(step.line)[-1] == line, "sh gets the very command"
+    assert step.line.startswith(
+        "gpu-tenant launch --lease tiny-lost --artifact 'out/' --artifact 'log.txt' --discard 'tmp/' "
+        "--env KEY=env:KEY --max-runtime-h 1.5 -- "
+    )
+    assert f"command={line!r}" in step.calls[0]
+    errand = ErrandRequest(directory="/w", command=line, artifacts=("out/",))
+    run = desk.ledger.begin_errand(errand, at=NOON)
+    rented = {"provider": "tiny", "terms": TERMS, "address": None, "at": NOON}
+    of_it = desk.ledger.intend(
+        lease_id=LeaseId("tiny-run"), price_usd_h=Decimal(1), quote=None, errand=run, **rented
+    )
+    assert again_step(desk.ledger, of_it, f"{run}-2") == Command("run", resume=run)
+    assert again_step(desk.ledger, of_it, "by-hand").verb == "launch"
+    desk.ledger.note_errand(run, EndShown(outcome="receipt"), at=NOON)
+    assert again_step(desk.ledger, of_it, f"{run}-2").verb == "launch", "that run is over"
+
+
+async def test_whoever_fetches_from_a_stopped_box_is_told_so_with_the_ways_on(desk: Desk) -> None:
+    desk.outbid()
+    await desk.tenancy.list_leases()
+    desk.is_silent = True
+
+    with pytest.raises(BoxStopped) as collected:
+        await desk.tenancy.collect(LOST)
+    with pytest.raises(BoxStopped) as logs:
+        await log_window(desk.tenancy.context, LOST, "train", start=-100, limit=100)
+
+    for told in (collected.value, logs.value):
+        assert "the box of tiny-lost does not run" in told.message
+        assert "`gpu-tenant recover tiny-lost`" in told.remedy
+
+
+async def test_the_loss_of_a_box_whose_snapshots_are_here_is_not_called_all(desk: Desk) -> None:
+    desk.is_silent = True
+    never = await assess_loss(desk.tenancy.context, LOST)
+    desk.ledger.note(LOST, timeline.Snapped(files=2), at=NOON)
+    some = await assess_loss(desk.tenancy.context, LOST)
+
+    assert "nothing was ever collected" in never.losses[0]
+    assert "it may hold more than was collected" in some.losses[0]
+
+
+async def test_work_that_begins_anew_though_somebody_watched_was_taken_before_a_snapshot(
+    desk: Desk,
+) -> None:
+    desk.outbid()
+    await desk.tenancy.list_leases()
+    alone = await begins_words(desk.tenancy.context, LOST)
+    desk.tenancy.context.watches = True
+    watched = await begins_words(desk.tenancy.context, LOST)
+
+    assert "because no watchdog brought a checkpoint home" in alone
+    assert "goes on from the start: its box was taken before the first snapshot" in watched
 
 
 async def test_a_stop_that_a_person_may_have_meant_is_no_loss(desk: Desk) -> None:

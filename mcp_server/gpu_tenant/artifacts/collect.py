@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from gpu_tenant.artifacts.destination import claim_directory, require_its_own
 from gpu_tenant.artifacts.download import Gathering
@@ -50,6 +50,9 @@ class Collected(Record):
     size_bytes: int
     fetched_files: int
     fetched_bytes: int
+    came_at: AwareDatetime | None = Field(
+        default=None, description="if nothing new came now: when the last files came"
+    )
     unclaimed_files: int
     unclaimed_bytes: int
     unclaimed_largest: tuple[str, ...]
@@ -135,11 +138,19 @@ async def collect(
     landed = gathering.landed
     size = sum(entry.size_bytes for entry in landed)
     took_s = (ledger.now() - began_at).total_seconds()
+    earlier = [
+        at
+        for at, event in ledger.events(lease.id, timeline.Snapped, timeline.Collected)
+        if isinstance(event, timeline.Snapped | timeline.Collected) and event.files
+    ]
     came = timeline.Collected(seal=seal.digest, files=len(landed), bytes=size, took_s=took_s)
     ledger.note(lease.id, came, at=ledger.now())
     given_up = {*ledger.declarations(lease.id)[1], *unbegun_jobs(seal, lease.id, ledger).patterns}
     told = answer_of(lease, seal, directory, landed, given_up)
-    return told.model_copy(update={"only_here": vanished_names(seal, before)[:20]})
+    came_at = earlier[-1] if earlier and not landed else None
+    return told.model_copy(
+        update={"only_here": vanished_names(seal, before)[:20], "came_at": came_at}
+    )
 
 
 def _require_taken(draft: Manifest, patterns: Sequence[str]) -> None:

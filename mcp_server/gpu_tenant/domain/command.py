@@ -7,6 +7,7 @@ without loss. So an alarm that was stored a year ago can still be told to an age
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -232,7 +233,7 @@ class Command:
             else:
                 given[argument.name] = argument.as_passed(value)
         if self.then:
-            given["command"] = self.then
+            given["command"] = _as_given(self.then)
         if tool.action:
             given["action"] = tool.action
         for name in tool.required.split():
@@ -258,6 +259,22 @@ class _Number(str):
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def quoted(command: str) -> str:
+    """Return a job's command as it stands behind `--`, so that a shell passes on just that."""
+    with suppress(ValueError):
+        if shlex.join(shlex.split(command)) == command:
+            return command
+    return shlex.quote(command)
+
+
+def _as_given(then: str) -> str:
+    """Return the command that a terminal takes from what stands behind `--`: a single word is a command for sh."""
+    with suppress(ValueError):
+        if len(words := shlex.split(then)) == 1:
+            return words[0]
+    return then
 
 
 _HOURS = {"m": 1 / 60, "h": 1, "d": 24}

@@ -57,6 +57,8 @@ class BoxSeen:
     fate: Fate | None = None
     at: datetime | None = None
     """When that was noticed. None if it is so now."""
+    way_on: str | None = None
+    """What is next for its work, if that is known better than by the fate alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +284,8 @@ def _fate_of(box: BoxSeen | None) -> Diagnosis | None:
         said = f"the provider says {_quote(box.words)}"
     else:
         said = "the provider's own record says so"
-    return _diagnosis(box.fate, said)
+    told = _diagnosis(box.fate, said)
+    return replace(told, advice=box.way_on) if box.way_on else told
 
 
 def _diagnosis(verdict: Verdict, evidence: str) -> Diagnosis:

@@ -287,8 +287,12 @@ def card(
     events: Lines = (),
     box: Box | None = None,
     looked_after: LookedAfter = "watched",
+    again: Command | None = None,
 ) -> Card:
-    """Show the lease at `now`, from its timeline and from what its provider shows of the box."""
+    """Show the lease at `now`, from its timeline and from what its provider shows of the box.
+
+    `again` launches its newest job again, if the taking of the box ended that job.
+    """
     born, taken_by = lease.active_at or lease.created_at, recorded_fate(events)
     phase = _phase(lease, box, taken_by)
     billed = newest_bill(events)
@@ -329,6 +333,7 @@ def card(
         parked_until=deleted_at(profile, lease),
         now=now,
         events=events,
+        again=again,
     )
     if too_little is not None:
         next_step = f"{_more_words(lease.id, too_little)}; {next_step}"
@@ -565,6 +570,7 @@ def _next(
     now: datetime,
     by_itself: str,
     events: Lines = (),
+    again: Command | None = None,
 ) -> str:
     match lease.state:
         case LeaseState.INTENDED:
@@ -599,7 +605,7 @@ def _next(
             return f"{looks}: this waits until the box lets us in"
         case LeaseState.ACTIVE if is_over and (met := _killed_by(events)) is not None:
             return (
-                f"{_again(lease.id)} again continues from what its disk kept: its last job was killed when its "
+                f"{again or _again(lease.id)} again continues from what its disk kept: its last job was killed when its "
                 f"provider took the box ({met}); or {Command('collect', lease.id)}, then "
                 f"{Command('teardown', lease.id)}"
             )
@@ -620,7 +626,7 @@ def _next(
                 if cause
                 else "nothing: this lease has ended"
             )
-            further = _goes_on_words(lease, jobs, events)
+            further = goes_on_words(lease, jobs, events)
             return f"{over}; {further}" if further else over
 
 
@@ -689,7 +695,7 @@ def ended_by(events: Lines) -> str | None:
     return why
 
 
-def _goes_on_words(lease: Lease, jobs: Sequence[Job], events: Lines) -> str | None:
+def goes_on_words(lease: Lease, jobs: Sequence[Job], events: Lines) -> str | None:
     """Say how work that did not finish goes on from what was kept of it. None if nothing is to go on."""
     if went_on(events) is not None:
         return None

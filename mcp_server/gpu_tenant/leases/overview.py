@@ -21,6 +21,7 @@ from gpu_tenant.leases.balance import balance_alarms
 from gpu_tenant.leases.cards import Card, Foreign, Leases, Spent, card, in_all
 from gpu_tenant.leases.context import PAGE, Context
 from gpu_tenant.leases.end_reserve import resume_step
+from gpu_tenant.leases.launch_again import again_step, cut_off_job
 from gpu_tenant.leases.lease_search import is_found, only
 from gpu_tenant.leases.provider_listing import is_of
 from gpu_tenant.leases.readiness import (
@@ -55,31 +56,36 @@ def card_of(
     now: datetime | None = None,
 ) -> Card:
     """Make the lease's card from what is on record, and from its box if the box was just listed."""
+    events = context.ledger.events(lease.id)
+    cut_off = cut_off_job(events)
     shown = card(
         lease,
         context.profile(lease.provider),
         jobs=context.ledger.jobs(lease.id),
         alarm=alarm,
         now=now or context.clock.now(),
-        events=context.ledger.events(lease.id),
+        events=events,
         box=box,
+        again=again_step(context.ledger, lease, cut_off) if cut_off is not None else None,
         protection=context.protection(lease),
         looked_after=context.looked_after,
     )
     if shown.terms:
         shown = shown.model_copy(update={"watched": context.watch_words()})
     if lease.state is LeaseState.ACTIVE and lease.touched_at is not None:
-        shown = shown.with_unclaimed(_unclaimed_words(context, lease))
+        shown = shown.with_unclaimed(words_of_unclaimed(context, lease))
     if lease.recovers is not None and lease.state.live:
         from gpu_tenant.leases.recovery_words import recovered_words
 
-        shown = shown.model_copy(update={"recovered": recovered_words(context.ledger, lease)})
+        recovered = recovered_words(context.ledger, lease, context.looked_after)
+        shown = shown.model_copy(update={"recovered": recovered})
     receipt = None if lease.state.live else context.ledger.receipt(lease.id)
     # The box was billed until it was seen gone, which was before the recorded end.
     return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown
 
 
-def _unclaimed_words(context: Context, lease: Lease) -> str:
+def words_of_unclaimed(context: Context, lease: Lease) -> str:
+    """Say what nobody has claimed, as far as it is known. Empty if all is claimed."""
     unclaimed = context.ledger.unclaimed(lease.id)
     if unclaimed is None:
         return ""

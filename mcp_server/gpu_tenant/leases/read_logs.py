@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import BadRequest, BoxTrouble, ProviderTrouble, Refused
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    BoxTrouble,
+    BoxUnreachable,
+    ProviderTrouble,
+    Refused,
+)
 from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.files.state_dir import is_reached
 from gpu_tenant.jobs.logs.cache import LogCopy, forget_copies
@@ -14,7 +20,7 @@ from gpu_tenant.jobs.logs.source import Log, LogHere, LogOnBox
 from gpu_tenant.jobs.logs.window import Hits, LogWindow, search, window
 from gpu_tenant.jobs.monitor import job_of
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.readiness import must_run
+from gpu_tenant.leases.readiness import must_run, why_silent
 
 _Read = TypeVar("_Read", LogWindow, Hits)
 
@@ -72,11 +78,13 @@ async def _read_log(
         run = await run_of(context, box, job)
         copy = LogCopy(context.home.logs / box.id / f"{run}.log")
         return await read(LogOnBox(run, context.caretaker(box), copy))
-    except (BoxTrouble, ProviderTrouble, Refused):
+    except (BoxTrouble, ProviderTrouble, Refused) as trouble:
         here = _log_here(context, found, job)
-        if here is None:
-            raise
-        return await read(here)
+        if here is not None:
+            return await read(here)
+        if isinstance(trouble, BoxUnreachable):
+            raise await why_silent(context, found, trouble) from None
+        raise
 
 
 async def run_of(context: Context, lease: Lease, name: str | None) -> JobId:

@@ -27,7 +27,7 @@ from gpu_tenant.domain.errors import (
     Refused,
 )
 from gpu_tenant.domain.interruption import Taken, fate, notice_on_record, recorded_fate
-from gpu_tenant.domain.model import Lease, LeaseState, SshAddress
+from gpu_tenant.domain.model import BoxState, Lease, LeaseState, SshAddress
 from gpu_tenant.domain.offers import Quote, Wish
 from gpu_tenant.domain.policy import must_end_unseen
 from gpu_tenant.domain.ports import Funded, Market
@@ -35,10 +35,12 @@ from gpu_tenant.domain.reconcile import GOES_ON, Blind, Listed
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.jobs.launch import launch
 from gpu_tenant.leases.audit import audit_box
-from gpu_tenant.leases.cards import Card
+from gpu_tenant.leases.cards import Card, goes_on_words
 from gpu_tenant.leases.context import WAIT_S, Context
+from gpu_tenant.leases.ended_words import ended_words
 from gpu_tenant.leases.host_memory import hosts_faults
 from gpu_tenant.leases.inspection import look_at_new_box
+from gpu_tenant.leases.launch_again import again_step, cut_off_job
 from gpu_tenant.leases.names import labels_again
 from gpu_tenant.leases.offers import find_offers
 from gpu_tenant.leases.overview import card_of
@@ -160,7 +162,8 @@ async def begins_words(context: Context, lease: str) -> str:
     lost = context.ledger.lease(lease)
     if gone_on(context.ledger, lost) is not None or not unfinished_jobs(context.ledger, lost.id):
         return ""
-    return recovery_words(context.ledger, lost, await _newest_of_all(context, lost))
+    kept = await _newest_of_all(context, lost)
+    return recovery_words(context.ledger, lost, kept, context.looked_after)
 
 
 def _capped(context: Context, lost: Lease, cap_usd_h: Decimal) -> Lease:
@@ -225,6 +228,8 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
     Raises:
         Refused: as far as the provider shows, nothing took the box; or the deadline has passed.
     """
+    if known is None and lost.state not in (LeaseState.ACTIVE, LeaseState.LOST):
+        raise _is_over(context, lost)
     if context.clock.now() >= lost.terms.deadline_at:
         raise Refused(
             f"the deadline of {lost.id} has passed",
@@ -252,6 +257,15 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
             )
         box = seen.box if isinstance(seen, Listed) else None
     met = fate(lost, profile, box, now=now, balance_usd=await _balance_usd(context, lost))
+    cut_off = cut_off_job(events)
+    runs = box is not None and box.state is BoxState.READY
+    if met is None and runs and (cut_off is not None or on_record in GOES_ON):
+        raise Refused(
+            f"the box of {lost.id} was taken, and runs again",
+            remedy=f"{again_step(context.ledger, lost, cut_off)} again continues from what its disk kept"
+            if cut_off is not None
+            else f"{Command('monitor', lost.id)} looks at its job, and says how it goes on",
+        )
     if met is None or met.fate not in GOES_ON:
         raise Refused(
             f"the box of {lost.id} was not taken" if met is None else f"{lost.id}: {met.words}",
@@ -260,6 +274,25 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
     if met.fate != on_record:
         context.ledger.note(lost.id, timeline.Taken(fate=met.fate, words=met.words), at=now)
     return met
+
+
+def _is_over(context: Context, lost: Lease) -> Refused:
+    """Say what became of a lease that has ended or is being ended, and how its work goes on from what was kept."""
+    events, jobs = context.ledger.events(lost.id), context.ledger.jobs(lost.id)
+    if lost.state is LeaseState.TERMINATING:
+        return Refused(
+            f"{lost.id} is being ended", remedy=f"{Command('teardown', lost.id)} continues that"
+        )
+    if lost.state is LeaseState.INTENDED:
+        return Refused(
+            f"{lost.id} has no box yet", remedy=f"{Command('leases')} shows whether it gets one"
+        )
+    fates = [x.fate for _, x in events if isinstance(x, timeline.Taken) and x.fate in GOES_ON]
+    taken = f"its provider took its box ({fates[-1]}), which was torn down since" if fates else ""
+    return Refused(
+        "; ".join(filter(None, (ended_words(context.ledger, lost), taken))),
+        remedy=goes_on_words(lost, jobs, events) or kept_words(lost),
+    )
 
 
 async def _balance_usd(context: Context, lease: Lease) -> Decimal | None:

@@ -17,34 +17,43 @@ if TYPE_CHECKING:
 
     from gpu_tenant.artifacts.checkpoints import Restorable
     from gpu_tenant.domain.model import Lease
+    from gpu_tenant.domain.policy import LookedAfter
     from gpu_tenant.ledger import Ledger
 
 
-def recovery_words(ledger: Ledger, lost: Lease, kept: Restorable | None) -> str:
+def recovery_words(
+    ledger: Ledger, lost: Lease, kept: Restorable | None, looked_after: LookedAfter
+) -> str:
     """Say from where that lease's work will go on, and what stays behind on its box."""
     taken_at = kept.taken_at if kept else None
-    begins = _begins_words(ledger, lost, taken_at, len(kept.files) if kept else 0)
+    files = len(kept.files) if kept else 0
+    begins = _begins_words(ledger, lost, taken_at, files, looked_after)
     return "; ".join(filter(None, (begins, left_words(ledger, lost))))
 
 
-def recovered_words(ledger: Ledger, new: Lease) -> str:
+def recovered_words(ledger: Ledger, new: Lease, looked_after: LookedAfter) -> str:
     """Say from where the work of the lease began, and what it has left behind. Empty if it continues none."""
     for _, event in ledger.events(new.id, timeline.Recovered):
         if isinstance(event, timeline.Recovered) and event.of is not None:
             lost = ledger.lease(event.of)
-            begins = _begins_words(ledger, lost, event.checkpoint_at, event.restored_files or 0)
+            files = event.restored_files or 0
+            begins = _begins_words(ledger, lost, event.checkpoint_at, files, looked_after)
             left = left_words(ledger, lost) if lost.state.live else None
             return "; ".join(filter(None, (begins, left)))
     return ""
 
 
-def _begins_words(ledger: Ledger, lost: Lease, taken_at: datetime | None, files: int) -> str:
+def _begins_words(
+    ledger: Ledger, lost: Lease, taken_at: datetime | None, files: int, looked_after: LookedAfter
+) -> str:
     goes_on = f"the work of {lost.id} goes on"
     if taken_at is not None:
         return f"{goes_on} from the checkpoint of {taken_at:%Y-%m-%d %H:%M:%S} UTC ({some(files, 'file')})"
     came = (timeline.Snapped, timeline.Collected)
     if not any(ledger.events(lease.id, *came) for lease in chain(ledger, lost)):
         why = "nothing was snapshotted, because no watchdog brought a checkpoint home while it ran"
+        if looked_after == "watched":
+            why = "its box was taken before the first snapshot"
     else:
         why = "no checkpoint of it that came home is whole and loads"
     return f"{goes_on} from the start: {why}"

@@ -43,8 +43,11 @@ def end_step(lease: Lease, events: Lines, now: datetime) -> str:
     return ends
 
 
-def taken_step(lease: Lease, events: Lines, job: str, now: datetime) -> str | None:
-    """Return what is next for that job, if its box was taken, or is about to be. None if it was not."""
+def taken_step(lease: Lease, events: Lines, job: str, now: datetime, again: Command) -> str | None:
+    """Return what is next for that job, if its box was taken, or is about to be. None if it was not.
+
+    `again` launches the job again on a box that runs again.
+    """
     told = went_on(events)
     if told is not None:
         return f"{Command('monitor', str(told.by))}: {went_on_words(events)}"
@@ -60,6 +63,5 @@ def taken_step(lease: Lease, events: Lines, job: str, now: datetime) -> str | No
             f"stopped, {resume_step(lease, events, now)}"
         )
     if cut_off_at(events, job) is not None:
-        again = Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND")
         return f"{again} again continues from what its disk kept; or {Command('collect', lease.id)}"
     return None

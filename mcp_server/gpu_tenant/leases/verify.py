@@ -171,9 +171,11 @@ async def assess(
         )
         return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
     except BoxTrouble as error:
+        came = (timeline.Snapped, timeline.Collected)
+        nothing_came = collected is None and not ledger.events(lease.id, *came)
         loss = Loss(
             what="whatever is on the box: it could not be sealed "
-            f"({'nothing was ever collected' if collected is None else 'it may hold more than was collected'})",
+            f"({'nothing was ever collected' if nothing_came else 'it may hold more than was collected'})",
             remedy=f"{error.message}; {_way_back(lease, ledger) or error.remedy}; if the box is gone for good, "
             f"its owner runs {Command('waive', lease.id)}",
         )

@@ -103,6 +103,15 @@ class ErrandTable(LeaseTable):
         )
         return self.errand(str(names[0])) if names else None
 
+    def open_errand_of(self, lease_id: str) -> str | None:
+        """Return the id of the errand that the lease was made for. None if it was made for none, or that one is over."""
+        names = self._read(
+            lambda row: str(row["id"]),
+            f"SELECT id FROM errands WHERE id=(SELECT errand FROM leases WHERE id=?) AND {_OPEN}",  # noqa: S608 - it is above
+            lease_id,
+        )
+        return names[0] if names else None
+
     def leases_for(self, directory: str) -> list[tuple[str, Lease]]:
         """Return the leases of every errand with that work tree, each with its errand, oldest first."""
         rows = self._read(

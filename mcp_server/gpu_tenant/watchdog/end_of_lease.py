@@ -13,6 +13,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
+    BoxStopped,
     BoxTrouble,
     BoxUnreachable,
     LeaseHeld,
@@ -328,7 +329,7 @@ async def _hear(step: Awaitable[T], silent: list[str]) -> T:
     """Await the step and return its result. If the box did not answer in time, also append why to `silent`."""
     try:
         return await step
-    except BoxUnreachable as trouble:
+    except (BoxUnreachable, BoxStopped) as trouble:
         silent.append(trouble.message)
         raise
 

@@ -94,7 +94,8 @@ class Attendant:
         """
         lease = self._tenancy.ledger.lease(self._lease_id)
         if not lease.state.live:
-            await self._recover(lease)
+            if may_recover(self._tenancy.context, lease):
+                await self._recover(lease)
             return
         if self._card is not None and self._card.alarm:
             self.told.alarm("standing", self._card.alarm, Level.WARNING)
@@ -188,7 +189,8 @@ class Attendant:
             f"its platform is taking the box back: the box was told so at {heard.at:%H:%M:%S} UTC"
         )
         if heard.jobs:
-            has = "have saved and ended" if heard.ended else "were asked to save"
+            # Whether they saved, only their files show.
+            has = "were asked to save, and have ended" if heard.ended else "were asked to save"
             words += f": its jobs {has} ({', '.join(map(quote_text, heard.jobs[:3]))})"
         if heard.stored_files:
             words += f"; in the store: {some(heard.stored_files, 'file')}"

@@ -76,8 +76,9 @@ class Watchdog:
         tell: Callable[[str], None],
         sleep: Callable[[float], Awaitable[None]] | None = None,
         by: Watcher = "watchdog",
+        alarms: Literal["told", "quiet"] = "quiet",
     ) -> None:
-        """`tell` is called with each thing that was done, in words.
+        """`tell` is called with each thing that was done, in words, and with `alarms="told"` with each new alarm.
 
         A look does not wait longer than `answers_within_s` for a provider's answer. `sleep` passes the time
         between
@@ -98,6 +99,8 @@ class Watchdog:
         self._silent_since: dict[str, datetime] = {}
         self._sleep = sleep or tenancy.clock.follow
         self._by: Watcher = by
+        self._tells_alarms = alarms == "told"
+        self._alarms_told: set[int] = set()
         self._cards: dict[LeaseId, Card | None] = {}
         self._busy: set[LeaseId] = set()
         self._again: dict[LeaseId, datetime] = {}
@@ -112,6 +115,7 @@ class Watchdog:
         # Reading from a disk that hangs blocks a thread for as long as the disk hangs. A small pool
         # of threads would soon be used up.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "watch"))
+        self._alarms_told = {alarm.seq for alarm in self._tenancy.ledger.open_alarms()}
         try:
             while True:
                 try:
@@ -283,6 +287,7 @@ class Watchdog:
         if wait == "done":
             await asyncio.gather(*self._under_way.values(), *self._besides())
             await asyncio.gather(*self._asking.values())
+        self._tell_alarms()
         await self._tell_due()
         put_heartbeat(
             self._tenancy.home.watchdog,
@@ -299,6 +304,16 @@ class Watchdog:
                 for alarm in self._tenancy.ledger.open_alarms()
             ),
         )
+
+    def _tell_alarms(self) -> None:
+        """Tell each alarm that was raised since the last call, and says more than what was told as done."""
+        if not self._tells_alarms:
+            return
+        for alarm in self._tenancy.ledger.open_alarms():
+            about = alarm.lease_id or "the account"
+            if alarm.seq not in self._alarms_told and f"{about}: {alarm.words}" not in self._did:
+                self._tell(f"{about}: {alarm.level.name.lower()}: {alarm.words}")
+            self._alarms_told.add(alarm.seq)
 
     async def _tell_due(self) -> None:
         await tell_due(
@@ -426,6 +441,7 @@ class Watchdog:
         if not self._tenancy.ledger.lease(lease_id).state.live:
             raised = raised & told_last  # The box is gone, so all its other alarms are over.
         self._end_alarms(lease_id, but=raised)
+        self._tell_alarms()
 
     def _remember(self, lease_id: LeaseId, attendant: Attendant) -> None:
         """Remember when to look at this lease again, if that is before the next look at all leases."""

@@ -4,6 +4,7 @@ It uses the same operations and the same checks as an end at the deadline, and s
 """
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -405,16 +406,19 @@ class WorkEnd:
                 said += filter(None, (event.why, event.metric))
                 cost = self._tenancy.ledger.cost_usd(lease, now)
                 said.append(f"{usd_words(cost, 'an unknown sum')} so far")
-                said.append(_next_words(lease, step))
+                back = watch_actions.kept_back(self._tenancy.context, lease.id)
+                said.append(_next_words(lease, step, back))
                 self._told.alarm(f"job {event.job}", "; ".join(said), Level.NOTICE)
 
 
-def _next_words(lease: Lease, step: Step) -> str:
+def _next_words(lease: Lease, step: Step, kept_back: Sequence[str]) -> str:
     if not lease.state.live:
         return "its box is ended"
     if lease.parked_at is not None:
         return "its box is parked"
     match step.because:
+        case "grace" | "done" if kept_back and lease.terms.when_done != "park":
+            return f"its box cannot be ended by itself, because of {'; '.join(kept_back)}"
         case "grace" | "done":
             return (
                 f"its box will be {'parked' if lease.terms.when_done == 'park' else 'ended'} next"

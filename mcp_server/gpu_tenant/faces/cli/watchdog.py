@@ -2,6 +2,7 @@
 
 import click
 
+from gpu_tenant.domain.wording import some
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import as_json, verb
 from gpu_tenant.faces.cli.quantities import Number
@@ -24,16 +25,14 @@ async def watchdog(once: bool, every_s: float, as_json: bool) -> None:
     from gpu_tenant.watchdog.loop import Watchdog
 
     async with output.tenancy(purpose="watch") as tenancy:
-        # One look is reported in its answer.
-        dog = Watchdog(
-            tenancy,
-            every_s=every_s,
-            tell=lambda words: (
-                None
-                if once
-                else click.echo(f"{tenancy.clock.now():%Y-%m-%d %H:%M:%S} UTC  {words}", err=True)
-            ),
-        )
+
+        def tell(words: str) -> None:
+            if not once:  # One look is reported in its answer.
+                click.echo(f"{tenancy.clock.now():%Y-%m-%d %H:%M:%S} UTC  {words}", err=True)
+
+        dog = Watchdog(tenancy, every_s=every_s, tell=tell, alarms="told")
+        leases = some(len(tenancy.ledger.leases("live")), "lease")
+        tell(f"watches {leases}, and those to come: a look every {every_s:g} s")
         if once:
             output.answer(await dog.once(), as_json, output.look)
         else:

@@ -1,0 +1,37 @@
+"""What launches a job again that ended because its box was taken, once the box runs again."""
+
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command, quoted
+from gpu_tenant.domain.interruption import cut_off_at, went_on
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.leases.recovery_plan import chain
+from gpu_tenant.ledger import Ledger
+
+
+def again_step(ledger: Ledger, lease: Lease, job: str) -> Command:
+    """Return what launches that job again on its box: the run that it belongs to goes on, or the same launch by hand."""
+    for each in chain(ledger, lease):
+        errand = ledger.open_errand_of(each.id)
+        if errand is not None and job.startswith(errand):
+            return Command("run", resume=errand)
+    told = next((x for x in ledger.jobs(lease.id) if x.id == job), None)
+    if told is None:
+        return Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND")
+    return Command(
+        "launch",
+        lease=lease.id,
+        artifact=told.artifacts,
+        discard=told.discard,
+        env=told.env_from,
+        max_runtime_h=told.max_runtime_s and f"{told.max_runtime_s / 3600:g}",
+        then=quoted(told.command),
+    )
+
+
+def cut_off_job(events: Lines) -> str | None:
+    """Return the newest job that was launched, if the taking of its box ended it. None if not, or if its work went on."""
+    launched = [x.job for _, x in events if isinstance(x, timeline.Launched) and x.job is not None]
+    if not launched or went_on(events) is not None:
+        return None
+    return launched[-1] if cut_off_at(events, launched[-1]) is not None else None
