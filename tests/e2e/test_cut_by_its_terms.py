@@ -97,7 +97,7 @@ async def test_a_job_cut_by_the_budget_is_not_told_as_stopped_on_request(scene: 
         said.append(await tenancy.monitor(lease, run, wait_s=0))
 
     tenancy.stop_run = looked_at  # type: ignore[method-assign, assignment]
-    await scene.later(minutes=5)
+    await scene.later(minutes=7)
 
     (seen,) = said
     assert seen.state == "stopped"

@@ -141,7 +141,7 @@ def test_a_job_that_ends_in_time_is_said_to() -> None:
     told = outlook(running("3"), 60, 0.5)
 
     assert told == (
-        "its job ends at about 14:00 UTC, in 60 min, at its present pace: before its budget ends the lease"
+        "its job ends at 14:00 UTC, in 60 min, at its present pace: before its budget ends the lease"
     )
 
 
@@ -149,7 +149,7 @@ def test_a_job_that_outlasts_its_budget_is_said_to_with_a_budget_that_suffices()
     told = outlook(running("1"), 60, 0.25) or ""
 
     sum_usd = told.partition("--budget-usd ")[2].split("`")[0]
-    assert "ends at about 16:00 UTC" in told
+    assert "ends at 16:00 UTC" in told
     assert "but its budget ends the lease before that" in told
     end = budget_end(running(sum_usd), RUNS, after(60))
     assert end is not None

@@ -42,11 +42,11 @@ def job_outlook(
         more = _more(lease, events, now, deadline if by == "budget" else now + timedelta(hours=1))
         return f"whether its job ends before its {by} ends the lease is not known yet: {more} raises that while it runs"
     ends_at = max(now, ends[1])
-    at = f"{ends_at:%H:%M} UTC, in {span((ends_at - now).total_seconds())}"
+    at = f"at {ends_at:%H:%M} UTC, in {span((ends_at - now).total_seconds())}"
     if ends_at <= over_at:
-        return f"its job ends at about {at}, at its present pace: before its {by} ends the lease"
+        return f"its job ends {at}, at its present pace: before its {by} ends the lease"
     return (
-        f"its job ends at about {at}, at its present pace, but its {by} ends the lease before that: "
+        f"its job ends {at}, at its present pace, but its {by} ends the lease before that: "
         f"{_more(lease, events, now, ends_at)} raises that while it runs"
     )
 
