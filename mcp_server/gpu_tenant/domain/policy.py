@@ -54,6 +54,8 @@ def rules_of(
 
 
 _UNWATCHED = "by a watchdog"
+_END_S = 300
+"""A budget is acted on so much earlier, at least, because it pays for the end of the lease, too."""
 
 
 def _rules(
@@ -162,8 +164,8 @@ def most_words(
         )
     until = f"what it bills until {terms.deadline_at:%Y-%m-%d %H:%M} UTC and its end"
     sum_words = until if terms.budget_usd is None else f"{terms.budget_usd} USD"
-    usd = _to_deadline_usd(lease, spent, now)
-    if usd is not None and (terms.budget_usd is None or usd < terms.budget_usd):
+    usd, end_usd = _to_deadline_usd(lease, spent, now), (running_usd_h(lease) or 0) * _END_S / 3600
+    if usd is not None and (terms.budget_usd is None or usd + end_usd < terms.budget_usd):
         sum_words = f"about {usd_words(usd)} until {terms.deadline_at:%Y-%m-%d %H:%M} UTC, and what its end takes"
     if terms.on_deadline == "waive":
         return f"the most that it costs: {sum_words}, and {_rescue_words(lease)} to rescue what is unverified"
