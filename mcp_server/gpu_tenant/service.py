@@ -777,6 +777,7 @@ class Tenancy:
             told |= await self._next_if_taken(found, run)
         if seen.state not in ENDED:
             told["budget_end"] = self._budget_end(found)
+            told["outlook"] = self._outlook(found, seen)
         if seen.state == "finished" and (unclaimed := words_of_unclaimed(context, found)):
             told["next"] = f"{unclaimed}; then {Command('teardown', found.id)}"
         return seen.model_copy(update=told)
@@ -808,6 +809,21 @@ class Tenancy:
         context = self.context
         now, events = context.clock.now(), context.ledger.events(lease.id)
         return budget_end_words(context.ledger.lease(lease.id), events, now, context.looked_after)
+
+    def _outlook(self, lease: Lease, seen: Watched) -> str | None:
+        """Say whether the job ends before its lease does. None if that is unknown, or an older job is looked at."""
+        from gpu_tenant.leases.job_outlook import job_outlook
+
+        context = self.context
+        if seen.job != context.ledger.jobs(lease.id)[-1].id or seen.progress is None:
+            return None
+        return job_outlook(
+            context.ledger.lease(lease.id),
+            context.ledger.events(lease.id),
+            context.clock.now(),
+            fraction=seen.progress.fraction,
+            looked_after=context.looked_after,
+        )
 
     async def _tend_on(self, lease: Lease) -> None:
         """Move on every sweep that has cells on that lease. Most leases are in no sweep."""

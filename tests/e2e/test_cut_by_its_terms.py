@@ -87,7 +87,7 @@ async def test_nobody_is_promised_to_end_it_where_nobody_looks(tmp_path: Path) -
 
 async def test_a_job_cut_by_the_budget_is_not_told_as_stopped_on_request(scene: Scene) -> None:
     tenancy = scene.tenant.tenancy
-    await rent(scene, 10)
+    await rent(scene, 12)
     await scene.work()
     said: list[Watched] = []
     stop_run = tenancy.stop_run
@@ -97,7 +97,7 @@ async def test_a_job_cut_by_the_budget_is_not_told_as_stopped_on_request(scene: 
         said.append(await tenancy.monitor(lease, run, wait_s=0))
 
     tenancy.stop_run = looked_at  # type: ignore[method-assign, assignment]
-    await scene.later(minutes=5)
+    await scene.later(minutes=7)
 
     (seen,) = said
     assert seen.state == "stopped"
@@ -151,8 +151,9 @@ async def test_a_run_cut_by_its_budget_says_so_and_how_its_work_goes_on(
 
     told = await goes_on(scene.tenant.tenancy, errand, asker)
 
+    assert asker.plans[0].lines[0].startswith("`--max-usd` is too small for 0.1 h: ")
     assert re.search(
-        r"before 0\.0\d+ USD are spent, which is [1-9] min after", asker.plans[0].lines[2]
+        r"before 0\.0\d+ USD are spent, which is [1-9] min after", asker.plans[0].lines[3]
     )
 
     assert told.outcome == "failed"

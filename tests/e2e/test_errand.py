@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from errands import COMMAND, MODEL, Asker, a_tree, an_errand, goes_on
 
 from gpu_tenant.domain.errors import Limit, NoCapacity, Refused, SecretRefused
 from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.domain.policy import rules_of
 from gpu_tenant.domain.terms import FAILURE_LOOK_S
 from gpu_tenant.domain.wording import usd_words
@@ -204,17 +206,43 @@ async def test_a_sum_that_is_too_small_is_answered_with_the_cost_and_with_one_th
     tree = a_tree(tmp_path / "tree")
 
     with pytest.raises(NoCapacity) as refused:
-        await goes_on(renting.tenancy, an_errand(renting.tenancy, tree, max_usd="0.02"))
+        await goes_on(renting.tenancy, an_errand(renting.tenancy, tree, max_usd="0.2"))
 
     assert re.search(
         r"would cost 0\.\d{4} USD for 1 h, which is assumed, which is more than",
         refused.value.message,
     )
     enough, hours = re.findall(r"`--(?:max-usd|hours) ([\d.]+)`", refused.value.remedy)
-    for said in ({"max_usd": enough}, {"max_usd": "0.02", "hours": float(hours)}):
+    for said in ({"max_usd": enough}, {"max_usd": "0.2", "hours": float(hours)}):
         asker = Asker(agrees=None)
         await goes_on(renting.tenancy, an_errand(renting.tenancy, tree, **said), asker)
         assert len(asker.plans) == 1, said
+        assert "too small" not in "\n".join(asker.plans[0].lines), said
+
+
+async def test_a_sum_that_ends_the_work_before_its_hours_says_so_first_and_one_for_no_work_is_refused(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    tree, asker = a_tree(tmp_path / "tree"), Asker(agrees=None)
+    quote = renting.tenancy.ledger.quote((await renting.quotes(hours=0.1))[0])
+    assert quote is not None
+    assert quote.offer.price.running_usd_h is not None
+    for_hours = {
+        h: f"{quote.offer.price.running_usd_h * Decimal(h) + USD_STEP:f}" for h in ("0.4", "0.02")
+    }
+
+    some = an_errand(renting.tenancy, tree, hours=0.4, max_usd=for_hours["0.4"])
+    await goes_on(renting.tenancy, some, asker)
+    none = an_errand(renting.tenancy, tree, hours=0.02, max_usd=for_hours["0.02"])
+    with pytest.raises(
+        NoCapacity, match=r"too small for 0\.02 h: .* pays for 0 s of work"
+    ) as refused:
+        await goes_on(renting.tenancy, none, asker)
+
+    (plan,) = asker.plans
+    assert plan.lines[0].startswith("`--max-usd` is too small for 0.4 h: about ")
+    assert re.search(r"`--max-usd 0\.\d\d`", refused.value.remedy)
+    assert renting.creates() == 0
 
 
 async def test_the_owners_limits_hold(renting: Tenant, tmp_path: Path) -> None:

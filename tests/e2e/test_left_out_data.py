@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -137,6 +138,28 @@ async def test_a_log_that_names_what_we_never_listed_gets_no_say(
     assert "--include" not in launched.next
     assert (seen.why or "").startswith("exit: ")
     assert "--include" not in seen.next
+
+
+async def test_a_push_goes_by_the_smoke_test_of_its_lease_and_names_only_what_is_here(
+    renting: Tenant, tree: Path
+) -> None:
+    tenancy, scene = renting.tenancy, Scene(renting)
+    (tree / "kept").mkdir()
+    (tree / "kept" / "one").write_text("1")
+    mine = await tenancy.run_smoke(str(tree), READS, include=["data/"])
+    card = await tenancy.provision(
+        smoke=mine.id, quotes=(await renting.quotes())[:1], wait_s=3600, when_done="keep"
+    )
+    scene.lease = card.lease
+    await tenancy.run_smoke(str(tree), READS, include=["data/", "kept/"])
+
+    lacking = await tenancy.push(scene.lease, str(tree))
+    shutil.rmtree(tree / "data")
+    gone = await tenancy.push(scene.lease, str(tree))
+
+    assert f"{mine.id} passed with data/, which stayed here" in (lacking.lacks or "")
+    assert "kept/" not in (lacking.lacks or ""), "that was for another box"
+    assert gone.lacks is None, "nothing here is named so"
 
 
 async def test_a_push_and_a_launch_say_what_the_smoke_test_had_and_wrote_and_they_do_not(

@@ -10,7 +10,13 @@ from unit.test_term_checks import lease
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.offers import Quote
-from gpu_tenant.domain.policy import ends_unseen, must_be_doable, must_end_unseen, rules_of
+from gpu_tenant.domain.policy import (
+    ends_unseen,
+    most_words,
+    must_be_doable,
+    must_end_unseen,
+    rules_of,
+)
 from gpu_tenant.domain.protection import protection
 
 
@@ -86,6 +92,18 @@ def test_what_is_done_when_the_work_is_done_is_said_and_by_whom() -> None:
     assert "torn down once all is proved, after 30 s" in told
     assert "the most that it costs: 30 USD" in told
     assert alone.count("by a watchdog") == 5, "four rules, and what that means now"
+
+
+def test_where_the_deadline_comes_before_the_budget_the_sum_is_that_of_the_deadline() -> None:
+    agreed = lease(budget_usd="30")
+    noon = agreed.created_at
+
+    told = most_words(agreed, PROFILES["vastai"], "watched", now=noon)
+    small = most_words(lease(budget_usd="3"), PROFILES["vastai"], "watched", now=noon)
+
+    assert "the most that it costs: about 20.00 USD until 2026-" in (told or "")
+    assert "UTC, and what its end takes, if its work" in (told or "")
+    assert "the most that it costs: 3 USD, if its work" in (small or "")
 
 
 def test_every_rule_that_only_a_watchdog_holds_says_so_while_none_looks() -> None:

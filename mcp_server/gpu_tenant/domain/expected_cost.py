@@ -29,6 +29,8 @@ GPUs, and boxes won by bids, are interrupted more often.
 _CHECKPOINT_H = Decimal(1)
 """A job on an interruptible box saves its work every hour, to a disk that survives the interruption."""
 _MONTH_H = 720
+_UNDISTURBED = ("compute", "waiting", "moving", "bytes")
+"""The terms of work during which nothing fails."""
 _UNVERIFIED_PREMIUM = Decimal("0.10")
 """A host that somebody vouches for is worth a tenth more. The risk that a host reads your data is not counted."""
 
@@ -102,6 +104,14 @@ def _usd_gb(usd_gb: Decimal | None) -> float:
 def needed_h(offer: Offer, wish: Wish) -> float:
     """Return how many hours the box is needed: to start, to do the work, and to move the data."""
     return wish.hours + offer.setup_s / 3600 + float(sum(_moving_h(offer, wish)))
+
+
+def undisturbed_usd(offer: Offer, wish: Wish) -> Decimal | None:
+    """Return what the work costs if nothing fails: compute, waiting, moving, and bytes. None if unknown."""
+    terms = {term.name: term.usd for term in expected_cost(offer, wish).terms}
+    if not terms:
+        return None
+    return sum((terms.get(name, Decimal(0)) for name in _UNDISTURBED), Decimal(0))
 
 
 def _terms(offer: Offer, wish: Wish, rate: Decimal, record: HostRecord | None) -> Iterator[Term]:

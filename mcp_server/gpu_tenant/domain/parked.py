@@ -11,6 +11,7 @@ _CHANGES_NO_DISK = (
     | timeline.NewTerms
     | timeline.Claimed
     | timeline.Labelled
+    | timeline.Tested
     | timeline.Priced
     | timeline.Billed
     | timeline.Noticed

@@ -54,6 +54,8 @@ def rules_of(
 
 
 _UNWATCHED = "by a watchdog"
+_END_S = 300
+"""A budget is acted on so much earlier, at least, because it pays for the end of the lease, too."""
 
 
 def _rules(
@@ -162,6 +164,9 @@ def most_words(
         )
     until = f"what it bills until {terms.deadline_at:%Y-%m-%d %H:%M} UTC and its end"
     sum_words = until if terms.budget_usd is None else f"{terms.budget_usd} USD"
+    usd, end_usd = _to_deadline_usd(lease, spent, now), (running_usd_h(lease) or 0) * _END_S / 3600
+    if usd is not None and (terms.budget_usd is None or usd + end_usd < terms.budget_usd):
+        sum_words = f"about {usd_words(usd)} until {terms.deadline_at:%Y-%m-%d %H:%M} UTC, and what its end takes"
     if terms.on_deadline == "waive":
         return f"the most that it costs: {sum_words}, and {_rescue_words(lease)} to rescue what is unverified"
     proved = "its work is proved" + (" or its box is parked" if may_keep(profile) else "")
@@ -169,6 +174,15 @@ def most_words(
         f"the most that it costs: {sum_words}, if {proved} by then; otherwise no sum limits it, and only you "
         "can end it"
     )
+
+
+def _to_deadline_usd(lease: Lease, spent: Decimal | None, now: datetime | None) -> Decimal | None:
+    """Return what the lease will have cost by its deadline, at its present price. None if unknown, or if it is parked."""
+    usd_h = running_usd_h(lease)
+    if now is None or spent is None or usd_h is None or lease.parked_at is not None:
+        return None
+    left_s = max(0.0, (lease.terms.deadline_at - now).total_seconds())
+    return spent + usd_h * Decimal(str(left_s)) / 3600
 
 
 def remarks(before: Lease, after: Lease) -> str | None:

@@ -151,6 +151,13 @@ class NewTerms(Terms, Told):
     kind = "terms"
 
 
+class Tested(Told):
+    """The lease was rented with that smoke test."""
+
+    kind = "tested"
+    smoke: str
+
+
 class Labelled(Told):
     """Somebody said what the lease is called. What was said before no longer counts."""
 
@@ -612,6 +619,7 @@ Event: TypeAlias = (
     | Resumed
     | NewTerms
     | Labelled
+    | Tested
     | Priced
     | Billed
     | Noticed

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -62,7 +62,7 @@ from gpu_tenant.files.patterns import (
 from gpu_tenant.files.worktree import left_out_reasons
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
-from gpu_tenant.leases.end_reserve import resume_step
+from gpu_tenant.leases.end_reserve import QuotedBudget, resume_step
 from gpu_tenant.leases.recovery_plan import gone_on, successor
 from gpu_tenant.leases.wanted_place import copy_line
 from gpu_tenant.leases.watch_actions import standing_of
@@ -471,7 +471,7 @@ class Drive:
     def _too_dear(self, offers: Sequence[Ranked], most: Decimal) -> tuple[str, str]:
         """Say what the cheapest offer would cost, and which figures suffice for it."""
         costs = [
-            (offer.running_usd_h * Decimal(str(quote.wish.hours)), quote.wish.hours, offer)
+            (offer.running_usd_h * Decimal(str(quote.wish.hours)), quote, offer)
             for offer in offers
             if (quote := self._tenancy.ledger.quote(offer.quote) if offer.quote else None)
             and offer.running_usd_h
@@ -481,10 +481,10 @@ class Drive:
                 f"the cost of what is offered is unknown, and {most} USD in all is the most",
                 "other GPUs, or another platform",
             )
-        usd, hours, cheapest = min(costs, key=lambda each: each[0])
+        usd, quote, cheapest = min(costs, key=lambda each: each[0])
+        paid, hours = QuotedBudget(quote, most), quote.wish.hours
         assumed = "" if "hours" in self._errand.model_fields_set else ", which is assumed"
-        enough = (usd * 100).to_integral_value(ROUND_CEILING) / 100
-        less = (most / (cheapest.running_usd_h or usd)).quantize(Decimal("0.01"), ROUND_FLOOR)
+        less = Decimal(str(paid.paid_h)).quantize(Decimal("0.01"), ROUND_FLOOR)
         shorter = (
             f", or {Option('hours', f'{less:f}')}, if that is enough for the work" if less else ""
         )
@@ -493,9 +493,14 @@ class Drive:
             f"{cheapest.running_usd_h} USD/h, would cost {usd_words(usd)} for {hours:g} h{assumed}, which is more than "
             f"{usd_words(most)} in all"
         )
+        if usd <= most:
+            said = (
+                f"{Option('max-usd')} is {paid.words}, on the cheapest, {cheapest.gpu_count} x {cheapest.gpu} at "
+                f"{cheapest.provider} for {cheapest.running_usd_h} USD/h"
+            )
         return (
             said,
-            f"the same line with {Option('max-usd', f'{enough:f}')}{shorter}; or other GPUs",
+            f"the same line with {Option('max-usd', f'{paid.enough_usd:f}')}{shorter}; or other GPUs",
         )
 
     def _fits(self, offer: Ranked) -> bool:
@@ -505,7 +510,9 @@ class Drive:
             return False
         most, price = self._errand.max_usd, offer.running_usd_h
         return most is None or (
-            price is not None and price * Decimal(str(quote.wish.hours)) <= most
+            price is not None
+            and price * Decimal(str(quote.wish.hours)) <= most
+            and QuotedBudget(quote, most).paid_h > 0
         )
 
     async def _rent(self, facts: Known) -> ErrandStatus | None:

@@ -17,6 +17,7 @@ from gpu_tenant.domain.terms import RentRequest, duration_words
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import some, span, usd_words
 from gpu_tenant.leases.budget_end import budget_end
+from gpu_tenant.leases.end_reserve import QuotedBudget
 from gpu_tenant.leases.offers import trust_words
 from gpu_tenant.leases.provision import terms_by_quote
 from gpu_tenant.leases.watchdog_heartbeat import HOW, by_this
@@ -88,6 +89,7 @@ class Planned:
     ) -> list[str]:
         """Return the plan, in sentences. The terms are those that the lease will have."""
         return [
+            *self._too_small(),
             self._offer(),
             "; ".join((self._cost(), self._most(), earlier.words)),
             self._ends(),
@@ -99,6 +101,14 @@ class Planned:
             *self._memory(),
             *([_undeclared_words(undeclared)] if undeclared else []),
         ]
+
+    def _too_small(self) -> list[str]:
+        """Say that the sum does not pay for all the hours of work, and which sum does."""
+        most = self._errand.max_usd
+        paid = None if most is None else QuotedBudget(self._quote, most)
+        if paid is None or paid.is_enough:
+            return []
+        return [f"{Option('max-usd')} is {paid.words}"]
 
     def _offer(self) -> str:
         first = self._chosen[0]
@@ -123,7 +133,7 @@ class Planned:
         return f"about {usd_words(cost)} for {hours:g} h of work{assumed}"
 
     def _most(self) -> str:
-        most = most_words(self._lease, self._profile, self._context.looked_after)
+        most = most_words(self._lease, self._profile, self._context.looked_after, now=self._now)
         if self._errand.max_usd is None:
             return f"{most or 'no sum is set'} ({Option('max-usd', 'USD')} sets one)"
         return most or f"at most {usd_words(self._errand.max_usd)}"

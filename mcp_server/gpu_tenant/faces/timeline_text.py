@@ -79,6 +79,8 @@ def describe(event: timeline.Event) -> str:
             return "The box was started again, and has yet to let us in."
         case timeline.NewTerms():
             return f"New terms: {_terms_words(event)}."
+        case timeline.Tested(smoke=smoke):
+            return f"Rented with the smoke test {_text(smoke)}."
         case timeline.Labelled():
             words = Labels(project=event.project, name=event.name, tags=event.tags).words
             return (

@@ -81,6 +81,9 @@ class Watched(Record):
     budget_end: str | None = Field(
         default=None, description="when the budget ends the lease, if before its deadline"
     )
+    outlook: str | None = Field(
+        default=None, description="whether it ends before its lease, and what gives it more time"
+    )
     gang: str | None = Field(
         default=None, description="if the job runs over several leases, its state on the others"
     )

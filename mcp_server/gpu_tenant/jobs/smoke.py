@@ -24,6 +24,7 @@ from pydantic import AwareDatetime, Field
 
 from gpu_tenant.artifacts.left_behind import left_out_words, reasons_of
 from gpu_tenant.artifacts.losses import in_words
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.domain.gpu_memory import GpuMemory
@@ -479,13 +480,31 @@ def undeclared(wrote: Sequence[str], artifacts: Sequence[str], discard: Sequence
     ]
 
 
+def _test_for(lease: LeaseId, directory: str, *, ledger: Ledger) -> SmokeReceipt | None:
+    """Return the smoke test of that work tree that the lease was rented with, or else the newest one."""
+    rented_with = [
+        event.smoke
+        for _, event in ledger.events(lease, timeline.Tested)
+        if isinstance(event, timeline.Tested)
+    ]
+    record = ledger.smoke(rented_with[-1]) if rented_with else None
+    receipt = SmokeReceipt.model_validate_json(record) if record else None
+    if receipt is not None and receipt.directory == directory:
+        return receipt
+    return newest_test_of(directory, ledger=ledger)
+
+
 def left_out_of_push(
     lease: LeaseId, directory: str, included: Collection[str], *, ledger: Ledger
 ) -> str | None:
     """Say what the smoke test of that work tree was given by name, and no push has sent. None if nothing."""
-    tested = newest_test_of(directory, ledger=ledger)
+    tested = _test_for(lease, directory, ledger=ledger)
     sent = {name.rstrip("/") for name in included}
-    names = [name for name in (tested.include if tested else ()) if name.rstrip("/") not in sent]
+    names = [
+        name
+        for name in (tested.include if tested else ())
+        if name.rstrip("/") not in sent and (Path(directory) / name).exists()
+    ]
     if tested is None or not names:
         return None
     again = Command("push", directory, lease, include=names)

@@ -10,7 +10,7 @@ from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.policy import LookedAfter, running_usd_h
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import span, usd_words
-from gpu_tenant.leases.end_reserve import LOOK_S, end_reserve_s
+from gpu_tenant.leases.end_reserve import LOOK_S, SOME_H, end_reserve_s, least_budget_usd
 
 
 class BudgetEnd(NamedTuple):
@@ -67,6 +67,14 @@ def budget_end_words(
     if end.acts_at <= now:
         return f"{budget} ends it at the watchdog's next look: the rest pays for its end"
     return f"{budget} ends it {_clock(end.acts_at, now)}: the watchdog acts then, and the rest pays for its end"
+
+
+def budget_until(lease: Lease, events: Lines, now: datetime, until: datetime) -> str:
+    """Return a budget that lasts until then, with some time to sign for it. `N` if it is unknown what that costs."""
+    hours = max(0.0, (until - now).total_seconds() / 3600) + SOME_H
+    worked_on = lease.model_copy(update={"touched_at": lease.touched_at or now})
+    least = least_budget_usd(worked_on, events, now, hours=hours)
+    return "N" if least is None else str(least)
 
 
 def _clock(at: datetime, now: datetime) -> str:

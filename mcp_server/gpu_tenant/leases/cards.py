@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Literal
@@ -35,12 +35,13 @@ from gpu_tenant.domain.survival import deleted_at
 from gpu_tenant.domain.terms import GRACE_S, cost_usd, duration_words
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.volumes import Volume, VolumeKey
-from gpu_tenant.domain.wording import some
+from gpu_tenant.domain.wording import some, usd_words
 from gpu_tenant.jobs.cost_forecast import course_of, forecast
 from gpu_tenant.leases.billing import billed_more, counted_words
-from gpu_tenant.leases.budget_end import budget_end_words
+from gpu_tenant.leases.budget_end import budget_end, budget_end_words, budget_until
 from gpu_tenant.leases.condition import (
     HOST_LOST,
+    SOON_S,
     STANDS_STILL,
     TAKEN,
     Bills,
@@ -117,6 +118,8 @@ class Card(Record):
     )
     _by_itself: Mapping[str, str] = PrivateAttr(default_factory=dict)
     """For each state in which its job may have ended: what a watchdog then does by itself, in words."""
+    _more: tuple[Lack, str] | None = PrivateAttr(default=None)
+    """What its job will run short of at its pace, and what to do about that."""
 
     def with_job(
         self,
@@ -164,8 +167,8 @@ class Card(Record):
                 unclaimed=self.unclaimed,
                 by_itself=self._by_itself.get(state, ""),
             )
-            if self.too_little and not is_over:
-                next_step = f"{_more_words(self.lease, self.too_little)}; {next_step}"
+            if self._more and not is_over:
+                next_step = f"{self._more[1]}; {next_step}"
         return self.model_copy(update={"condition": condition, "next": next_step})
 
     def with_unclaimed(self, words: str) -> "Card":
@@ -187,8 +190,7 @@ class Card(Record):
     @property
     def too_little(self) -> Lack | None:
         """What its job will run short of at its pace; the next step says what to do. None if nothing, or if unknown."""
-        lacks: tuple[Lack, ...] = ("both", "budget", "time")
-        return next((x for x in lacks if self.next.startswith(_more_words(self.lease, x))), None)
+        return self._more[0] if self._more and self.next.startswith(self._more[1]) else None
 
     @property
     def price_words(self) -> str:
@@ -306,7 +308,10 @@ def card(
     # The sentence about the budget says until when the job runs, too.
     late = None if told.over_budget else told.past_deadline
     moved = went_on(events) is not None
-    over = None if moved else told.over_budget
+    over = told.over_budget
+    if over is None and not stands and job not in ENDED and looked_after == "watched":
+        over = _budget_soon(lease, events, now, ends_at)
+    over = None if moved else over
     warned = (over, None if moved else late, billed_more(lease, billed, now))
     told_alarm = "; ".join(filter(None, (alarm, *warned))) or None
     condition = condition_of(
@@ -335,8 +340,11 @@ def card(
         events=events,
         again=again,
     )
+    more: tuple[Lack, str] | None = None
     if too_little is not None:
-        next_step = f"{_more_words(lease.id, too_little)}; {next_step}"
+        enough = budget_until(lease, events, now, ends_at or lease.terms.deadline_at)
+        more = (too_little, _more_words(lease.id, too_little, enough))
+        next_step = f"{more[1]}; {next_step}"
     shown = Card(
         lease=lease.id,
         name=labels_of(events, jobs).words,
@@ -373,7 +381,7 @@ def card(
         next=next_step,
         fleet=lease.fleet,
     )
-    shown._by_itself = by_itself
+    shown._by_itself, shown._more = by_itself, more
     return shown
 
 
@@ -520,17 +528,27 @@ def _setup_words(lease: Lease, events: Lines) -> str | None:
             return None
 
 
-def _more_words(lease: str, too_little: Lack) -> str:
+def _budget_soon(
+    lease: Lease, events: Lines, now: datetime, job_ends_at: datetime | None
+) -> str | None:
+    """Say that the budget ends the lease soon, and before its deadline. None if not, or if its job ends before that."""
+    end = budget_end(lease, events, now)
+    if end is None or end.acts_at - now >= timedelta(seconds=SOON_S):
+        return None
+    if job_ends_at is not None and job_ends_at <= end.acts_at:
+        return None
+    return f"its budget of {usd_words(lease.terms.budget_usd)} ends it at {end.acts_at:%H:%M} UTC, before its deadline"
+
+
+def _more_words(lease: str, too_little: Lack, budget_usd: str) -> str:
     """Return what to do about a budget, a deadline, or both, that the job will pass at its pace."""
     if too_little == "both":
-        raised = Command("terms", lease, budget_usd="N")
+        raised = Command("terms", lease, budget_usd=budget_usd)
         return (
             f"{raised}, then {Command('extend', lease, hours='N')} if its job should run to its end"
         )
     if too_little == "budget":
-        return (
-            f"{Command('terms', lease, budget_usd='N')} if the work is worth more than its budget"
-        )
+        return f"{Command('terms', lease, budget_usd=budget_usd)} if the work is worth more than its budget"
     return f"{Command('extend', lease, hours='N')} if its job should run to its end"
 
 

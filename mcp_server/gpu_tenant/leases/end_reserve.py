@@ -10,11 +10,12 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import charged_bytes_usd, newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.expected_cost import undisturbed_usd
 from gpu_tenant.domain.model import Lease
-from gpu_tenant.domain.offers import USD_STEP
+from gpu_tenant.domain.offers import USD_STEP, Quote
 from gpu_tenant.domain.policy import running_usd_h
 from gpu_tenant.domain.timeline import Lines
-from gpu_tenant.domain.wording import usd_words
+from gpu_tenant.domain.wording import span, usd_words
 
 STOP_GRACE_S = 60
 """A job has this many seconds to save its work, between the request to stop and the kill."""
@@ -31,7 +32,7 @@ LOOK_S = 60
 _WAY_OUT_H = "1"
 """A parked box is started for this many hours if it is only to be collected and ended."""
 
-_SOME_H = 0.25
+SOME_H = 0.25
 """The budget that is suggested leaves the lease this many hours.
 
 The smallest that is enough now may no longer be enough when somebody has signed for it.
@@ -92,6 +93,46 @@ def least_budget_usd(
     return least.quantize(_USD_CENT, ROUND_FLOOR) + _USD_CENT
 
 
+class QuotedBudget:
+    """What a budget pays for on a box that is not rented yet. Its start, its end and one look are paid from it, too."""
+
+    def __init__(self, quote: Quote, budget_usd: Decimal, *, hours: float | None = None) -> None:
+        """Take the hours of work from the quote, unless others are asked for."""
+        self.hours = quote.wish.hours if hours is None else hours
+        self.budget_usd, self._usd_h = budget_usd, quote.offer.price.running_usd_h or Decimal(0)
+        wish = quote.wish.model_copy(update={"hours": self.hours})
+        end_usd = self._usd_h * (STOP_GRACE_S + _STEPS_S + _ROUNDED_S + LOOK_S) / 3600
+        work_usd = self._usd_h * Decimal(str(self.hours))
+        whole_usd = (undisturbed_usd(quote.offer, wish) or Decimal(0)) + end_usd
+        self.around_usd = whole_usd - work_usd
+        """What the start and the end take."""
+        # A budget that is only just reached counts as passed.
+        self.enough_usd = whole_usd.quantize(_USD_CENT, ROUND_FLOOR) + _USD_CENT
+        """The smallest budget, in whole cents, that pays for all the hours."""
+
+    @property
+    def paid_h(self) -> float:
+        """For how many hours of work it pays, never more than are asked for."""
+        if not self._usd_h:
+            return self.hours
+        left_h = float((self.budget_usd - self.around_usd) / self._usd_h)
+        return min(self.hours, max(0.0, left_h))
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether it pays for all the hours."""
+        return self.paid_h >= self.hours
+
+    @property
+    def words(self) -> str:
+        """What is too small about it, and which sum is not."""
+        return (
+            f"too small for {self.hours:g} h: about {usd_words(self.around_usd)} of the {usd_words(self.budget_usd)} are "
+            f"kept for the start and the end, and the rest pays for {span(self.paid_h * 3600)} of work; "
+            f"{self.enough_usd} USD suffices"
+        )
+
+
 def must_pay_for_its_end(lease: Lease, budget_usd: Decimal, events: Lines, now: datetime) -> None:
     """Require that a budget is larger than what is spent and what the lease's end takes.
 
@@ -107,7 +148,7 @@ def must_pay_for_its_end(lease: Lease, budget_usd: Decimal, events: Lines, now: 
     if lease.parked_at is not None:
         remedy = f"{resume_step(lease, events, now)}, then {home} and {end}"
     else:
-        longer = least_budget_usd(lease, events, now, hours=_SOME_H)
+        longer = least_budget_usd(lease, events, now, hours=SOME_H)
         more = Command("terms", lease.id, budget_usd=str(longer))
         remedy = f"{more} leaves the lease a quarter of an hour; to end it now: {home}, then {end}"
     raise Refused(
@@ -127,7 +168,7 @@ def resume_step(lease: Lease, events: Lines, now: datetime, *, hours: float = 1)
     budget, least = lease.terms.budget_usd, least_budget_usd(lease, events, now, hours=hours)
     suffices = budget is None or least is None or budget >= least
     if not suffices:
-        least = least_budget_usd(lease, events, now, hours=max(hours, _SOME_H))
+        least = least_budget_usd(lease, events, now, hours=max(hours, SOME_H))
     return Command(
         "resume",
         lease.id,

@@ -43,6 +43,7 @@ from gpu_tenant.domain.wording import span, usd_words
 from gpu_tenant.files.disk_reserve import keep_reserve
 from gpu_tenant.leases.account_check import remember
 from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.end_reserve import QuotedBudget
 from gpu_tenant.leases.host_memory import remember_not_ready
 from gpu_tenant.leases.missing_boxes import stand_on
 from gpu_tenant.leases.provider_listing import look
@@ -62,6 +63,9 @@ YOUNG_LAGS = 5
 _PATIENCE_S = 60
 _DEADLINE_FACTOR = 1.5
 """The deadline of a rented box, as a multiple of the hours of work, unless its owner says otherwise."""
+
+_LEAST_PART = 0.5
+"""A budget pays for at least this part of the hours of work. An errand's plan says what is missing, and is agreed to."""
 
 _SMOKE_COUNTS_FOR = timedelta(days=7)
 
@@ -130,6 +134,7 @@ def intend_quote(
     asked_at: datetime | None = None,
     fleet: str | None = None,
     wish: str | None = None,
+    smoke: str | None = None,
     instead_of: Sequence[str] = (),
     allowed: Allowed,
     signed: Sequence[str] = (),
@@ -137,7 +142,7 @@ def intend_quote(
     """Write the intent to rent exactly what was quoted into the ledger. `wish` is the standing wish that it fulfils.
 
     `asked_at` is when the caller named the quote, if that was earlier because another quote was tried first.
-    `instead_of` names all the quotes if the caller wants one box by any one of them.
+    `smoke` is the smoke test that was named for it, if one was. `instead_of` names all the quotes if the caller wants one box by any one of them.
 
     Raises:
         BadRequest: the hours do not lead to a time in the future.
@@ -157,10 +162,15 @@ def intend_quote(
     worked_h = quote.wish.hours if asked.hours is None else min(quote.wish.hours, asked.hours)
     if budget_usd is not None and (price is None or price * Decimal(str(worked_h)) > budget_usd):
         cost = "an unknown sum" if price is None else usd_words(price * Decimal(str(worked_h)))
+        paid = None if price is None else QuotedBudget(quote, budget_usd, hours=worked_h)
+        sum_words = Option("budget-usd", str(paid.enough_usd) if paid else None)
         raise Refused(
             f"{worked_h:g} hours would cost {cost}, and the budget is {budget_usd} USD",
-            remedy=f"raise {Option('budget-usd')}, end it sooner with fewer {Option('hours')}, or look with {Command('offers')} for a cheaper box or fewer hours",
+            remedy=f"raise {sum_words}, end it sooner with fewer {Option('hours')}, or look with {Command('offers')} for a cheaper box or fewer hours",
         )
+    if budget_usd is not None:
+        least_h = 0.0 if asked.errand is not None else worked_h * _LEAST_PART
+        _must_pay_for_work(QuotedBudget(quote, budget_usd, hours=worked_h), least_h)
     must_be_hours(_deadline_h(quote, asked))
     if quote.offer.max_hours is not None and quote.offer.max_hours < worked_h:
         raise Refused(
@@ -185,9 +195,24 @@ def intend_quote(
         wish=wish,
         errand=asked.errand,
         labels=asked.labels,
+        smoke=None if smoke == "none" else smoke,
         instead_of=instead_of,
         allowed=allowed,
         signed=signed,
+    )
+
+
+def _must_pay_for_work(budget: QuotedBudget, least_h: float) -> None:
+    """Require that a budget pays for some work, and for `least_h` of it.
+
+    Raises:
+        Refused: it does not; the remedy names a sum that suffices.
+    """
+    if budget.paid_h > 0 and budget.paid_h >= least_h:
+        return
+    raise Refused(
+        f"the budget is {budget.words}",
+        remedy=f"{Option('budget-usd', str(budget.enough_usd))} pays for all of it, start and end included",
     )
 
 

@@ -122,6 +122,7 @@ async def rent_by_quotes(
                     asked=asked,
                     asked_at=asked_at,
                     wish=wish,
+                    smoke=smoke,
                     instead_of=quotes,
                     allowed=context.owner.allows,
                     signed=signed,
@@ -329,6 +330,7 @@ async def fleet_by(
                 asked=part,
                 asked_at=asked_at,
                 fleet=fleet,
+                smoke=smoke,
                 allowed=context.owner.allows,
             )
 

@@ -75,6 +75,7 @@ class LeaseTable(HostTable):
         wish: str | None = None,
         errand: str | None = None,
         labels: Labels = UNNAMED,
+        smoke: str | None = None,
         instead_of: Sequence[str] = (),
         allowed: Allowed = anything,
         signed: Sequence[str] = (),
@@ -84,8 +85,8 @@ class LeaseTable(HostTable):
         `recovers` is the lease whose work this one continues. The new lease joins the fleet of that lease. `wish` is
         the standing wish that the new lease fulfils. A trigger allows one box for each wish. `errand` is the errand
         that the new lease is for. Another trigger allows an errand one box at a time. If the caller wants a single box
-        by any of several quotes, `instead_of` lists these quotes. `allowed` raises if the owner's limits leave no
-        room. It is called inside the transaction, so that two simultaneous calls see each other. `signed` are the
+        by any of several quotes, `instead_of` lists these quotes. `smoke` is the smoke test
+        that it is rented with. `allowed` raises if the owner's limits leave no room. It is called inside the transaction, so that two simultaneous calls see each other. `signed` are the
         codes of the signatures that this uses up.
 
         Raises:
@@ -119,6 +120,8 @@ class LeaseTable(HostTable):
             )
             if labels != UNNAMED:
                 self._note(db, lease_id, timeline.Labelled(**labels.model_dump()), at)
+            if smoke is not None:
+                self._note(db, lease_id, timeline.Tested(smoke=smoke), at)
         return self.lease(lease_id)
 
     @staticmethod

@@ -168,7 +168,7 @@ async def follow(
         disable=not errors.is_terminal,
     ) as bar:
         task = bar.add_task(lease, total=1.0, words="")
-        is_first = True
+        is_first, told = True, None
         while True:
             try:
                 seen = await tenancy.follow(lease, job, cursor=cursor, wait_s=1, limit_bytes=65_536)
@@ -180,6 +180,10 @@ async def follow(
             if is_first and seen.budget_end:
                 click.echo(f"  budget {seen.budget_end}", err=aside)
             is_first = False
+            # It is said once, and again only when it no longer looks as if the job ends in time.
+            if seen.outlook and (danger := " raises that " in seen.outlook) != told:
+                click.echo(f"  forecast {seen.outlook}", err=aside)
+                told = danger
             if seen.log and errors.is_terminal and sys.stdout.isatty():
                 # Print above the bar, which would otherwise be drawn into the line.
                 bar.console.print(seen.log.rstrip("\n"), markup=False, soft_wrap=True)

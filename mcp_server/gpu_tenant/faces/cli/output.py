@@ -257,6 +257,7 @@ def print_watched(shown: Watched) -> None:
         ("cost so far", usd_words(shown.cost_usd)),
         ("deadline", until(shown.deadline_in_s)),
         *([("budget", shown.budget_end)] if shown.budget_end else []),
+        *([("forecast", shown.outlook)] if shown.outlook else []),
         *([("alarm", shown.alarm)] if shown.alarm else []),
         *[("its log names", link) for link in shown.trackers],
         *([("together", shown.gang)] if shown.gang else []),

@@ -1,0 +1,64 @@
+"""Whether a running job ends before its lease does, and what gives it more time."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.policy import LookedAfter
+from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.domain.wording import span
+from gpu_tenant.jobs.cost_forecast import Mark, course_of, ends_between
+from gpu_tenant.leases.budget_end import budget_end, budget_until
+from gpu_tenant.leases.condition import SOON_S
+from gpu_tenant.leases.end_reserve import SOME_H
+
+
+def job_outlook(
+    lease: Lease,
+    events: Lines,
+    now: datetime,
+    *,
+    fraction: float | None,
+    looked_after: LookedAfter,
+) -> str | None:
+    """Say whether the newest job ends before its lease does. None if its progress is unknown.
+
+    `fraction` is how far it is now. A budget ends the lease only while somebody looks after it.
+    """
+    course = course_of(events)
+    if fraction is None or not course or not lease.state.live or lease.parked_at is not None:
+        return None
+    budget = budget_end(lease, events, now) if looked_after == "watched" else None
+    deadline = lease.terms.deadline_at
+    by, over_at = ("deadline", deadline) if budget is None else ("budget", budget.acts_at)
+    ends = ends_between([*course, Mark(at=now, fraction=fraction)])
+    if ends is None:
+        if over_at - now >= timedelta(seconds=SOON_S):
+            return None
+        more = _more(lease, events, now, deadline if by == "budget" else now + timedelta(hours=1))
+        return f"whether its job ends before its {by} ends the lease is not known yet: {more} raises that while it runs"
+    ends_at = max(now, ends[1])
+    at = f"at {ends_at:%H:%M} UTC, in {span((ends_at - now).total_seconds())}"
+    if ends_at <= over_at:
+        return f"its job ends {at}, at its present pace: before its {by} ends the lease"
+    return (
+        f"its job ends {at}, at its present pace, but its {by} ends the lease before that: "
+        f"{_more(lease, events, now, ends_at)} raises that while it runs"
+    )
+
+
+def _more(lease: Lease, events: Lines, now: datetime, until: datetime) -> str:
+    """Name what lets the lease go on until then: a larger budget, a later deadline, or both."""
+    steps = []
+    budget = lease.terms.budget_usd
+    enough = budget_until(lease, events, now, until)
+    if budget is not None and (enough == "N" or budget < Decimal(enough)):
+        steps.append(Command("terms", lease.id, budget_usd=enough))
+    if until > lease.terms.deadline_at:
+        hours = math.ceil(((until - now).total_seconds() / 3600 + SOME_H) * 10) / 10
+        steps.append(Command("extend", lease.id, hours=f"{hours:g}"))
+    return ", then ".join(map(str, steps))

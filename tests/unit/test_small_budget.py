@@ -1,0 +1,179 @@
+"""A budget that is too small is said before it is rented under, and while a job still runs under it."""
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from arranged import LEASE, NOON, TERMS, context_of, job, lease, profile, quote
+
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.protection import protection
+from gpu_tenant.domain.terms import RentRequest
+from gpu_tenant.domain.timeline import Line, Lines
+from gpu_tenant.leases.budget_end import budget_end
+from gpu_tenant.leases.cards import Card, card
+from gpu_tenant.leases.end_reserve import QuotedBudget
+from gpu_tenant.leases.job_outlook import job_outlook
+from gpu_tenant.leases.provision import intend_quote
+from gpu_tenant.ledger import Ledger, anything
+
+HOUR = Decimal("0.50")
+RUNS: Lines = (Line(NOON, timeline.Launched(job="train")),)
+
+
+def after(minutes: float) -> datetime:
+    return NOON + timedelta(minutes=minutes)
+
+
+def running(budget_usd: str | None = None, *, hours: float = 8) -> Lease:
+    """A lease at half a dollar an hour, from noon on."""
+    terms = {"budget_usd": budget_usd and Decimal(budget_usd), "deadline_at": after(60 * hours)}
+    return lease(price_usd_h=HOUR, terms=TERMS.model_copy(update=terms))
+
+
+def shown(of: Lease, now: datetime, events: Lines = RUNS) -> Card:
+    at = profile()
+    return card(
+        of,
+        at,
+        jobs=[job()],
+        alarm=None,
+        now=now,
+        events=events,
+        protection=protection(at, of, None),
+    )
+
+
+# Before renting
+
+
+def test_the_sum_that_suffices_pays_for_the_start_the_hours_one_look_and_the_end() -> None:
+    small = QuotedBudget(quote(wish={"hours": 0.1}), Decimal("0.06"))
+    enough = QuotedBudget(quote(wish={"hours": 0.1}), small.enough_usd)
+
+    assert small.enough_usd == Decimal("0.10"), "0.05 for 6 min, 60 s of start and 4 min of end"
+    assert (small.is_enough, enough.is_enough) == (False, True)
+    assert "too small for 0.1 h" in small.words
+    assert "pays for 2 min of work; 0.10 USD suffices" in small.words
+
+
+def test_a_lease_with_the_sum_that_suffices_is_not_ended_by_it_before_its_hours_are_over() -> None:
+    enough = QuotedBudget(quote(wish={"hours": 2}), Decimal(0)).enough_usd
+
+    end = budget_end(running(str(enough)), (), NOON)
+
+    assert end is not None
+    assert end.acts_at >= after(2 * 60 + 1), "and a minute of start"
+
+
+@pytest.mark.parametrize(("budget", "errand"), [("0.03", None), ("0.03", "run-1"), ("0.06", None)])
+def test_a_budget_that_pays_for_no_useful_work_is_refused_with_a_sum_that_suffices(
+    ledger: Ledger, budget: str, errand: str | None
+) -> None:
+    hours = 0.05 if budget == "0.03" else 0.12
+    asked = RentRequest(budget_usd=Decimal(budget), errand=errand)
+
+    with pytest.raises(Refused, match="too small for") as told:
+        intend_quote(
+            context_of(ledger, profile("tiny")),
+            quote(wish={"hours": hours}),
+            asked=asked,
+            allowed=anything,
+        )
+
+    sum_usd = told.value.remedy.partition("--budget-usd ")[2].split("`")[0]
+    assert QuotedBudget(quote(wish={"hours": hours}), Decimal(sum_usd)).is_enough
+    assert ledger.leases() == []
+
+
+def test_the_refusal_of_a_budget_below_the_hours_cost_names_a_sum_that_suffices(
+    ledger: Ledger,
+) -> None:
+    with pytest.raises(Refused, match="would cost") as told:
+        intend_quote(
+            context_of(ledger, profile("tiny")),
+            quote(wish={"hours": 0.1}),
+            asked=RentRequest(budget_usd=Decimal("0.04")),
+            allowed=anything,
+        )
+
+    assert "raise `--budget-usd 0.10`" in told.value.remedy
+
+
+# In the list
+
+
+def test_the_budget_s_end_is_named_before_the_deadline_that_follows_it() -> None:
+    of = running("0.09", hours=0.18)  # spent at 10.8 min, too, but its end is kept back
+
+    told = shown(of, after(2))
+
+    sum_usd = told.next.partition("--budget-usd ")[2].split("`")[0]
+    assert told.next.startswith(f"`gpu-tenant terms {LEASE} --budget-usd ")
+    assert "gpu-tenant extend" not in told.next
+    assert "its budget of 0.0900 USD ends it at 12:0" in (told.alarm or "")
+    assert told.too_little == "budget"
+    raised = running(sum_usd, hours=0.18)
+    assert budget_end(raised, RUNS, after(2)) is None, "it lasts until the deadline"
+
+
+def test_a_budget_that_ends_after_the_job_is_no_danger() -> None:
+    halves = (
+        *RUNS,
+        Line(after(2), timeline.Progressed(job="train", state="running", fraction=0.9)),
+    )
+
+    told = shown(running("0.09", hours=0.18), after(2), halves)
+
+    assert told.too_little is None
+
+
+# While the job runs
+
+
+def outlook(of: Lease, minutes: float, fraction: float) -> str | None:
+    return job_outlook(of, RUNS, after(minutes), fraction=fraction, looked_after="watched")
+
+
+def test_a_job_that_ends_in_time_is_said_to() -> None:
+    told = outlook(running("3"), 60, 0.5)
+
+    assert told == (
+        "its job ends at 14:00 UTC, in 60 min, at its present pace: before its budget ends the lease"
+    )
+
+
+def test_a_job_that_outlasts_its_budget_is_said_to_with_a_budget_that_suffices() -> None:
+    told = outlook(running("1"), 60, 0.25) or ""
+
+    sum_usd = told.partition("--budget-usd ")[2].split("`")[0]
+    assert "ends at 16:00 UTC" in told
+    assert "but its budget ends the lease before that" in told
+    end = budget_end(running(sum_usd), RUNS, after(60))
+    assert end is not None
+    assert end.acts_at >= after(240)
+
+
+def test_a_job_that_outlasts_its_deadline_is_said_to_with_the_hours_that_suffice() -> None:
+    told = outlook(running(hours=2), 60, 0.25) or ""
+
+    assert "but its deadline ends the lease before that" in told
+    assert f"`gpu-tenant extend {LEASE} --hours 3.3`" in told, "three hours, and time to sign"
+
+
+def test_a_job_that_is_too_young_to_foretell_names_what_gives_it_more_where_that_is_urgent() -> (
+    None
+):
+    told = outlook(running("0.05", hours=1), 0.5, 0.15) or ""
+
+    assert "is not known yet: `gpu-tenant terms" in told
+    assert outlook(running(), 0.5, 0.15) is None
+
+
+def test_a_budget_that_nobody_enforces_ends_nothing() -> None:
+    told = job_outlook(running("1"), RUNS, after(60), fraction=0.25, looked_after="unwatched")
+
+    assert told is not None
+    assert "before its deadline" in told
