@@ -5,13 +5,12 @@ from gpu_tenant.domain.command import Command, quoted
 from gpu_tenant.domain.interruption import cut_off_at, went_on
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.timeline import Lines
-from gpu_tenant.leases.recovery_plan import chain
 from gpu_tenant.ledger import Ledger
 
 
 def again_step(ledger: Ledger, lease: Lease, job: str) -> Command:
     """Return what launches that job again on its box: the run that it belongs to goes on, or the same launch by hand."""
-    for each in chain(ledger, lease):
+    for each in ledger.lineage(lease):
         errand = ledger.open_errand_of(each.id)
         if errand is not None and job.startswith(errand):
             return Command("run", resume=errand)

@@ -50,7 +50,6 @@ from gpu_tenant.leases.readiness import close_connections, fulfil_intent, made_r
 from gpu_tenant.leases.recovery_plan import (
     RecoverableWork,
     budget_left,
-    chain,
     claims_of,
     gone_on,
     is_begun,
@@ -310,7 +309,7 @@ def _values(context: Context, references: tuple[str, ...]) -> Mapping[str, str]:
 
 async def _newest_of_all(context: Context, lost: Lease) -> Restorable | None:
     """Find the newest checkpoint of the lease, or of an earlier lease whose work it continued."""
-    for lease in chain(context.ledger, lost):
+    for lease in context.ledger.lineage(lost):
         if (found := await newest(lease, ledger=context.ledger)) is not None:
             return found
     return None

@@ -176,14 +176,6 @@ def claims_of(ledger: Ledger, lease_id: LeaseId) -> tuple[Sequence[str], Sequenc
 # Under which leases the work was and is done
 
 
-def chain(ledger: Ledger, lease: Lease) -> list[Lease]:
-    """The lease and those whose work it continues, newest first."""
-    found = [lease]
-    while found[-1].recovers is not None:
-        found.append(ledger.lease(found[-1].recovers))
-    return found
-
-
 def successor(ledger: Ledger, lease: Lease) -> Lease | None:
     """Return the lease that continues the work of this one, or is about to. None if there is none."""
     had = [x for x in ledger.leases() if x.recovers == lease.id and _was_had(x, ledger)]
@@ -225,7 +217,7 @@ def budget_left(ledger: Ledger, lease: Lease, now: datetime) -> Decimal | None:
     left = lease.terms.budget_usd
     if left is None:
         return None
-    for each in chain(ledger, lease):
+    for each in ledger.lineage(lease):
         # When this lease was made, the cost of the earlier leases was subtracted from its budget.
         before = Decimal(0) if each is lease else each.cost_usd(lease.created_at)
         cost = each.cost_usd(now)

@@ -9,7 +9,6 @@ from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.wording import some
-from gpu_tenant.leases.recovery_plan import chain
 from gpu_tenant.leases.taken_step import end_step
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def _begins_words(
     if taken_at is not None:
         return f"{goes_on} from the checkpoint of {taken_at:%Y-%m-%d %H:%M:%S} UTC ({some(files, 'file')})"
     came = (timeline.Snapped, timeline.Collected)
-    if not any(ledger.events(lease.id, *came) for lease in chain(ledger, lost)):
+    if not any(ledger.events(lease.id, *came) for lease in ledger.lineage(lost)):
         why = "nothing was snapshotted, because no watchdog brought a checkpoint home while it ran"
         if looked_after == "watched":
             why = "its box was taken before the first snapshot"

@@ -7,7 +7,7 @@ from pathlib import Path
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.wording import some, usd_words
 from gpu_tenant.files.artifact_directory import SUPERSEDED
-from gpu_tenant.leases.recovery_plan import chain, gone_on
+from gpu_tenant.leases.recovery_plan import gone_on
 from gpu_tenant.ledger import Ledger
 
 
@@ -15,7 +15,7 @@ def leases_of_work(ledger: Ledger, lease: Lease) -> list[Lease]:
     """Return the leases under which that lease's work was done, oldest first."""
     while (later := gone_on(ledger, lease)) is not None:
         lease = later
-    return chain(ledger, lease)[::-1]
+    return ledger.lineage(lease)[::-1]
 
 
 def whole_work_words(ledger: Ledger, leases: Sequence[Lease]) -> str | None:

@@ -345,6 +345,13 @@ class LeaseTable(HostTable):
         where = {"live": f" WHERE state IN {_LIVE}", "lost": " WHERE state='lost'"}.get(which, "")
         return self._read(_lease, f"{_SELECT}{where} ORDER BY created_at, id")
 
+    def lineage(self, lease: Lease) -> list[Lease]:
+        """Return the lease and those whose work it continues, newest first."""
+        found = [lease]
+        while found[-1].recovers is not None:
+            found.append(self.lease(found[-1].recovers))
+        return found
+
     def newest_ended(self, *, limit: int, before: str | None = None) -> list[Lease]:
         """Return the newest `limit` leases that have ended and are older than the lease `before`, oldest first.
 
