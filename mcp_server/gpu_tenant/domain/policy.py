@@ -164,7 +164,10 @@ def most_words(
         )
     until = f"what it bills until {terms.deadline_at:%Y-%m-%d %H:%M} UTC and its end"
     sum_words = until if terms.budget_usd is None else f"{terms.budget_usd} USD"
-    usd, end_usd = _to_deadline_usd(lease, spent, now), (running_usd_h(lease) or 0) * _END_S / 3600
+    usd, end_usd = (
+        _to_deadline_usd(lease, spent, now),
+        (running_usd_h(lease) or Decimal(0)) * _END_S / 3600,
+    )
     if usd is not None and (terms.budget_usd is None or usd + end_usd < terms.budget_usd):
         sum_words = f"about {usd_words(usd)} until {terms.deadline_at:%Y-%m-%d %H:%M} UTC, and what its end takes"
     if terms.on_deadline == "waive":
