@@ -54,6 +54,8 @@ export interface Card {
   condition: Condition;
   jobs: string[];
   alarm: string | null;
+  /** from where it goes on with another lease's work, and what that left */
+  recovered: string;
   /** files that nobody has claimed */
   unclaimed: string;
   /** if its GPU may be too small for what was tested */
@@ -117,6 +119,8 @@ export interface Collected {
   size_bytes: number;
   fetched_files: number;
   fetched_bytes: number;
+  /** if nothing new came now: when the last files came */
+  came_at: string | null;
   unclaimed_files: number;
   unclaimed_bytes: number;
   unclaimed_largest: string[];
@@ -339,6 +343,8 @@ export interface JobMoment {
   trackers: string[];
   /** when the budget ends the lease, if before its deadline */
   budget_end: string | null;
+  /** whether it ends before its lease, and what gives it more time */
+  outlook: string | null;
   /** if the job runs over several leases, its state on the others */
   gang: string | null;
   next: string;
@@ -601,6 +607,8 @@ export interface Ranked {
   ram_gib: number | null;
   download_mbps: number | null;
   region: string | null;
+  /** the machine's number; None: its provider does not say */
+  host: string | null;
   running_usd_h: string | null;
   price: Price;
   interruptible: boolean;
@@ -787,6 +795,8 @@ export interface TornDown {
   gang: string | null;
   /** a second box of its request that may bill */
   twin: string | null;
+  /** if its work went over several boxes: their cost, and their files */
+  work: string | null;
 }
 
 export interface Trouble {
@@ -828,6 +838,8 @@ export interface Watched {
   trackers: string[];
   /** when the budget ends the lease, if before its deadline */
   budget_end: string | null;
+  /** whether it ends before its lease, and what gives it more time */
+  outlook: string | null;
   /** if the job runs over several leases, its state on the others */
   gang: string | null;
   next: string;

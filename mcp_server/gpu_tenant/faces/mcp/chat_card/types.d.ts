@@ -39,6 +39,8 @@ export interface Card {
   condition: Condition;
   jobs: string[];
   alarm: string | null;
+  /** from where it goes on with another lease's work, and what that left */
+  recovered: string;
   /** files that nobody has claimed */
   unclaimed: string;
   /** if its GPU may be too small for what was tested */
@@ -59,6 +61,8 @@ export interface Collected {
   size_bytes: number;
   fetched_files: number;
   fetched_bytes: number;
+  /** if nothing new came now: when the last files came */
+  came_at: string | null;
   unclaimed_files: number;
   unclaimed_bytes: number;
   unclaimed_largest: string[];
@@ -235,6 +239,8 @@ export interface TornDown {
   gang: string | null;
   /** a second box of its request that may bill */
   twin: string | null;
+  /** if its work went over several boxes: their cost, and their files */
+  work: string | null;
 }
 
 export interface Watched {
@@ -262,6 +268,8 @@ export interface Watched {
   trackers: string[];
   /** when the budget ends the lease, if before its deadline */
   budget_end: string | null;
+  /** whether it ends before its lease, and what gives it more time */
+  outlook: string | null;
   /** if the job runs over several leases, its state on the others */
   gang: string | null;
   next: string;
