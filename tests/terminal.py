@@ -5,6 +5,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import termios
@@ -115,8 +116,15 @@ def typed_at(
             process.stdout.close()
 
 
+def heed_signals() -> None:
+    """Undo what whoever started the tests ignores: `nohup`, and a shell in the background, pass that on."""
+    for each in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(each, signal.SIG_DFL)
+
+
 def _has_it() -> None:
-    """The terminal is this process's own, so that Ctrl-C reaches it."""
+    """The terminal is this process's own, so that Ctrl-C reaches it. Signals mean what they mean at a new terminal."""
+    heed_signals()
     os.setsid()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pytest
 import pytest_asyncio
+from arranged import eventually
 from browser.conftest import NewTab
 from browser.pictures import picture
 from browser.served import Dashboard
@@ -155,6 +156,7 @@ async def test_one_dialog_gives_a_job_the_budget_and_the_time_that_it_needs(
             # More than was agreed is for its owner to say, in the same dialog.
             await dialog.get_by_role("button", name="Look and sign").click()
             await dialog.get_by_label("To sign, type").fill(lease)
+            assert eventually(lambda: CODE.search(signed.said))
             code = CODE.findall(signed.said)[-1]
             await dialog.get_by_label("Code from the dashboard's terminal").fill(code)
             await dialog.get_by_role("button", name="Sign, and go on").click()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from arranged import eventually
 from e2e.owner import command_lines
+from terminal import heed_signals
 
 LONG = "touch begun; exec sleep 600.25"
 
@@ -36,6 +37,7 @@ class Smoked:
             stderr=subprocess.PIPE,
             encoding="utf-8",
             start_new_session=True,
+            preexec_fn=heed_signals,
         )
 
     def passed(self) -> bool:

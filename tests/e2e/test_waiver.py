@@ -99,7 +99,7 @@ def test_a_command_of_an_agent_that_speaks_to_a_server_of_its_own_signs_nothing(
     (owner.tree / "selfsign.py").write_text(SIGN_FOR_ITSELF, encoding="utf-8")
 
     command = f"{shlex.quote(sys.executable)} selfsign.py {lease} {owner.state}"
-    ran = owner.does("smoke", str(owner.tree), "--time-limit-s", "90", "--json", "--", command)
+    ran = owner.does("smoke", str(owner.tree), "--time-limit-s", "400", "--json", "--", command)
 
     said = json.loads(ran)["log_tail"].splitlines()
     assert said[:2] == ["False REFUSED: nobody is"] * 2

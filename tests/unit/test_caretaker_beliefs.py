@@ -372,8 +372,11 @@ def test_a_job_that_killed_its_supervisor_and_left_a_daemon_is_not_passed_over(
 def test_a_job_that_removed_its_own_record_is_still_at_work(
     box: Box, begun: list[subprocess.Popen[bytes]]
 ) -> None:
-    script = "rm -rf $GPU_TENANT_CARETAKER/jobs; sleep 600"
+    gate = box.work / "gate"
+    waits = f"until [ -e {gate} ]; do sleep 0.05; done"
+    script = f"{waits}; rm -rf $GPU_TENANT_CARETAKER/jobs; sleep 600"
     began = box.ask("start", job="j1", argv=["sh", "-c", script], cwd=str(box.work))["since_ns"]
+    gate.touch()
     give_up = time.monotonic() + PATIENCE_S
     while (box.home / "jobs").exists():
         assert time.monotonic() < give_up
