@@ -141,3 +141,18 @@ def test_ctrl_c_ends_the_watch_and_says_so(
     assert "no watchdog runs now" in shown
     assert "watched: nobody: " in shown
     assert watched(stage).startswith("nobody: ")
+
+
+def test_a_run_that_ends_with_an_error_says_who_watches_the_box_that_it_leaves(
+    rehearse: Callable[..., Rehearsal], tmp_path: Path
+) -> None:
+    stage = rehearse()
+    words = line(a_tree(tmp_path / "tree"), tmp_path / "never")
+    at = words.index("--")
+
+    ran = stage.ran(*words[:at], "--env", "TOKEN=env:NOBODY_HAS_THIS", *words[at:])
+
+    assert ran.returncode not in (0, 10), ran
+    assert "NOBODY_HAS_THIS" in ran.stderr
+    assert "watched from now on: nobody: " in ran.stderr, ran
+    assert watched(stage).startswith("nobody: ")

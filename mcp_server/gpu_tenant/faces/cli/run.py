@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from gpu_tenant.domain.choices import Trust
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.errors import BadRequest, TenantError
 from gpu_tenant.faces.cli import output, prompts
 from gpu_tenant.faces.cli.command import (
     WithCommand,
@@ -119,6 +119,12 @@ async def run(
         except asyncio.CancelledError:
             tenancy.context.watches = None
             click.echo(what_stands(tenancy, name), err=True)
+            raise
+        except TenantError:
+            # The run ends here, and its watch with it, though its box may bill.
+            tenancy.context.watches = None
+            if watched := watch_over(tenancy, name):
+                click.echo(f"watched from now on: {watched}", err=True)
             raise
         tenancy.context.watches = None
         terminal.say_what_was_not_used()
