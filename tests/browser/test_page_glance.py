@@ -14,6 +14,7 @@ from browser.pictures import picture
 from browser.served import Dashboard
 from browser.states import Renter, Work, dashboard_of, renter_at
 from browser.tab import Tab
+from e2e.test_gpu_memory import TRAINS, a_training
 from e2e.leased import end_processes
 from playwright.async_api import expect
 from waited import over
@@ -58,14 +59,16 @@ async def scenes(renter: Renter) -> AsyncIterator[Scenes]:
     work = Work(renter.root / "work")
     leases: dict[str, str] = {}
     async with renter.tenancy() as tenancy:
+        tested = await tenancy.run_smoke(str(a_training(renter.root / "training")), TRAINS)
 
         async def runs(name: str, command: str | None = None, *, work_h: float = 4) -> str:
             quote = (await tenancy.find_offers(hours=work_h)).cheapest
             assert quote
             budget = Decimal("0.6") if name == "dear" else None
             hours = 6 if name == "dear" else None
+            smoke = tested.id if name == "late" else "none"
             card = await tenancy.provision(
-                smoke="none", quotes=[quote], hours=hours, budget_usd=budget, wait_s=3600
+                smoke=smoke, quotes=[quote], hours=hours, budget_usd=budget, wait_s=3600
             )
             leases[name] = card.lease
             await work.goes_on(tenancy, card.lease, command=command)
@@ -104,6 +107,37 @@ async def test_what_is_wrong_and_what_to_press_stand_first(
     # Of a box that is stopped it is known why it does not answer.
     await expect(head).not_to_contain_text("does not answer")
     await picture(tab, f"glance-{name}")
+
+
+async def test_the_head_says_whether_the_job_ends_in_time_and_whether_the_gpu_is_too_small(
+    tab: Tab, scenes: Scenes
+) -> None:
+    lease = scenes.leases["late"]
+    await tab.go(f"#/lease/{lease}")
+
+    outlook = tab.page.locator(".vital.is-outlook")
+    await expect(outlook).to_contain_text("Whether its job ends in time", timeout=PATIENCE_MS)
+    await expect(outlook).to_contain_text("but its deadline ends the lease before that")
+    await expect(outlook.locator(".copy code")).to_contain_text(f"gpu-tenant extend {lease}")
+    memory = tab.page.locator(".vital.is-memory")
+    await expect(memory.locator("strong")).to_have_text(re.compile(r"^36\.\d GiB \(.+ to .+\)$"))
+    await expect(memory).to_contain_text("24 GiB is too small, by the estimate of smoke-")
+    await picture(tab, "glance-outlook-and-memory")
+
+    await tab.go(f"#/lease/{scenes.leases['crashed']}")
+    await expect(tab.page.locator(".vital").first).to_be_visible()
+    await expect(outlook).to_have_count(0)
+    await expect(memory).to_have_count(0)
+
+
+async def test_an_offer_whose_gpu_is_too_small_for_what_was_tested_is_marked(
+    tab: Tab, scenes: Scenes
+) -> None:
+    await tab.go("#/offers?gpu=RTX+4090&hours=2")
+
+    small = tab.page.locator("li.offer").filter(has_text="24 GiB a GPU").first
+    await expect(small).to_contain_text("too little GPU memory", timeout=PATIENCE_MS)
+    await expect(small.locator(".notes")).to_contain_text("24 GiB is too small, by the estimate")
 
 
 async def test_no_moment_is_shown_by_the_browsers_clock(new_tab: NewTab, scenes: Scenes) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import AsyncIterator
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,21 @@ async def test_where_it_fits_the_plan_says_what_it_rests_on(
 
     told = "\n".join(asker.plans[0].lines)
     assert "of a GPU's memory, with the batch size of the smoke test; of that," in told
+
+
+async def test_a_wish_that_stands_has_no_gpu_yet_whose_memory_could_be_too_small(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    tenancy = renting.tenancy
+    tested = await tenancy.run_smoke(str(a_training(tmp_path / "tree")), TRAINS)
+    found = await tenancy.find_offers(gpu="RTX 4090")
+
+    card = await tenancy.provision(
+        quotes=[str(found.offers[0].quote)],
+        smoke=tested.id,
+        max_price_usd_h=Decimal("0.001"),
+        wait_h=1,
+        wait_s=0,
+    )
+
+    assert (card.phase, card.memory) == ("waiting", "")

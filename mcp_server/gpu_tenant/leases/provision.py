@@ -452,6 +452,23 @@ def tested_memory(receipt_id: str | None, *, ledger: Ledger) -> MemoryTest | Non
     return MemoryTest(smoke=receipt.id, memory=receipt.gpu_memory)
 
 
+def memory_wanted(lease: Lease, *, ledger: Ledger) -> MemoryTest | None:
+    """Return what the smoke test that the lease was rented with said of the GPU memory that its job wants.
+
+    None if it said nothing, or none was named.
+    """
+    from gpu_tenant.jobs.smoke import SmokeReceipt
+
+    named = [e.smoke for _, e in ledger.events(lease.id) if isinstance(e, timeline.Tested)]
+    record = ledger.smoke(named[-1]) if named else None
+    if record is None:
+        return None
+    receipt = SmokeReceipt.model_validate_json(record)
+    if receipt.gpu_memory is None:
+        return None
+    return MemoryTest(smoke=receipt.id, memory=receipt.gpu_memory)
+
+
 def counted_smoke(receipt_id: str | None, *, ledger: Ledger) -> str | None:
     """Return the id of that smoke test, or of the newest one, if `provision` accepts it. Otherwise None."""
     record = ledger.smoke(receipt_id) if receipt_id else ledger.newest_smoke()
@@ -467,7 +484,9 @@ def counted_smoke(receipt_id: str | None, *, ledger: Ledger) -> str | None:
 def memory_noted(card: Card, smoke: str | None, *, ledger: Ledger) -> Card:
     """Return the card, with a note if the rented GPU may be too small for what that smoke test ran."""
     tested = tested_memory(smoke, ledger=ledger) if smoke else None
-    quote = ledger.lease(LeaseId(card.lease)).quote if tested else None
+    # The card of a wish that stands is no lease's.
+    is_lease = card.lease in ledger.lease_ids()
+    quote = ledger.lease(LeaseId(card.lease)).quote if tested and is_lease else None
     if tested is None or quote is None:
         return card
     warning = tested.memory.warning(quote.offer.vram_gib, tested.smoke)

@@ -9,6 +9,7 @@ from pydantic import AwareDatetime, Field
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.evidence import Evidence
+from gpu_tenant.domain.gpu_memory import Fit
 from gpu_tenant.domain.model import Declared, Lease
 from gpu_tenant.domain.policy import Policy
 from gpu_tenant.domain.receipt import Receipt
@@ -21,9 +22,11 @@ from gpu_tenant.faces.dashboard.poller import Looks
 from gpu_tenant.faces.timeline_text import describe
 from gpu_tenant.jobs.samples import readings_of
 from gpu_tenant.leases.overview import on_card
+from gpu_tenant.leases.provision import memory_wanted
 from gpu_tenant.leases.ssh_access import enterable, owner_ssh
 from gpu_tenant.leases.ssh_config import inclusion
 from gpu_tenant.leases.terms_in_force import policy_of
+from gpu_tenant.ledger import Ledger
 
 _FILES = 5_000
 """At most this many files are listed. The rest are counted."""
@@ -115,6 +118,15 @@ class Files(Record):
     unmatched: tuple[str, ...]
 
 
+class MemoryWanted(Record):
+    """How much of a GPU's memory its job will want, by the smoke test that the lease was rented with."""
+
+    smoke: str
+    figures: str = Field(description="the estimate, and from where to where it may be wrong")
+    words: str = Field(description="what it rests on; if the GPU may be too small, that")
+    fit: Fit | None = Field(description="None: the memory of its GPU is unknown")
+
+
 class Alarmed(Record):
     """Something about this lease that a person must hear."""
 
@@ -137,6 +149,7 @@ class Detail(Record):
     events: tuple[Line, ...]
     files: Files | None
     receipt: Receipt | None
+    memory: MemoryWanted | None = Field(description="None: no smoke test has estimated it")
     alarms: tuple[Alarmed, ...]
 
 
@@ -191,10 +204,24 @@ async def detail_of(looks: Looks, name: str) -> Detail:
         if seal is None
         else _files(seal, ledger.evidence_filed(lease.id, seal.digest), events),
         receipt=ledger.receipt(lease.id),
+        memory=_memory(lease, ledger),
         alarms=tuple(
             Alarmed(words=a.words, level=Level(a.level).name.lower(), since=a.since)
             for a in ledger.open_alarms_of(lease.id)
         ),
+    )
+
+
+def _memory(lease: Lease, ledger: Ledger) -> MemoryWanted | None:
+    wanted = memory_wanted(lease, ledger=ledger)
+    if wanted is None:
+        return None
+    vram_gib = lease.quote.offer.vram_gib if lease.quote else None
+    return MemoryWanted(
+        smoke=wanted.smoke,
+        figures=wanted.memory.figures,
+        words=wanted.memory.warning(vram_gib, wanted.smoke) or wanted.memory.words,
+        fit=wanted.memory.fit(vram_gib),
     )
 
 

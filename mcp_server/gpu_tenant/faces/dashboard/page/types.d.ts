@@ -195,6 +195,8 @@ export interface Detail {
   events: Line[];
   files: Files | null;
   receipt: Receipt | null;
+  /** None: no smoke test has estimated it */
+  memory: MemoryWanted | null;
   alarms: Alarmed[];
 }
 
@@ -425,6 +427,16 @@ export interface Losses {
   losses: string[];
   digest: string;
   asked: string | null;
+}
+
+export interface MemoryWanted {
+  smoke: string;
+  /** the estimate, and from where to where it may be wrong */
+  figures: string;
+  /** what it rests on; if the GPU may be too small, that */
+  words: string;
+  /** None: the memory of its GPU is unknown */
+  fit: "fits" | "tight" | "too small" | null;
 }
 
 export interface MetricsView {

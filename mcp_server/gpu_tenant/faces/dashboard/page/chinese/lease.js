@@ -15,6 +15,8 @@ export default {
   "then its disk bills on for its rescue sum, and it is destroyed, as signed":
     "届时磁盘继续计费到抢救金额用完，然后按签署销毁",
   "How it stands": "现状",
+  "Whether its job ends in time": "任务能否按时结束",
+  "GPU memory, as estimated by its smoke test": "显存，按其冒烟测试的估计",
   "The box does not answer since": "机器无应答，自",
   since: "自",
   "Nothing is stopped, started or destroyed on this alone.":

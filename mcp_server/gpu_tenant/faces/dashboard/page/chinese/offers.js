@@ -44,6 +44,8 @@ export default {
   "{n} GiB a GPU": "每块 {n} GiB",
   "for {span} at most": "最长 {span}",
   interruptible: "可中断",
+  "too little GPU memory": "显存不足",
+  "GPU memory is tight": "显存紧张",
   "lowest rate": "最低费率",
   "reliability {share}": "可靠性 {share}",
   "Finished work, {hours} h": "完成 {hours} 小时工作",

@@ -102,7 +102,7 @@ function Whole({detail, blind, rest}) {
   return html`<article class="page leasepage is-${place}">
     <${Bounded} key="head"><${Head} detail=${detail} seen=${mine} /><//>
     <${Bounded} key="says"><${Says} detail=${detail} blind=${blind} seen=${mine} /><//>
-    <${Bounded} key="figures"><${Figures} detail=${detail} /><//>
+    <${Bounded} key="figures"><${Figures} detail=${detail} seen=${mine} /><//>
     <${Places} lease=${lease} place=${place} job=${rest[1]} files=${detail.files?.total} />
     <div class="place">
       ${
@@ -118,11 +118,11 @@ function Whole({detail, blind, rest}) {
   </article>`;
 }
 
-/** @param {{detail: TimedDetail}} properties */
-function Figures({detail}) {
+/** @param {{detail: TimedDetail, seen: JobMoment | null}} properties */
+function Figures({detail, seen}) {
   if (detail.receipt) return html`<${ReceiptView} detail=${detail} />`;
   return isLive(detail.row)
-    ? html`<${Vitals} detail=${detail} />`
+    ? html`<${Vitals} detail=${detail} seen=${seen} />`
     : html`<${Ended} detail=${detail} />`;
 }
 

@@ -25,7 +25,7 @@ import {
 } from "./widgets.js";
 
 /** @import {TimedDetail, TimedRow, Tone} from "../known.d.ts" */
-/** @import {JobMoment, Sight} from "../types.d.ts" */
+/** @import {JobMoment, MemoryWanted, Sight} from "../types.d.ts" */
 
 // -- who it is --------------------------------------------------------------
 
@@ -311,10 +311,10 @@ export function Ended({detail}) {
 
 /**
  * The figures of a lease that lives.
- * @param {{detail: TimedDetail}} properties
+ * @param {{detail: TimedDetail, seen: JobMoment | null}} properties
  */
-export function Vitals({detail}) {
-  const {row, policy} = detail;
+export function Vitals({detail, seen}) {
+  const {row, policy, memory} = detail;
   const fence = policy?.if_this_computer_dies ?? row.card.stops_the_meter;
   const open = fence.startsWith("nothing ends");
   return html`<section class="vitals" aria-label=${t("How it stands")}>
@@ -328,12 +328,43 @@ export function Vitals({detail}) {
           <${Fence} words=${fence} />
         </dd>
       </div>
+      ${seen?.outlook && html`<${Outlook} words=${seen.outlook} />`}
+      ${memory && html`<${Memory} wanted=${memory} />`}
     </dl>
     ${
       row.card.next &&
       html`<p class="next"><span class="soft">${t("Next:")}</span> <${Step} text=${row.card.next} /></p>`
     }
   </section>`;
+}
+
+/**
+ * Whether its job ends before its budget and its deadline do. What gives it more time is a command, if it needs one.
+ * @param {{words: string}} properties
+ */
+function Outlook({words}) {
+  const isShort = words.includes(" raises that ");
+  return html`<div class="vital is-wide is-outlook">
+    <dt>${t("Whether its job ends in time")}</dt>
+    <dd class="words">
+      ${isShort && html`<${Shape} kind="warn" />`} <${Step} text=${words} />
+    </dd>
+  </div>`;
+}
+
+/** @type {Record<string, Tone>} */
+const FITS = {"too small": "bad", tight: "warn"};
+
+/** @param {{wanted: MemoryWanted}} properties */
+function Memory({wanted}) {
+  const tone = FITS[wanted.fit ?? ""];
+  return html`<div class="vital is-wide is-memory">
+    <dt>${t("GPU memory, as estimated by its smoke test")}</dt>
+    <dd class="words">
+      <strong>${wanted.figures}</strong>${": "}
+      ${tone && html`<${Shape} kind=${tone} />`} <${Words} text=${wanted.words} />
+    </dd>
+  </div>`;
 }
 
 /** @param {{row: TimedRow}} properties */

@@ -342,6 +342,8 @@ function Offer({offer, old, cheapest, hours, title}) {
         <${Pill} kind=${host.kind}>${host.words()}<//>
         ${offer.interruptible && html`<${Pill} kind="warn">${t("interruptible")}<//>`}
         ${cheapest && html`<${Pill} kind="accent">${t("lowest rate")}<//>`}
+        ${offer.memory === "too small" && html`<${Pill} kind="bad">${t("too little GPU memory")}<//>`}
+        ${offer.memory === "tight" && html`<${Pill} kind="warn">${t("GPU memory is tight")}<//>`}
         ${
           offer.reliability !== null &&
           html`<span class="soft">
@@ -360,7 +362,7 @@ function Offer({offer, old, cheapest, hours, title}) {
     ${offer.terms.length > 0 && html`<${Breakdown} offer=${offer} />`}
     ${
       offer.notes.length > 0 &&
-      html`<ul class="notes">${offer.notes.map((note) => html`<li key=${note}>${note}</li>`)}</ul>`
+      html`<ul class="notes">${offer.notes.map((note) => html`<li key=${note}><${Words} text=${note} /></li>`)}</ul>`
     }
     ${
       offer.quote
