@@ -317,6 +317,7 @@ class Tenancy:
         from gpu_tenant.leases.lifecycle import must_be_on_failure
         from gpu_tenant.leases.names import must_be_labels
         from gpu_tenant.leases.orders import order_for
+        from gpu_tenant.leases.overview import with_open_ports
         from gpu_tenant.leases.provision import memory_noted
 
         context = self.context
@@ -346,6 +347,7 @@ class Tenancy:
             wait_s=wait_s,
             count=count,
         )
+        card = await with_open_ports(context, card)
         return memory_noted(card, smoke, ledger=context.ledger)
 
     async def rent(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from e2e.renting import Tenant, tenant_at
 
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.order import Order
+from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.terms_in_force import policy_of
 
 IMAGE = "ghcr.io/me/train:1"
@@ -107,3 +109,33 @@ async def test_a_box_that_exists_takes_no_image(tenant: Tenant, tmp_path: Path) 
 
     with pytest.raises(BadRequest, match="without a quote is taken as it is"):
         await tenant.tenancy.provision("own", "me@192.0.2.1", order=order)
+
+
+async def test_the_answer_of_provision_says_where_the_open_ports_are_and_after_a_resume_where_then(
+    tmp_path: Path,
+) -> None:
+    order = ordered(tmp_path, "public_ports = ['8000/http', '9000/tcp']\n")
+    async with tenant_at("runpod", tmp_path) as tenant:
+        tenancy = tenant.tenancy
+        quote = (await tenancy.find_offers(provider="runpod", order=order)).offers[0].quote
+        assert quote is not None
+
+        async def provision() -> Card:
+            return await tenancy.provision(smoke="none", quotes=[quote], wait_s=3600, order=order)
+
+        card = await provision()
+        terms = await tenancy.change_lease(card.lease, "terms", budget_usd=Decimal(9))
+        listed = (await tenancy.list_leases()).leases[0]
+
+        assert f"{card.box}-8000.proxy.runpod.net" in card.published[0]
+        assert card.published == terms.published == listed.published
+        parked = await tenancy.change_lease(card.lease, "park")
+        resumed = await tenancy.change_lease(card.lease, "resume")
+        again = await provision()
+
+        assert parked.published == ()
+        assert again.lease == card.lease
+        assert again.published[0] == card.published[0]
+        assert again.published[1] != card.published[1]
+        assert resumed.published in ((), again.published)
+        assert again.published == (await tenancy.list_leases()).leases[0].published

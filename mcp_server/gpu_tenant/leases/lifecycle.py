@@ -23,7 +23,7 @@ from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.end_reserve import leaves_nothing, must_pay_for_its_end, resume_step
 from gpu_tenant.leases.inspection import check_before_stop, must_be_the_box
-from gpu_tenant.leases.overview import card_of, overview
+from gpu_tenant.leases.overview import card_of, overview, with_open_ports
 from gpu_tenant.leases.park import park, resume
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.provision import must_be_hours
@@ -71,7 +71,8 @@ async def change(
             # The start may only be queued until a GPU is free, so look at what the provider shows.
             changed, words, box = await _as_shown(context, changed)
         told = (words, only_there(context, changed), _remarks(context, found, changed))
-        return card_of(context, changed, "; ".join(filter(None, told)) or None, box)
+        card = card_of(context, changed, "; ".join(filter(None, told)) or None, box)
+        return await with_open_ports(context, card)
 
 
 def _remarks(context: Context, before: Lease, after: Lease) -> str | None:

@@ -23,7 +23,7 @@ from gpu_tenant.leases.context import PAGE, Context
 from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.launch_again import again_step, cut_off_job
 from gpu_tenant.leases.lease_search import is_found, only
-from gpu_tenant.leases.provider_listing import is_of
+from gpu_tenant.leases.provider_listing import is_of, shown_box
 from gpu_tenant.leases.readiness import (
     close_connections,
     fulfil_intent,
@@ -96,6 +96,21 @@ def words_of_unclaimed(context: Context, lease: Lease) -> str:
     return unclaimed_words(
         lease, unclaimed, first=resume_step(lease, events, now) if stopped else None
     )
+
+
+async def with_open_ports(context: Context, shown: Card) -> Card:
+    """Return the card with the addresses of the ports that its order opens, as its provider shows them now.
+
+    The provider is asked only if the order opens ports, and the box runs. A provider that does not answer shows none.
+    """
+    if shown.published or shown.lease not in context.ledger.lease_ids():
+        return shown
+    lease = context.ledger.lease(shown.lease)
+    runs = lease.state is LeaseState.ACTIVE and lease.parked_at is None
+    if not runs or not lease.terms.order.public_ports:
+        return shown
+    box = await shown_box(context, lease)
+    return shown if box is None else shown.model_copy(update={"published": box.published})
 
 
 def on_card(context: Context, lease: str) -> Card:

@@ -69,6 +69,17 @@ async def look(
     return Omitted(ledger.absences(lease.id), ledger.last_listed(lease.id))
 
 
+async def shown_box(context: Context, lease: Lease) -> Box | None:
+    """Return the lease's box as its provider shows it now. None if the provider does not. Nothing is recorded."""
+    try:
+        boxes: Sequence[Box] = await _ask_list(context.connector(lease))
+    except PartlyListed as part:
+        boxes = boxes_of(part)
+    except ProviderTrouble:
+        return None
+    return next((box for box in boxes if is_of(box, lease)), None)
+
+
 def boxes_of(part: PartlyListed) -> Sequence[Box]:
     """Return the boxes that an incomplete list does show."""
     return [box for box in part.shown if isinstance(box, Box)]
