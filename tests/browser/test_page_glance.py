@@ -14,8 +14,8 @@ from browser.pictures import picture
 from browser.served import Dashboard
 from browser.states import Renter, Work, dashboard_of, renter_at
 from browser.tab import Tab
-from e2e.test_gpu_memory import TRAINS, a_training
 from e2e.leased import end_processes
+from e2e.test_gpu_memory import TRAINS, a_training
 from playwright.async_api import expect
 from waited import over
 

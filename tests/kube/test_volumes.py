@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,27 @@ from signed import with_signature
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.domain.clock import WallClock
-from gpu_tenant.domain.errors import BadRequest, NoQuota, ProviderTrouble, Refused, Unverified
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    NoQuota,
+    ProviderTrouble,
+    Refused,
+    SignatureWanted,
+    Unverified,
+)
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.offers import Wish
 from gpu_tenant.domain.order import Order, VolumeMount
 from gpu_tenant.domain.volumes import ListedVolume, Volume, VolumeState
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.cards import Card
-from gpu_tenant.leases.volumes import create_volume, destroy_volume, grow_volume
+from gpu_tenant.leases.volumes import (
+    confirm_disk_gone,
+    create_volume,
+    destroy_volume,
+    grow_volume,
+)
+from gpu_tenant.ledger.database import IntegrityError
 from gpu_tenant.providers.kubernetes.connector import KubernetesConnector
 from gpu_tenant.providers.kubernetes.job_manifest import job_name
 from gpu_tenant.service import Tenancy
@@ -387,52 +401,122 @@ async def test_a_disk_that_would_outlive_its_claim_is_told_and_one_that_did_is_l
     assert (left.kind, left.id, left.name, left.size_gb) == ("disk", disk, made.name, 50)
 
 
+@pytest.fixture
+def weak(cluster: Cluster) -> Iterator[Callable[[str], None]]:
+    """A login for one namespace, which sees no disks. Called with a word of kubectl, it may do that to storage classes."""
+
+    def rule(kind: str, name: str, groups: list[str], resources: list[str], verb: str) -> list[Any]:
+        role = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}}
+        rules = [{"apiGroups": groups, "resources": resources, "verbs": [verb]}]
+        to = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
+        who = [{"kind": "User", "name": "weak"}]
+        return [
+            {**role, "kind": kind, "rules": rules},
+            {**role, "kind": f"{kind}Binding", "roleRef": to, "subjects": who},
+        ]
+
+    def created(items: list[Any]) -> None:
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode()
+        assert cluster.kubectl("create", "-f", "-", stdin=text).returncode == 0
+
+    claims = ["persistentvolumeclaims", "pods", "jobs"]
+    created(rule("Role", "claims", ["", "batch"], claims, "*"))
+    yield lambda verb: created(
+        rule("ClusterRole", "classes", ["storage.k8s.io"], ["storageclasses"], verb)
+    )
+    cluster.kubectl("delete", "role,rolebinding", "claims")
+    cluster.kubectl("delete", "clusterrole,clusterrolebinding", "classes", "--ignore-not-found")
+
+
+@pytest.mark.usefixtures("weak")
 async def test_a_login_that_may_not_see_disks_sees_its_claims(
-    cluster: Cluster, here: KubernetesConnector, tmp_path: Path
+    cluster: Cluster, tmp_path: Path
 ) -> None:
-    role = {
-        "apiVersion": "v1",
-        "kind": "List",
-        "items": [
-            {
-                "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": "Role",
-                "metadata": {"name": "claims", "namespace": "default"},
-                "rules": [
-                    {
-                        "apiGroups": ["", "batch"],
-                        "resources": ["persistentvolumeclaims", "pods", "jobs"],
-                        "verbs": ["*"],
-                    }
-                ],
-            },
-            {
-                "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": "RoleBinding",
-                "metadata": {"name": "claims", "namespace": "default"},
-                "roleRef": {
-                    "apiGroup": "rbac.authorization.k8s.io",
-                    "kind": "Role",
-                    "name": "claims",
-                },
-                "subjects": [{"kind": "User", "name": "weak"}],
-            },
-        ],
+    at = connector(cluster, tmp_path / "weak", context="weak")
+    made = await at.create_volume(a_volume("kubernetes", "weak"))
+    bound(cluster, made.name)
+
+    (listed,), (left,) = await at.list_volumes(), await at.leftovers()
+    await at.destroy_volume(leave_to_end(wanted_volume(made.id)))
+
+    assert (listed.id, left.id) == (made.id, made.id)
+    claims = cluster.core.list_namespaced_persistent_volume_claim
+    assert eventually(lambda: not claims("default").items)
+
+
+async def test_where_no_disk_is_shown_its_class_says_whether_it_stays_and_else_nobody_knows(
+    cluster: Cluster, tmp_path: Path, weak: Callable[[str], None]
+) -> None:
+    made = {}
+    for name in ("lab-disks", "lab-kept"):
+        at = connector(cluster, tmp_path / name, context="weak", storage_class=name)
+        volume = a_volume("kubernetes", "weak").model_copy(update={"mark": f"{name}-claim"})
+        listed = await at.create_volume(volume)
+        bound(cluster, listed.name)
+        made[name] = (at, volume.model_copy(update={"volume_id": listed.id}))
+
+    async def told() -> list[str | None]:
+        return [await at.may_stay(volume) for at, volume in made.values()]
+
+    unseen = await told()
+    weak("get")
+    seen = await told()
+    whole = connector(cluster, tmp_path / "whole")
+    shown = [await whole.may_stay(volume) for _, volume in made.values()]
+
+    for words, (_, volume) in zip(unseen, made.values(), strict=True):
+        disk = bound(cluster, volume.mark).spec.volume_name
+        assert f"the disk {disk} of the claim {volume.mark} may outlive it, and bill" in (
+            words or ""
+        )
+        assert "no storage class tells" in (words or "")
+        assert f"`kubectl get pv {disk}`" in (words or "")
+        assert cluster.kubectl("get", "pv", disk).returncode == 0, "the command that is told works"
+    assert seen[0] is None
+    assert "the reclaim policy of its storage class is Retain" in (seen[1] or "")
+    assert shown == [None, None], "what is seen is no doubt"
+    # A class that came after the claim is another one of its name.
+    again = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "lab-disks"},
+        "provisioner": "kubernetes.io/host-path",
     }
-    assert cluster.kubectl("create", "-f", "-", stdin=json.dumps(role).encode()).returncode == 0
-    try:
-        weak = connector(cluster, tmp_path / "weak", context="weak")
-        made = await weak.create_volume(a_volume("kubernetes", "weak"))
-        bound(cluster, made.name)
+    text = json.dumps(again).encode()
+    claimed = bound(cluster, "lab-disks-claim").metadata.creation_timestamp
 
-        (listed,), (left,) = await weak.list_volumes(), await weak.leftovers()
-        await weak.destroy_volume(leave_to_end(wanted_volume(made.id)))
+    def came_later() -> bool:
+        cluster.kubectl("delete", "storageclass", "lab-disks")
+        made = cluster.kubectl("create", "-f", "-", "-o", "json", stdin=text)
+        at = json.loads(made.stdout)["metadata"]["creationTimestamp"]
+        return datetime.fromisoformat(at) > claimed  # Kubernetes counts in whole seconds.
 
-        assert (listed.id, left.id) == (made.id, made.id)
-        claims = cluster.core.list_namespaced_persistent_volume_claim
-        assert eventually(lambda: not claims("default").items)
-    finally:
-        cluster.kubectl("delete", "role,rolebinding", "claims")
+    assert eventually(came_later)
+    assert "no storage class tells" in ((await told())[0] or "")
+
+
+async def test_a_disk_that_somebody_made_by_hand_does_not_go_by_the_class_that_it_names(
+    cluster: Cluster, tmp_path: Path, weak: Callable[[str], None]
+) -> None:
+    weak("get")
+    disk = {
+        "metadata": {"name": "by-hand"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "50Gi"},
+            "storageClassName": "lab-fixed",
+            "hostPath": {"path": "/none"},
+            "persistentVolumeReclaimPolicy": "Retain",
+        },
+    }
+    cluster.core.create_persistent_volume(disk)
+    at = connector(cluster, tmp_path / "weak", context="weak", storage_class="lab-fixed")
+    made = await at.create_volume(a_volume("kubernetes", "weak"))
+    assert bound(cluster, made.name).spec.volume_name == "by-hand"
+
+    words = await at.may_stay(wanted_volume(made.id))
+
+    assert "no storage class tells" in (words or "")
 
 
 # Somebody deletes the claim while a pod has it
@@ -594,3 +678,59 @@ async def test_a_second_cluster_s_list_says_nothing_of_a_volume(
         assert any("whether it is there is unknown" in words for words in told.alarms)
     finally:
         await other.aclose()
+
+
+async def test_a_volume_whose_disk_nobody_saw_go_stays_listed_until_a_person_has_looked(
+    cluster: Cluster, tenancy: Tenancy, tmp_path: Path, weak: Callable[[str], None]
+) -> None:
+    how = {"storage_class": "lab-kept", "rate_usd_gb_month": RATE}
+    configured(cluster, tmp_path / "state", context="weak", **how)
+    weak("get")
+    blind = open_tenancy({**os.environ, "GPU_TENANT_HOME": str(tmp_path / "state")})
+    context = blind.context
+    try:
+        volume = await create_volume(
+            context, "data", provider="kubernetes", region="weak", size_gb=50
+        )
+        disk = bound(cluster, volume.mark).spec.volume_name
+        order = tmp_path / "gpu-tenant.toml"
+        order.write_text(f'[volumes.data]\npath = "{AT}"\n', encoding="utf-8")
+        found = await blind.find_offers(provider="kubernetes", order=str(order))
+        (line,) = (await blind.list_leases()).also_billing
+        with pytest.raises(SignatureWanted) as wanted:
+            await destroy_volume(context, "data")
+        asked = blind.ledger.request_of(wanted.value.asked)
+        stays = f"the disk {disk} of the claim {volume.mark} may outlive it, and bill"
+        assert any(stays in note for note in found.offers[0].notes)
+        assert stays in line
+        assert any(stays in words for words in asked.words)
+        with pytest.raises(BadRequest, match="there is nothing to confirm"):
+            confirm_disk_gone(context, "data")
+
+        ended = await with_signature(blind, lambda: destroy_volume(context, "data"))
+        told = [await blind.list_leases() for _ in range(2)]
+
+        assert cluster.core.list_namespaced_persistent_volume_claim("default").items == []
+        assert eventually(lambda: phase_of(cluster, disk) == "Released"), "it bills on"
+        assert ended.state is VolumeState.ENDING
+        for seen in told:
+            (line,) = seen.also_billing
+            assert "[ending]" in line
+            assert any("perhaps still billing" in words for words in seen.alarms)
+            assert any(f"kubectl get pv {disk}" in words for words in seen.alarms)
+            assert any("gpu-tenant volumes --disk-gone data" in words for words in seen.alarms)
+        with pytest.raises(IntegrityError, match="nobody has seen that its disk is gone"):
+            blind.ledger.end_volume(volume.key, "gone", "in passing", at=blind.clock.now())
+
+        async def confirmed() -> Volume:
+            return confirm_disk_gone(context, "data")
+
+        gone_now = await with_signature(blind, confirmed)
+        assert gone_now.state is VolumeState.GONE
+        assert (await blind.list_leases()).also_billing == ()
+    finally:
+        await blind.aclose()
+
+
+def phase_of(cluster: Cluster, disk: str) -> str:
+    return str(cluster.core.read_persistent_volume(disk).status.phase)

@@ -459,6 +459,21 @@ class Reclaiming(Protocol):
 
 
 @runtime_checkable
+class Outliving(Protocol):
+    """A connector of a provider at which a volume's disk may stay, and bill, when the volume itself is deleted."""
+
+    async def may_stay(self, volume: Volume) -> str | None:
+        """Say that the volume's disk may stay, and how a person sees that. None if it goes, or is refused an end.
+
+        The words are true before the volume's end and after it.
+
+        Raises:
+            ProviderTrouble: the provider did not answer.
+        """
+        ...
+
+
+@runtime_checkable
 class Billing(Protocol):
     """A connector whose provider tells what it has charged for one box."""
 

@@ -234,8 +234,13 @@ async def _volumes(
     from gpu_tenant.leases.volumes import look_at_volumes, user_of, volume_words
 
     seen = await look_at_volumes(context, at=at, patience_s=patience_s)
+    stays = {key: f"; {words}" for key, words in seen.stays.items()}
     return [
-        (volume, volume_words(context, volume), user_of(context, volume) is not None)
+        (
+            volume,
+            f"{volume_words(context, volume)}{stays.get(volume.key, '')}",
+            user_of(context, volume) is not None,
+        )
         for volume in seen.volumes
     ], seen.alarms
 

@@ -22,7 +22,15 @@ from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.offers import Attachable
 from gpu_tenant.domain.order import Order, must_be_volume_name
-from gpu_tenant.domain.ports import Accounted, Asking, Connector, Growing, Storing, VolumeMarket
+from gpu_tenant.domain.ports import (
+    Accounted,
+    Asking,
+    Connector,
+    Growing,
+    Outliving,
+    Storing,
+    VolumeMarket,
+)
 from gpu_tenant.domain.signature import digest_of
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.volumes import ListedVolume, Volume, VolumeKey, VolumeState
@@ -50,6 +58,8 @@ class VolumesSeen:
     alarms: list[tuple[str, str]] = field(default_factory=list)
     boxes: dict[VolumeKey, tuple[str, ...]] = field(default_factory=dict)
     """Which boxes have each volume mounted, as its provider says. A volume that was not listed now is left out."""
+    stays: dict[VolumeKey, str] = field(default_factory=dict)
+    """Of each volume whose disk may stay when the volume ends: how a person sees that."""
 
 
 def volumes_for(context: Context, order: Order) -> tuple[Attachable, ...]:
@@ -395,6 +405,9 @@ async def look_at_volumes(
             async with asyncio.timeout(patience_s):
                 listed = await await_list(connector.list_volumes(), "its list of volumes")
                 shown = {v.key: await _settle(context, v, listed, asked_at, seen) for v in volumes}
+                for v in shown.values():
+                    if v.state is VolumeState.ACTIVE:
+                        await _note_stay(connector, v, seen)
         except (BadRequest, ProviderTrouble, TimeoutError) as error:
             words = getattr(error, "message", "") or f"no answer within {patience_s:g} s"
             seen.alarms += [
@@ -447,6 +460,10 @@ async def _settle(
         return _as_listed(context, volume, found)
     if state is VolumeState.LOST or asked_at < volume.created_at:
         return volume
+    doubt = disk_that_may_bill(context, volume)
+    if doubt is not None and len(ledger.volume_absences(volume.key)) >= 2:
+        seen.alarms.append((volume.provider, doubt))
+        return volume
     strange = await _stranger(context, volume)
     if strange is not None:
         seen.alarms.append((volume.provider, f"{volume.words}: {strange}"))
@@ -459,6 +476,9 @@ async def _settle(
     match state:
         case VolumeState.INTENDED:
             return ledger.end_volume(volume.key, "void", "it was never listed", at=asked_at)
+        case VolumeState.ENDING if doubt is not None:
+            seen.alarms.append((volume.provider, doubt))
+            return volume
         case VolumeState.ENDING:
             return ledger.end_volume(volume.key, "gone", "its list omits it", at=asked_at)
         case _:
@@ -537,6 +557,67 @@ async def _stranger(context: Context, volume: Volume) -> str | None:
 # --- its end
 
 
+async def _note_stay(connector: Storing, volume: Volume, seen: VolumesSeen) -> None:
+    try:
+        words = await _may_stay(connector, volume)
+    except ProviderTrouble as trouble:
+        words = f"whether its disk would go with it could not be asked: {trouble.message}"
+    if words is not None:
+        seen.stays[volume.key] = words
+
+
+async def _may_stay(connector: Storing, volume: Volume) -> str | None:
+    return await connector.may_stay(volume) if isinstance(connector, Outliving) else None
+
+
+def disk_that_may_bill(context: Context, volume: Volume) -> str | None:
+    """Say that the disk of a volume that was deleted may still bill, and what ends that doubt. None if it does not."""
+    told = [line for line in context.ledger.volume_events(volume.key) if line.kind == "may stay"]
+    if not told or volume.state is not VolumeState.ENDING:
+        return None
+    over = Command("volumes", disk_gone=volume.name, on=volume.provider)
+    return (
+        f"{volume.words}: it was deleted, and is perhaps still billing; {told[-1].words}; once a person has seen "
+        f"that no disk is left, {over}"
+    )
+
+
+def confirm_disk_gone(context: Context, name: str, *, provider: str | None = None) -> Volume:
+    """Believe that no disk is left of a volume that was deleted, because a person signs for that.
+
+    Raises:
+        BadRequest: nobody doubts it.
+        Refused: the volume itself may still be there.
+        SignatureWanted: nobody has signed for it.
+    """
+    context.must_record()
+    volume, ledger = find_volume(context, name, provider), context.ledger
+    with context.hold_lease(volume.key, "confirm"):
+        volume = ledger.volume(volume.key)
+        doubt = disk_that_may_bill(context, volume)
+        if doubt is None:
+            raise BadRequest(
+                f"the volume {name} was not deleted, or took its disk along: there is nothing to confirm",
+                remedy=f"{Command('volumes')} shows its state",
+            )
+        if len(ledger.volume_absences(volume.key)) < 2:
+            raise Refused(
+                f"the volume {name} itself is not proved gone yet",
+                remedy=f"{Command('volumes', destroy=name, on=volume.provider)} goes on",
+            )
+        code = ledger.must_be_signed(
+            kind="volume disk",
+            subject=volume.key,
+            would=f"count {volume.words} as gone, with its disk, and look for it no more",
+            words=(
+                doubt,
+                "if the disk is there nevertheless, it bills on, and nothing here shows it",
+            ),
+            at=ledger.now(),
+        )
+        return ledger.confirm_disk_gone(volume.key, code, at=ledger.now())
+
+
 def find_volume(context: Context, name: str, provider: str | None) -> Volume:
     """Return the live volume of that name.
 
@@ -562,6 +643,8 @@ def find_volume(context: Context, name: str, provider: str | None) -> Volume:
 
 async def destroy_volume(context: Context, name: str, *, provider: str | None = None) -> Volume:
     """Destroy the volume, on a person's signature for exactly this volume and everything on it.
+
+    It is *ending* afterwards, and listed, if its disk may stay: see `confirm_disk_gone`.
 
     Nothing that can be seen from outside proves what is on a volume: whoever has the console can mount it and
     write to it. So no evidence of any lease is a ground, and neither is that no lease ever used it.
@@ -593,7 +676,8 @@ async def destroy_volume(context: Context, name: str, *, provider: str | None = 
         _must_be_detached(context, volume, listed)
         # What a person signs for names the size that the provider shows now.
         volume = _as_listed(context, volume, listed)
-        digest = _digest(context, volume, listed)
+        stays = await _may_stay(connector, volume)
+        digest = _digest(context, volume, listed, stays)
         signature = ledger.volume_signature(volume.key, digest, at=ledger.now())
         if signature is None:
             raise signature_wanted(
@@ -602,7 +686,7 @@ async def destroy_volume(context: Context, name: str, *, provider: str | None = 
                     subject=volume.key,
                     digest=digest,
                     would=f"destroy {volume.words}, with everything on it, for good",
-                    words=_loss_words(context, volume),
+                    words=_loss_words(context, volume, stays),
                     at=ledger.now(),
                 )
             )
@@ -613,13 +697,16 @@ async def destroy_volume(context: Context, name: str, *, provider: str | None = 
         again = await _listed_now(context, volume, connector)
         if again is not None:
             _must_be_detached(context, volume, again)
-            if _digest(context, volume, again) != digest:
+            if _digest(context, volume, again, await _may_stay(connector, volume)) != digest:
                 raise Refused(
                     f"the volume {name} is not any more what was signed for: its provider shows another size or a later use; "
                     "nothing was destroyed",
                     remedy=f"{Command('volumes', destroy=name, on=volume.provider)} asks for a new signature",
                 )
             ledger.must_still_hold(LeaseId(volume.key))
+            if stays is not None:
+                # First of all: from now on the volume is not gone until a person has looked for its disk.
+                ledger.note_volume(volume.key, "may stay", stays, at=ledger.now())
             ledger.note_volume(volume.key, "asked", "the destroy was sent", at=ledger.now())
             try:
                 await connector.destroy_volume(permit)
@@ -652,7 +739,9 @@ def _must_be_detached(
         )
 
 
-def _digest(context: Context, volume: Volume, listed: ListedVolume) -> str:
+def _digest(
+    context: Context, volume: Volume, listed: ListedVolume, stays: str | None = None
+) -> str:
     """Name the volume as it is now: a lease that has used it since, or another size, is another name.
 
     Where the size is what the volume holds, a signature ends with the next byte that is written. Where the provider
@@ -661,10 +750,11 @@ def _digest(context: Context, volume: Volume, listed: ListedVolume) -> str:
     users = [mount.lease for mount in context.ledger.uses_of(volume)]
     size = volume.size_gb if listed.size_gb is None else listed.size_gb
     uses = users if listed.last_use is None else [*users, listed.last_use]
-    return digest_of([volume.key, str(volume.volume_id), str(size), *uses])
+    more = uses if stays is None else [*uses, stays]
+    return digest_of([volume.key, str(volume.volume_id), str(size), *more])
 
 
-def _loss_words(context: Context, volume: Volume) -> tuple[str, ...]:
+def _loss_words(context: Context, volume: Volume, stays: str | None) -> tuple[str, ...]:
     used = [
         f"{m.lease} had it from {m.begun_at:%Y-%m-%d %H:%M} UTC{_ground(m)}"
         for m in context.ledger.uses_of(volume)
@@ -673,6 +763,7 @@ def _loss_words(context: Context, volume: Volume) -> tuple[str, ...]:
         f"{volume.words}: {volume.volume_id}, {volume.age(context.clock.now())} old",
         *(used or ["no lease of ours has used it"]),
         "everything on it: nobody has read it, and a lease's evidence does not say what else is on it",
+        *([] if stays is None else [stays]),
     )
 
 
@@ -710,6 +801,8 @@ async def _seen_gone(context: Context, volume: Volume, connector: Storing) -> Vo
             elif look == "listed" and ledger.volume_absences(volume.key):
                 ledger.see_volume(volume.key, listed="listed", at=asked_at)
             if len(ledger.volume_absences(volume.key)) >= 2:
+                if disk_that_may_bill(context, ledger.volume(volume.key)) is not None:
+                    return ledger.volume(volume.key)
                 return ledger.end_volume(volume.key, "gone", "its list omits it", at=asked_at)
         if ledger.now() >= give_up_at:
             raise ProviderSilent(

@@ -593,4 +593,14 @@ MIGRATIONS: tuple[str, ...] = (
            'setting up','preparing','executed','logged in')))
       BEGIN SELECT raise(ABORT, 'law: nobody has read this box since it last ran'); END;
     """,
+    # A disk that was not shown may have outlived its volume. Only somebody who has looked knows.
+    """
+    CREATE TRIGGER a_disk_that_may_stay_is_seen_gone_by_a_person BEFORE UPDATE OF state ON volumes
+      WHEN NEW.state = 'gone' AND OLD.state <> 'gone'
+      AND EXISTS (SELECT 1 FROM volume_events WHERE volume = NEW.id AND kind = 'may stay')
+      AND NOT EXISTS (SELECT 1 FROM volume_events e JOIN signature_uses u ON u.code = e.words
+        JOIN signature_requests r ON r.code = u.code
+        WHERE e.volume = NEW.id AND e.kind = 'disk gone' AND r.kind = 'volume disk' AND r.subject = NEW.id)
+      BEGIN SELECT raise(ABORT, 'law: nobody has seen that its disk is gone'); END;
+    """,
 )

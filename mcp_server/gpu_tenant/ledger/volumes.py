@@ -29,6 +29,8 @@ VolumeNews = Literal[
     "growth refused",
     "permitted",
     "asked",
+    "may stay",
+    "disk gone",
     "refused",
     "gone",
     "lost",
@@ -244,6 +246,21 @@ class VolumeTable(Signatures):
                 "UPDATE volumes SET state=?, ended_at=? WHERE id=?", (state, at.isoformat(), key)
             )
             _note(db, key, kind, words, at)
+        return self.volume(key)
+
+    def confirm_disk_gone(self, key: VolumeKey, signature: str, *, at: datetime) -> Volume:
+        """Record that the volume is gone, and its disk as well, because a person has signed for that.
+
+        Raises:
+            Refused: the signature was used before, has expired, or does not exist.
+        """
+        with self._transaction() as db:
+            use(db, signature, at=at)
+            _note(db, key, "disk gone", signature, at)
+            db.execute(
+                "UPDATE volumes SET state='gone', ended_at=? WHERE id=?", (at.isoformat(), key)
+            )
+            _note(db, key, "gone", "a person has seen that no disk is left of it", at)
         return self.volume(key)
 
     def find_volume_again(self, key: VolumeKey, *, at: datetime) -> Volume | None:

@@ -9,6 +9,7 @@ import click
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.domain.volumes import Volume, VolumeState
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import as_json, verb
 
@@ -25,6 +26,7 @@ class VolumeRow(Record):
     age: str
     last_use: str
     id: str | None
+    may_stay: str | None = None
 
 
 class VolumeList(Record):
@@ -43,6 +45,7 @@ class VolumeList(Record):
 @click.option("--size-gb", type=click.IntRange(1, 100_000), help="with --create and --grow")
 @click.option("--id", "volume_id", metavar="ID", help="with --adopt: its id at the provider")
 @click.option("--destroy", metavar="NAME", help="with all that is on it; a person signs for that")
+@click.option("--disk-gone", metavar="NAME", help="sign that no disk is left of a deleted one")
 @as_json
 async def volumes(
     create: str | None,
@@ -53,12 +56,14 @@ async def volumes(
     size_gb: int | None,
     volume_id: str | None,
     destroy: str | None,
+    disk_gone: str | None,
     as_json: bool,
 ) -> None:
     """A volume outlives every box that mounts it, and bills until a person signs for its end."""
     from gpu_tenant.faces.cli.limits import as_owner
     from gpu_tenant.leases.volumes import (
         adopt_volume,
+        confirm_disk_gone,
         create_volume,
         destroy_volume,
         grow_volume,
@@ -66,10 +71,10 @@ async def volumes(
         look_at_volumes,
     )
 
-    verbs = [name for name in (create, adopt, grow, destroy) if name is not None]
+    verbs = [name for name in (create, adopt, grow, destroy, disk_gone) if name is not None]
     if len(verbs) > 1:
         raise BadRequest(
-            "--create, --adopt, --grow and --destroy are commands of their own",
+            "--create, --adopt, --grow, --destroy and --disk-gone are commands of their own",
             remedy="give one of them",
         )
     async with output.tenancy(purpose="work" if verbs else "look") as tenancy:
@@ -111,7 +116,17 @@ async def volumes(
             gone = await as_owner(
                 tenancy, lambda: destroy_volume(context, destroy, provider=provider)
             )
-            click.echo(f"the volume {gone.name} is gone: its provider's list omits it", err=True)
+            if gone.state is VolumeState.GONE:
+                click.echo(
+                    f"the volume {gone.name} is gone: its provider's list omits it", err=True
+                )
+        elif disk_gone is not None:
+
+            async def confirm() -> Volume:
+                return confirm_disk_gone(context, disk_gone, provider=provider)
+
+            gone = await as_owner(tenancy, confirm)
+            click.echo(f"the volume {gone.name} is gone, and so is its disk", err=True)
         seen = await look_at_volumes(context)
         now = context.clock.now()
         shown = VolumeList(
@@ -126,6 +141,7 @@ async def volumes(
                     age=volume.age(now),
                     last_use=last_use(context, volume),
                     id=volume.volume_id,
+                    may_stay=seen.stays.get(volume.key),
                 )
                 for volume in seen.volumes
             ),
@@ -154,5 +170,8 @@ def _print(shown: VolumeList) -> None:
     ]
     if shown.volumes:
         output.columns(rows)
+    for row in shown.volumes:
+        if row.may_stay:
+            click.echo(f"{row.name}: {row.may_stay}")
     for words in shown.alarms:
         output.complain("alarm", words)

@@ -29,6 +29,7 @@ from gpu_tenant.domain.ports import (
     Imaging,
     Market,
     Outlived,
+    Outliving,
     Parking,
     Reclaiming,
     Residue,
@@ -189,6 +190,10 @@ class Both:
         """Implement `Storing.destroy_volume`."""
         permit = genuine_for_volume(permit, provider=self._by_hand.provider)
         await self._storing().destroy_volume(permit)
+
+    async def may_stay(self, volume: Volume) -> str | None:
+        """Implement `Outliving.may_stay`."""
+        return await self._api.may_stay(volume) if isinstance(self._api, Outliving) else None
 
     async def reclaimed_with(self, lease: Lease) -> Mapping[str, str]:
         """Implement `Reclaiming.reclaimed_with`."""

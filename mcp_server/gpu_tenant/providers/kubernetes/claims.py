@@ -5,11 +5,17 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
+from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.volumes import Volume
 from gpu_tenant.providers.http_client import figure
 from gpu_tenant.providers.kubernetes.client import Shown
 from gpu_tenant.providers.kubernetes.job_manifest import MARK, Cluster
 
+_PROVISIONED = (
+    "volume.kubernetes.io/storage-provisioner",
+    "volume.beta.kubernetes.io/storage-provisioner",
+)
+"""Set on a claim whose disk a storage class is to make. The first is the name from Kubernetes 1.23 on."""
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(?:([eE]\d+)|([KMGTPE]i|[mkMGTPE]))?")
 _BYTES: Mapping[str | None, float] = {
     None: 1.0,
@@ -59,6 +65,29 @@ def gib(quantity: object) -> float | None:
         return None
     amount, exponent, unit = parts.groups()
     return figure(float(f"{amount}{exponent or ''}") * _BYTES[unit] / 2**30)
+
+
+def may_stay_words(disk: str, claim: str, policy: str | None) -> str:
+    """Say that the claim's disk may outlive it, and who can see that. `policy` is that of the claim's storage class."""
+    why = (
+        "this login may not read the disk, and no storage class tells what becomes of it"
+        if policy is None
+        else f"this login may not read the disk, and the reclaim policy of its storage class is {plain(policy)}"
+    )
+    return (
+        f"the disk {disk} of the claim {claim} may outlive it, and bill: {why}; an administrator sees it with "
+        f"`kubectl get pv {disk}`"
+    )
+
+
+def class_of(claim: Shown) -> str | None:
+    """Return the storage class that made the claim's disk. None if a person made the disk, or if that is unknown.
+
+    A disk that a person made has a policy of its own, even if it names a class.
+    """
+    annotations = claim["metadata"].get("annotations") or {}
+    name = claim.get("spec", {}).get("storageClassName")
+    return name if name and any(each in annotations for each in _PROVISIONED) else None
 
 
 def reclaim_command(disk: str | None, policy: Literal["Retain", "Delete"]) -> str:

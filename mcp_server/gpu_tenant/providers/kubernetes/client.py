@@ -71,7 +71,10 @@ class KubernetesClient:
         return getattr(kubernetes, group)(kubernetes.ApiClient(settings))
 
     async def ask(
-        self, group: Literal["BatchV1Api", "CoreV1Api"], method: str, **fields: object
+        self,
+        group: Literal["BatchV1Api", "CoreV1Api", "StorageV1Api"],
+        method: str,
+        **fields: object,
     ) -> Shown:
         """Call that method of the client, and return its answer.
 

@@ -32,7 +32,9 @@ from gpu_tenant.providers.gpu_catalog import described_gpus, known_gpu
 from gpu_tenant.providers.kubernetes.claims import (
     claimed_gib,
     claims_of,
+    class_of,
     gib,
+    may_stay_words,
     reclaim_command,
     volume_claim,
 )
@@ -316,7 +318,8 @@ class KubernetesConnector:
         """Implement `Storing.destroy_volume`: delete the claim, which nothing uses, and with it its disk.
 
         Kubernetes itself would take the request while a pod has the claim, and delete it when that pod ends. A disk
-        that outlives its claim would bill unseen, so its claim is left.
+        that is seen to outlive its claim would bill on, so its claim is left. See `may_stay` for a disk that is not
+        shown.
         """
         permit = genuine_for_volume(permit, provider="kubernetes")
         await self._identify()
@@ -349,6 +352,42 @@ class KubernetesConnector:
             # After a 409 another claim has its name. The list will tell.
             if refused.status not in (404, 409):
                 raise
+
+    async def may_stay(self, volume: Volume) -> str | None:
+        """Implement `Outliving.may_stay`. The policy of the claim's storage class counts where the disk is not shown."""
+        await self._identify()
+        claim = await self._claim(volume.mark)
+        if claim is None or _uid(claim) != volume.volume_id:
+            return None
+        return await self._may_stay(claim)
+
+    async def _may_stay(self, claim: Shown) -> str | None:
+        disk, policy = await self._disk_of(claim)
+        if disk is None or policy is not None:
+            return None
+        policy = await self._class_policy(claim)
+        return None if policy == "Delete" else may_stay_words(disk, plain(_name(claim)), policy)
+
+    async def _class_policy(self, claim: Shown) -> str | None:
+        """Return the reclaim policy of the storage class that made the claim's disk. None if that is unknown."""
+        name = class_of(claim)
+        if name is None:
+            return None
+        try:
+            shown = await self._calls.ask("StorageV1Api", "read_storage_class", name=name)
+        except CredentialRefused:
+            return None
+        except Rejected as refused:
+            if refused.status != 404:
+                raise
+            return None
+        made, claimed = (
+            instant(each["metadata"].get("creationTimestamp")) for each in (shown, claim)
+        )
+        if made is None or claimed is None or made > claimed:
+            return None  # A class of that name made the disk, but another one has its name now.
+        policy = shown.get("reclaimPolicy")
+        return policy if isinstance(policy, str) else None
 
     async def reclaimed_with(self, lease: Lease) -> Mapping[str, str]:
         """Implement `Reclaiming.reclaimed_with`."""
@@ -480,7 +519,10 @@ class KubernetesConnector:
         return None if rate is None else (rate * Decimal(str(size_gb))).quantize(USD_STEP)
 
     async def _disk_of(self, claim: Shown) -> tuple[str | None, str | None]:
-        """Return the name of the claim's disk and its reclaim policy. None stands for what is not made or not shown."""
+        """Return the name of the claim's disk and its reclaim policy.
+
+        Both are None if there is no disk, and the policy if this login may not see the disk.
+        """
         name = claim.get("spec", {}).get("volumeName")
         if not name:
             return None, None
@@ -492,7 +534,7 @@ class KubernetesConnector:
         except Rejected as refused:
             if refused.status != 404:
                 raise
-            return plain(name), None
+            return None, None
         policy = shown.get("spec", {}).get("persistentVolumeReclaimPolicy")
         return plain(name), policy if isinstance(policy, str) else None
 
@@ -626,10 +668,13 @@ class KubernetesConnector:
     async def _notes(self, wish: Wish) -> tuple[str, ...]:
         queue = self._where.queue
         volumes = wish.volumes_at("kubernetes")
+        claims = [await self._claim(volume.mark) for volume in volumes]
+        stays = [await self._may_stay(claim) for claim in claims if claim is not None]
         return (
             "nothing outlives the pod but its volumes"
             if volumes and self._where.claim is None
             else await self._survival(),
+            *filter(None, stays),
             *(
                 (f"it waits in Kueue's queue {queue}; being preempted there ends it",)
                 if queue
@@ -661,13 +706,15 @@ class KubernetesConnector:
         if not volume:
             return f"{path} outlives the pod, on the claim {name}; its volume is yet to be made"
         try:
-            shown = await self._calls.ask("CoreV1Api", "read_persistent_volume", name=volume)
+            _, policy = await self._disk_of(claim)
+            if policy is None and (stays := await self._may_stay(claim)) is not None:
+                return f"{path} outlives the pod, on the claim {name}; {stays}"
+            policy = policy or await self._class_policy(claim)
         except ProviderTrouble as trouble:
             return (
                 f"{path} outlives the pod, on the claim {name}; whether its disk outlives the claim is unknown "
                 f"({trouble.message})"
             )
-        policy = shown.get("spec", {}).get("persistentVolumeReclaimPolicy")
         after = {
             "Retain": "its disk outlives the claim, too, and continues to bill (reclaim policy Retain)",
             "Delete": "whoever deletes the claim deletes its disk, too (reclaim policy Delete)",
