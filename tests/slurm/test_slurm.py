@@ -125,6 +125,28 @@ async def test_where_no_cluster_is_named_there_are_no_boxes_and_one_that_was_nam
         await connector.list_boxes()
 
 
+async def test_an_ordered_image_is_refused_before_anything_is_queued_with_the_way_into_it(
+    here: Site, tenancy: Tenancy, tmp_path: Path
+) -> None:
+    order = tmp_path / "gpu-tenant.toml"
+    order.write_text('image = "ghcr.io/me/train:1"\n', encoding="utf-8")
+    elsewhere = tmp_path / "elsewhere.toml"
+    elsewhere.write_text('[provider.vastai]\nimage = "ghcr.io/me/train:1"\n', encoding="utf-8")
+
+    refused, offered = [
+        await tenancy.find_offers(
+            provider="slurm", order=str(path), hours=0.5, interruptible="either"
+        )
+        for path in (order, elsewhere)
+    ]
+
+    assert refused.offers == ()
+    assert "cannot carry out the order's `image`" in refused.troubles["slurm"]
+    assert "apptainer exec --nv docker://ghcr.io/me/train:1 COMMAND" in refused.troubles["slurm"]
+    assert offered.offers
+    assert (await tenancy.list_leases()).leases == ()
+
+
 async def test_a_fleet_is_one_array_whose_tasks_are_leases_of_their_own(
     here: Site, cluster: Cluster, tenancy: Tenancy
 ) -> None:

@@ -18,6 +18,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SlurmAddress
 from gpu_tenant.domain.offers import Offer, Price, Wish
+from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Finished, Setting, Transport, wanted_quote
 from gpu_tenant.domain.untrusted_text import plain
@@ -68,6 +69,8 @@ class SlurmConnector:
     A box is a job that carries one of our marks. A job that Slurm ended is shown as broken until it is torn down
     here, because what it left in a shared home can still be kept. A cancelled job is gone.
     """
+
+    has_registry_logins = False
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -183,6 +186,16 @@ class SlurmConnector:
         return seen.ends_at if seen and seen.state == "RUNNING" else None
 
     # --- what can be rented
+
+    def refused_image(self, source: AtProvider) -> str | None:
+        """Implement `Imaging.refused_image`: a job starts with what its site has. Its command can enter an image."""
+        if source.template is not None:
+            return "a cluster has no templates"
+        return (
+            "its boxes start with what the site has, and this program starts no container there; name the image in the "
+            "tables of the other platforms alone, and where the site has Apptainer let the job's own command enter "
+            f"it: `apptainer exec --nv docker://{source.image} COMMAND`"
+        )
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
         """Implement `Market.offers`: GPUs of each kind in each partition, at the rate that the owner states."""
