@@ -161,6 +161,19 @@ def volume_permitted(ledger: Ledger) -> None:
     ledger.file_volume_permit(permit, at=NOON)
 
 
+def volume_with_an_unseen_disk(ledger: Ledger) -> None:
+    volume_permitted(ledger)
+    ledger.note_volume(VOLUME, "may stay", "its disk is not shown", at=NOON)
+    for _ in range(2):
+        ledger.see_volume(VOLUME, listed="omitted", at=NOON)
+
+
+def disk_gone_by_another_signature(ledger: Ledger) -> None:
+    volume_with_an_unseen_disk(ledger)
+    (begun,) = [e for e in ledger.volume_events(VOLUME) if e.kind == "permitted"]
+    ledger.note_volume(VOLUME, "disk gone", begun.words.split()[-1], at=NOON)
+
+
 def volume_in_use(ledger: Ledger) -> None:
     """A volume that was permitted to end once, and that a lease uses now."""
     with_volume(ledger)
@@ -584,6 +597,16 @@ BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
         volume_permitted,
         "UPDATE volumes SET state='gone'",
         "law: gone is believed when the list has omitted the volume twice",
+    ),
+    "a volume gone whose disk nobody has seen gone": (
+        volume_with_an_unseen_disk,
+        "UPDATE volumes SET state='gone'",
+        "law: nobody has seen that its disk is gone",
+    ),
+    "a disk gone by the signature for its volume": (
+        disk_gone_by_another_signature,
+        "UPDATE volumes SET state='gone'",
+        "law: nobody has seen that its disk is gone",
     ),
     "a volume lost that was never omitted": (
         with_volume,
