@@ -169,6 +169,43 @@ def _current(tenancy: Verbs, leases: Sequence[Lease]) -> Lease | None:
     return lease
 
 
+async def _start(tenancy: Verbs, facts: Known, run: str) -> str:
+    """Start the errand's job on its box, or start it again there after it was cut off. Returns the job's name."""
+    errand, name = facts.errand, facts.job.id if facts.job is not None else run
+    assert facts.lease is not None
+    if facts.was_cut_off:
+        name = _name_again(name, run)
+    kept, given_up = kept_by_default(facts.artifacts, facts.discard)
+    await tenancy.launch_detached(
+        facts.lease.id,
+        errand.command,
+        list(kept),
+        list(given_up),
+        list(errand.env),
+        None,
+        name,
+    )
+    return name
+
+
+async def start_again(tenancy: Verbs, run: str, lease: str) -> tuple[str, str] | None:
+    """Launch the errand's job again on its box, which was taken and runs again. Returns the job, and its new name.
+
+    None if that is not the errand's next step. It is what a process of the errand does itself. So it holds the errand
+    for the time, and the job's new name is the one that the errand gives it.
+
+    Raises:
+        LeaseHeld: a process works on the errand, or on its lease, and does this itself.
+    """
+    with tenancy.context.hold_lease(run, "run"):
+        facts = facts_of(tenancy, run)
+        if facts.lease is None or facts.lease.id != lease or facts.job is None:
+            return None
+        if not facts.was_cut_off or next_step(facts) != "launch":
+            return None
+        return facts.job.id, await _start(tenancy, facts, run)
+
+
 class Drive:
     """One process's work on one errand."""
 
@@ -646,24 +683,13 @@ class Drive:
         return None
 
     async def _launch(self, facts: Known) -> ErrandStatus | None:
-        errand, name = self._errand, facts.job.id if facts.job is not None else self._run
-        assert facts.lease is not None
-        if facts.was_cut_off:
-            name = _name_again(name, self._run)
+        if facts.was_cut_off and facts.job is not None:
+            name = _name_again(facts.job.id, self._run)
             self._face.hear(
                 f"its provider took the box while the job ran, and the box runs again: the job is launched again as "
                 f"{name}, and continues from what its disk kept"
             )
-        kept, given_up = kept_by_default(facts.artifacts, facts.discard)
-        await self._tenancy.launch_detached(
-            facts.lease.id,
-            errand.command,
-            list(kept),
-            list(given_up),
-            list(errand.env),
-            None,
-            name,
-        )
+        await _start(self._tenancy, facts, self._run)
         return None
 
     async def _follow(self, facts: Known) -> ErrandStatus | None:

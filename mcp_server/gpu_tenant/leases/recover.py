@@ -259,6 +259,9 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
     cut_off = cut_off_job(events)
     runs = box is not None and box.state is BoxState.READY
     if met is None and runs and (cut_off is not None or on_record in GOES_ON):
+        if on_record is not None:
+            # Whoever reads the record next goes by what the provider shows now.
+            context.ledger.note(lost.id, timeline.Taken(fate=None), at=now)
         raise Refused(
             f"the box of {lost.id} was taken, and runs again",
             remedy=f"{again_step(context.ledger, lost, cut_off)} again continues from what its disk kept"
