@@ -109,7 +109,9 @@ async def test_the_job_of_a_dead_run_goes_on_at_its_box_that_woke_between_two_lo
 
     run = tenancy.ledger.open_errand_of(lease.id)
     assert [job.id for job in tenancy.ledger.jobs(lease.id)] == [run, f"{run}-2"]
-    assert any(f"launched again as {run}-2, and continues from what its disk kept" in x for x in said)
+    assert any(
+        f"launched again as {run}-2, and continues from what its disk kept" in x for x in said
+    )
     assert (await over(tenancy, lease.id, f"{run}-2")).state == "finished"
     standing = await goes_on(tenancy, errand)
     assert (standing.outcome, standing.job_state) == ("done", "finished"), standing
