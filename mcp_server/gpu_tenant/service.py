@@ -44,7 +44,7 @@ from gpu_tenant.leases.readiness import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from decimal import Decimal
 
     from gpu_tenant.answers import (
@@ -481,8 +481,12 @@ class Tenancy:
         command: str,
         time_limit_s: float = 120,
         include: Sequence[str] = (),
+        hear: Callable[[float, str], None] | None = None,
     ) -> SmokeReceipt:
-        """Do as `smoke_test`, for a person: the command's output is shown unchanged."""
+        """Do as `smoke_test`, for a person: the command's output is shown unchanged.
+
+        While the command runs, `hear` is told for how many seconds it has run, and the last line of its log.
+        """
         from gpu_tenant.files.paths import must_be_named
         from gpu_tenant.jobs.smoke import network_of, smoke
 
@@ -496,6 +500,7 @@ class Tenancy:
             guarded=context.key_places.guarded,
             network=network_of(context.home.configuration),
             include=include,
+            hear=hear,
         )
 
     async def push(

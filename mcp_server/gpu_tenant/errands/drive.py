@@ -49,6 +49,7 @@ from gpu_tenant.domain.reconcile import GOES_ON, rate_words
 from gpu_tenant.domain.stop_cause import Term
 from gpu_tenant.domain.terms import OnFailure, RentRequest
 from gpu_tenant.domain.trackers import kept_by_default
+from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import some, span, usd_words
 from gpu_tenant.errands.answers import ILL_ENDED, ErrandStatus, RentalPlan, Unanswered
 from gpu_tenant.errands.plan import Planned, earlier_runs
@@ -83,6 +84,7 @@ _AGAIN_S, _TRIES = 10.0, 60
 _TWIN_TRIES = 6
 """How often a second box of a request is tried to be given back at the end."""
 _LOG_BYTES = 2000
+_SMOKE_LIMIT_S = 120.0
 _BOOT_S = 3600.0
 _PREPARE_S = 45.0
 _SAYS_WITHIN = timedelta(seconds=60)
@@ -352,8 +354,17 @@ class Drive:
         if errand.smoke == "none":
             self._note(Smoked(receipt="none"))
             return None
+        if not errand.smoke:
+            self._face.hear(
+                f"the job's own command is its smoke test, and is stopped after {span(_SMOKE_LIMIT_S)}; "
+                f"{Option('smoke', 'COMMAND')} names a shorter one"
+            )
         receipt = await tenancy.run_smoke(
-            errand.directory, errand.smoke or errand.command, include=errand.include
+            errand.directory,
+            errand.smoke or errand.command,
+            _SMOKE_LIMIT_S,
+            include=errand.include,
+            hear=self._hear_of_smoke,
         )
         if receipt.passed:
             self._note(Smoked(receipt=receipt.id))
@@ -383,6 +394,11 @@ class Drive:
             log_of="the smoke test's log, from here",
             next=then,
         )
+
+    def _hear_of_smoke(self, seconds: float, last_line: str) -> None:
+        """Report that the smoke test still runs, and how far it has come."""
+        log = f"; its log says {quote_text(last_line)}" if last_line else "; its log is empty"
+        self._face.hear(f"the smoke test has run for {span(seconds)}{log}")
 
     async def _choose(self, facts: Known) -> ErrandStatus | None:
         if facts.tried >= MOST_BOXES_TRIED:
