@@ -929,13 +929,14 @@ class Tenancy:
         """
         from gpu_tenant.artifacts.collect import collect
         from gpu_tenant.leases.inspection import must_be_the_box
-        from gpu_tenant.leases.wanted_place import must_have_a_box, wanted_place
+        from gpu_tenant.leases.wanted_place import copy_of_ended, wanted_place
         from gpu_tenant.leases.watch_actions import has_news, kept_elsewhere, note_unseen_ends
         from gpu_tenant.transfer.bandwidth_share import limits_of_call
 
         context = self.context
         parked = context.ledger.lease(lease)
-        must_have_a_box(parked, to)
+        if (copied := await copy_of_ended(context, parked, to)) is not None:
+            return copied
         if parked.parked_at is not None and discard and not artifacts and to is None:
             from gpu_tenant.leases.read_at_stop import give_up_missing
 

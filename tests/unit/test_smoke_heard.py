@@ -31,7 +31,7 @@ async def test_while_it_runs_its_time_and_the_last_line_of_its_log_are_told(
 
     assert receipt.passed
     assert receipt.log_tail.split() == ["epoch", "1", "epoch", "2", "epoch", "3"], "no byte is lost"
-    assert [line for _, line in heard if line][0] == "epoch 1"
+    assert next(line for _, line in heard if line) == "epoch 1"
     assert "epoch 2" in [line for _, line in heard]
     assert [seconds for seconds, _ in heard] == sorted(seconds for seconds, _ in heard)
 
@@ -51,5 +51,5 @@ async def test_a_run_whose_job_is_its_own_smoke_test_says_first_that_a_shorter_c
     words = (
         "the job's own command is its smoke test, and is stopped after 2 min; `--smoke 'COMMAND'`"
     )
-    assert [line for line in own.heard if "smoke" in line][0].startswith(words[:60]), own.heard
+    assert next(line for line in own.heard if "smoke" in line).startswith(words[:60]), own.heard
     assert not any("own command" in line for line in short.heard)

@@ -931,6 +931,8 @@ class Drive:
         tenancy = self._tenancy
         if lease.state is LeaseState.ACTIVE:
             collected = await tenancy.collect(lease.id, self._to(lease))
+            if collected.superseded is not None:
+                self._face.hear(collected.superseded)
         else:
             collected = None
         try:
