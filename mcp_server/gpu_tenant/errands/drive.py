@@ -65,6 +65,7 @@ from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
 from gpu_tenant.leases.end_reserve import QuotedBudget, resume_step
 from gpu_tenant.leases.recovery_plan import gone_on, successor
+from gpu_tenant.leases.taken_step import known_unclaimed, left_behind_step
 from gpu_tenant.leases.wanted_place import copy_line
 from gpu_tenant.leases.watch_actions import standing_of
 from gpu_tenant.leases.whole_work import whole_work_words
@@ -1028,19 +1029,23 @@ class Drive:
             try:
                 ended = await self._bring_home(old)
             except (Refused, BoxTrouble, ProviderTrouble) as trouble:
-                known = self._tenancy.ledger.lease(old.id)
-                stopped = known.parked_at is not None or recorded_fate(
-                    self._tenancy.ledger.events(old.id)
-                )
+                ledger = self._tenancy.ledger
+                known, events = ledger.lease(old.id), ledger.events(old.id)
+                stopped = known.parked_at is not None or recorded_fate(events)
                 if not isinstance(trouble, Refused) and (
                     isinstance(trouble, ProviderTrouble) or not stopped
                 ):
                     raise
+                now = self._tenancy.clock.now()
+                way = left_behind_step(known, events, now, known_unclaimed(ledger, known))
                 asks = Unanswered(
-                    lease=old.id, losses=(), ways=(trouble.remedy,), usd_h=old.price_usd_h
+                    lease=old.id,
+                    losses=(),
+                    ways=(way if stopped and way else trouble.remedy,),
+                    usd_h=known.price_usd_h,
                 )
                 words = (
-                    f"{home}; but {old.id}, the box before, could not be ended, and bills {rate_words(old)}: "
+                    f"{home}; but {old.id}, the box before, could not be ended, and bills {rate_words(known)}: "
                     f"{trouble.message}"
                 )
                 return self._asking(asks, words)

@@ -10,7 +10,7 @@ from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.wording import some
-from gpu_tenant.leases.taken_step import end_step
+from gpu_tenant.leases.taken_step import end_step, known_unclaimed
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -96,7 +96,7 @@ def left_words(ledger: Ledger, lost: Lease) -> str | None:
         return "what its box had, and is not here, is lost with it"
     if not lost.state.live:
         return None
-    step = end_step(lost, events, ledger.now())
+    step = end_step(lost, events, ledger.now(), known_unclaimed(ledger, lost))
     if recorded_fate(events) == "host_lost":
         return f"what its box had, and is not here, is lost with its host: {step}"
     return f"{lost.id} keeps on its disk what its jobs wrote since, and bills {rate_words(lost)} until it is ended: {step}"

@@ -196,7 +196,7 @@ class Attendant:
         if heard.jobs:
             # Whether they saved, only their files show.
             has = "were asked to save, and have ended" if heard.ended else "were asked to save"
-            words += f": its jobs {has} ({', '.join(map(quote_text, heard.jobs[:3]))})"
+            words += f": its jobs {has} ({', '.join(map(quote_text, heard.jobs[:3]))}); {self._newest_here(lease)}"
         if heard.stored_files:
             words += f"; in the store: {some(heard.stored_files, 'file')}"
         if lease.terms.recover:
@@ -240,6 +240,17 @@ class Attendant:
                 f"launched again as {quote_text(name)}, and continues from what its disk kept"
             )
         return bool(again)
+
+    def _newest_here(self, lease: Lease) -> str:
+        """Say what of the jobs' files came home last, by the ledger. The box may hold newer ones."""
+        came = (timeline.Snapped, timeline.Collected)
+        for at, event in reversed(self._tenancy.ledger.events(lease.id, *came)):
+            if isinstance(event, timeline.Collected):
+                return f"all that it had at {at:%H:%M:%S} UTC is here"
+            if isinstance(event, timeline.Snapped) and event.files:
+                names = [quote_text(name.removeprefix("work/")) for name in event.names[-2:]]
+                return f"the newest checkpoint that is here came at {at:%H:%M:%S} UTC: {', '.join(names)}"
+        return "no checkpoint is here yet"
 
     def _was_given_work(self, lease: Lease, *, since: datetime) -> bool:
         work = timeline.Launched | timeline.Pushed | timeline.SettingUp | timeline.Preparing
