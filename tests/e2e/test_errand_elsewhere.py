@@ -339,6 +339,10 @@ async def test_a_box_that_nobody_launches_on_after_its_resume_is_ended_a_while_l
         (words,) = [alarm.words for alarm in waits if alarm.key == "done"]
         assert "its box runs again, and will be ended at " in words
         assert "unless something is launched" in words
+        assert (
+            f"`gpu-tenant run --resume {tenancy.ledger.jobs(first.id)[0].id}` again continues"
+            in words
+        )
         assert tenant.lease(first.id).state is LeaseState.GONE
         tenant.assert_nothing_bills()
 

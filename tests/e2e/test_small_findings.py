@@ -114,7 +114,7 @@ def test_a_lease_that_has_ended_counts_nothing_down(owner: Owner) -> None:
     assert live["spent_usd"] == every["spent_usd"]
 
 
-def test_each_line_of_a_watchdog_begins_with_its_time_and_its_last_says_that_nobody_watches(
+def test_each_line_of_a_watchdog_begins_with_its_time(
     owner: Owner,
 ) -> None:
     lease = rented(owner)

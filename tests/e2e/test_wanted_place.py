@@ -9,6 +9,7 @@ from e2e.test_errand_elsewhere import RESUMES, Outbid
 from errands import MODEL, Asker, a_tree, an_errand, goes_on
 from waited import over
 
+from gpu_tenant.artifacts.collect import Collected
 from gpu_tenant.domain.errand import ErrandRequest
 from gpu_tenant.domain.errors import BoxUnreachable, LocalTrouble
 from gpu_tenant.domain.model import Lease, LeaseState
@@ -72,6 +73,14 @@ async def test_what_a_watchdog_collects_comes_where_the_run_has_asked_for_it(
     assert standing.lease is not None
 
 
+def older_place(told: Collected) -> Path:
+    """Where the answer says that the one file lies that was replaced."""
+    assert told.superseded is not None
+    place = told.superseded.removeprefix("older versions of what came are kept in ")
+    assert place.endswith(" (1 file)")
+    return Path(place.removesuffix(" (1 file)"))
+
+
 async def ended(tenant: Tenant, tmp_path: Path) -> str:
     """A lease that a watchdog has ended, whose file is kept."""
     tree = a_tree(tmp_path / "tree")
@@ -107,9 +116,7 @@ async def test_what_is_in_the_way_of_a_later_collect_is_kept_and_the_answer_says
 
     told = await tenant.tenancy.collect(lease, str(to))
 
-    assert told.superseded is not None
-    assert told.superseded.startswith("1 older file was replaced, and lies in ")
-    older = Path(told.superseded.partition(" lies in ")[2])
+    older = older_place(told)
     assert older.is_relative_to(to / ".superseded")
     assert (older / "work/out/model.json").read_text() == "what another lease wrote"
 
@@ -121,9 +128,7 @@ async def test_a_kept_file_that_is_not_as_it_was_sealed_is_not_given_out_as_prov
     kept = Path(tenant.lease(lease).kept_in or "") / "work/out/model.json"
     kept.write_text("changed since", encoding="utf-8")
 
-    with pytest.raises(
-        LocalTrouble, match=r"1 file of .* is not as sealed \(work/out/model.json\)"
-    ):
+    with pytest.raises(LocalTrouble, match=r"as it was sealed: work/out/model.json \(1 file\)"):
         await tenant.tenancy.collect(lease, str(to))
 
     assert not (to / "work/out/model.json").exists()
@@ -141,8 +146,7 @@ async def test_a_collect_that_replaces_what_an_earlier_lease_brought_says_where_
         await over(tenant.tenancy, card.lease)
         told = await tenant.tenancy.collect(card.lease, str(to))
 
-    assert told.superseded is not None
-    older = Path(told.superseded.partition(" in ")[2])
+    older = older_place(told)
     assert (older / "work/out/notes.txt").read_text().strip() == "first"
     assert (to / "work/out/notes.txt").read_text().strip() == "second"
 

@@ -167,8 +167,7 @@ def superseded_words(aside: Path) -> str | None:
     count = sum(len(files) for _, _, files in os.walk(aside))
     if not count:
         return None
-    lie = "was replaced, and lies" if count == 1 else "were replaced, and lie"
-    return f"{some(count, 'older file')} {lie} in {aside}"
+    return f"older versions of what came are kept in {aside} ({some(count, 'file')})"
 
 
 def _require_taken(draft: Manifest, patterns: Sequence[str]) -> None:

@@ -50,8 +50,7 @@ async def copy_kept(
     if wrong:
         named = ", ".join(quote_text(entry.name) for entry in wrong[:3])
         raise LocalTrouble(
-            f"{some(len(wrong), 'file')} of {lease.id} in {kept_in} {'is' if len(wrong) == 1 else 'are'} not as sealed "
-            f"({named}); {some(len(copied), 'other file')} came to {to}",
+            f"{kept_in} does not have all of {lease.id} as it was sealed: {named} ({some(len(wrong), 'file')}); all else came to {to}",
             remedy=f"{Command('report', lease.id)} has the hash of each file that was kept",
         )
     told = answer_of(lease, seal, to, copied, ledger.declarations(lease.id)[1])

@@ -38,6 +38,16 @@ async def watchdog(once: bool, every_s: float, as_json: bool) -> None:
                 click.echo(f"{tenancy.clock.now():%Y-%m-%d %H:%M:%S} UTC  {words}", err=True)
 
         dog = Watchdog(tenancy, every_s=every_s, tell=tell, alarms="told")
+        here, was_told = asyncio.current_task(), False
+        assert here is not None
+
+        def told_to_end() -> None:
+            nonlocal was_told
+            was_told = True
+            here.cancel()
+
+        if not once:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_end)
         live = [lease.id for lease in tenancy.ledger.leases("live")]
         named = (
             f" ({', '.join(live[:_NAMED])}{', …' if len(live) > _NAMED else ''})" if live else ""
@@ -47,22 +57,13 @@ async def watchdog(once: bool, every_s: float, as_json: bool) -> None:
         )
         if once:
             output.answer(await dog.once(), as_json, output.look)
-        else:
-            here, was_told = asyncio.current_task(), False
-            assert here is not None
-
-            def told_to_end() -> None:
-                nonlocal was_told
-                was_told = True
-                here.cancel()
-
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_end)
-            try:
-                await dog.forever()
-            except asyncio.CancelledError:
-                if not was_told:
-                    raise
-            finally:
-                withdraw_heartbeat(tenancy.home.watchdog)
-                left = some(len(tenancy.ledger.leases("live")), "lease")
-                tell(f"ends, and leaves {left}; who watches now: {tenancy.context.watch_words()}")
+            return
+        try:
+            await dog.forever()
+        except asyncio.CancelledError:
+            if not was_told:
+                raise
+        finally:
+            withdraw_heartbeat(tenancy.home.watchdog)
+            left = some(len(tenancy.ledger.leases("live")), "lease")
+            tell(f"ends, and leaves {left}; who watches now: {tenancy.context.watch_words()}")
