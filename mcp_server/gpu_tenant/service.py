@@ -44,7 +44,7 @@ from gpu_tenant.leases.readiness import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from decimal import Decimal
 
     from gpu_tenant.answers import (
@@ -483,8 +483,12 @@ class Tenancy:
         command: str,
         time_limit_s: float = 120,
         include: Sequence[str] = (),
+        hear: Callable[[float, str], None] | None = None,
     ) -> SmokeReceipt:
-        """Do as `smoke_test`, for a person: the command's output is shown unchanged."""
+        """Do as `smoke_test`, for a person: the command's output is shown unchanged.
+
+        While the command runs, `hear` is told for how many seconds it has run, and the last line of its log.
+        """
         from gpu_tenant.files.paths import must_be_named
         from gpu_tenant.jobs.smoke import network_of, smoke
 
@@ -498,6 +502,7 @@ class Tenancy:
             guarded=context.key_places.guarded,
             network=network_of(context.home.configuration),
             include=include,
+            hear=hear,
         )
 
     async def push(
@@ -926,13 +931,14 @@ class Tenancy:
         """
         from gpu_tenant.artifacts.collect import collect
         from gpu_tenant.leases.inspection import must_be_the_box
-        from gpu_tenant.leases.wanted_place import must_have_a_box, wanted_place
+        from gpu_tenant.leases.wanted_place import copy_of_ended, wanted_place
         from gpu_tenant.leases.watch_actions import has_news, kept_elsewhere, note_unseen_ends
         from gpu_tenant.transfer.bandwidth_share import limits_of_call
 
         context = self.context
         parked = context.ledger.lease(lease)
-        must_have_a_box(parked, to)
+        if (copied := await copy_of_ended(context, parked, to)) is not None:
+            return copied
         if parked.parked_at is not None and discard and not artifacts and to is None:
             from gpu_tenant.leases.read_at_stop import give_up_missing
 

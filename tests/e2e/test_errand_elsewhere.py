@@ -180,6 +180,98 @@ async def test_the_box_that_did_the_work_is_ended_though_the_one_before_cannot_b
         assert tenant.creates() == 2
 
 
+class OutbidAndDark(Outbid):
+    """Somebody whose first box is outbid, and answers nobody while it is stopped."""
+
+    async def _takes(self, lease: Lease) -> None:
+        home = self._tenant.home_of(str(lease.box_id))
+        home.rename(home.with_name("dark"))
+        self._tenant.fault("outbid", box=lease.box_id)
+        raise BoxUnreachable("a box that was outbid answers nobody", remedy="look again")
+
+
+async def test_the_end_of_a_run_names_what_ends_the_box_before_that_its_provider_keeps_stopped(
+    tmp_path: Path,
+) -> None:
+    tree = a_tree(tmp_path / "tree")
+    (tree / "train.sh").write_text(RESUMES, encoding="utf-8")
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        tenancy = tenant.tenancy
+        errand = an_errand(
+            tenancy,
+            tree,
+            recover=("same",),
+            interruptible="yes",
+            max_price_usd_h="2",
+            max_usd="5",
+        )
+
+        standing = await goes_on(tenancy, errand, OutbidAndDark(tenant))
+
+        old, new = tenancy.ledger.leases()
+        assert (old.state, new.state) == (LeaseState.ACTIVE, LeaseState.GONE)
+        assert standing.asks is not None
+        (way,) = standing.asks.ways
+        starts, collects = f"`gpu-tenant resume {old.id}", f"`gpu-tenant collect {old.id}`"
+        assert way.startswith(starts), way
+        assert f"{collects}, with `--artifact 'FILE'` for what it names as unclaimed" in way
+        assert f"then `gpu-tenant teardown {old.id}`" in way
+
+
+class OldBoxAnswersLate(Outbid):
+    """Somebody whose first box is outbid for a while and runs again, but answers only once it was asked in vain."""
+
+    def __init__(self, tenant: Tenant) -> None:
+        super().__init__(tenant)
+        self._first: Lease | None = None
+        self._home = self._dark = Path()
+
+    async def follow(self, lease: str, job: str) -> Watched:
+        if self._first is not None and lease != self._first.id and not self._dark.exists():
+            self._tenant.wait(900)
+            self._home.rename(self._dark)
+        return await super().follow(lease, job)
+
+    def hear(self, words: str) -> None:
+        super().hear(words)
+        if words.endswith("; trying again"):
+            self._dark.rename(self._home)
+
+    async def _takes(self, lease: Lease) -> None:
+        self._first, self._home = lease, self._tenant.home_of(str(lease.box_id))
+        self._dark = self._home.with_name("dark")
+        self._tenant.fault("outbid", box=lease.box_id, seconds=600)
+        raise BoxUnreachable("a box that was outbid answers nobody", remedy="look again")
+
+
+async def test_the_box_before_is_ended_by_a_later_try_where_the_first_one_fails(
+    tmp_path: Path,
+) -> None:
+    tree = a_tree(tmp_path / "tree")
+    (tree / "train.sh").write_text(RESUMES, encoding="utf-8")
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        tenancy = tenant.tenancy
+        errand = an_errand(
+            tenancy,
+            tree,
+            recover=("same",),
+            interruptible="yes",
+            max_price_usd_h="2",
+            max_usd="5",
+        )
+        person = OldBoxAnswersLate(tenant)
+
+        standing = await goes_on(tenancy, errand, person)
+
+        old, new = tenancy.ledger.leases()
+        assert (old.state, new.state) == (LeaseState.GONE, LeaseState.GONE), standing
+        assert standing.outcome == "done"
+        assert any(words.endswith("; trying again") for words in person.heard), "\n".join(
+            person.heard
+        )
+        tenant.assert_nothing_bills()
+
+
 class OutbidOnce(Outbid):
     """Somebody whose box is outbid while the job runs, and whose order names no other place."""
 
@@ -247,6 +339,10 @@ async def test_a_box_that_nobody_launches_on_after_its_resume_is_ended_a_while_l
         (words,) = [alarm.words for alarm in waits if alarm.key == "done"]
         assert "its box runs again, and will be ended at " in words
         assert "unless something is launched" in words
+        assert (
+            f"`gpu-tenant run --resume {tenancy.ledger.jobs(first.id)[0].id}` again continues"
+            in words
+        )
         assert tenant.lease(first.id).state is LeaseState.GONE
         tenant.assert_nothing_bills()
 

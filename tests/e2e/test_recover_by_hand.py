@@ -10,6 +10,7 @@ from arranged import Alone
 from e2e.renting import Tenant, tenant_at
 from signed import with_signature
 from sshd import wait_until
+from waited import over
 
 from gpu_tenant.artifacts.snapshot import snapshot
 from gpu_tenant.domain import timeline
@@ -159,3 +160,24 @@ async def test_both_reports_say_which_lease_goes_on_with_which_and_why_two_sums_
     assert after.cost.spent_usd != after.cost.billed_usd
     assert after.cost.difference is not None
     assert "is what its provider had billed until" in after.cost.difference
+
+
+async def test_what_ends_the_box_before_names_the_files_on_it_that_nobody_has_claimed(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    tenancy = tenant.tenancy
+    quotes = await tenant.quotes(hours=2, interruptible="yes")
+    card = await tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600)
+    await tenancy.launch_detached(card.lease, "echo 1 > notes.txt; mkdir out", ["out/"], name="one")
+    await over(tenancy, card.lease)
+    await tenancy.collect(card.lease)
+    await tenancy.launch_detached(card.lease, COMMAND, ["out/"], name="train")
+    tenant.fault("outbid", box=card.box)
+    await tenancy.list_leases()
+
+    new = await recover(tenancy.context, card.lease, wait_s=3600)
+
+    keeps = f"`gpu-tenant collect {card.lease} --artifact 'notes.txt'`, then `gpu-tenant teardown"
+    assert keeps in new.recovered
+    (old,) = [x for x in (await tenancy.list_leases()).leases if x.lease == card.lease]
+    assert keeps in old.next

@@ -114,8 +114,10 @@ def test_a_lease_that_has_ended_counts_nothing_down(owner: Owner) -> None:
     assert live["spent_usd"] == every["spent_usd"]
 
 
-def test_each_line_of_a_watchdog_begins_with_its_time(owner: Owner) -> None:
-    rented(owner)
+def test_each_line_of_a_watchdog_begins_with_its_time(
+    owner: Owner,
+) -> None:
+    lease = rented(owner)
     owner.does("push", ".")
     owner.does(
         "launch", "--artifact", "out/", "--", "sh", "-c", "mkdir out; echo 1 >out/a.json; sleep 60"
@@ -133,12 +135,14 @@ def test_each_line_of_a_watchdog_begins_with_its_time(owner: Owner) -> None:
         line = dog.stderr.readline()
     finally:
         dog.terminate()
-        dog.communicate()
+        _, rest = dog.communicate()
 
-    first = (
-        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC  watches 1 lease, and those to come: a look every 5 s"
-    )
+    at = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC  "
+    first = rf"{at}watches 1 lease \({lease}\), and those to come: a look every 5 s"
     assert re.match(first, line), line
+    last = rf"{at}ends, and leaves 1 lease; who watches now: nobody: "
+    assert re.match(last, rest.splitlines()[-1]), rest
+    assert dog.returncode == 0
 
 
 def test_an_audit_imports_no_module_that_lies_in_the_home_of_the_box(owner: Owner) -> None:

@@ -24,6 +24,7 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.seal import Manifest, SealedFile, Unclaimed
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.waiting import wait_for
+from gpu_tenant.domain.wording import some
 from gpu_tenant.files.artifact_directory import SUPERSEDED
 from gpu_tenant.files.patterns import (
     literal_pattern,
@@ -62,6 +63,9 @@ class Collected(Record):
     never_appeared: tuple[str, ...]
     only_here: tuple[str, ...] = Field(
         default=(), description="collected before, and no longer on the box"
+    )
+    superseded: str | None = Field(
+        default=None, description="where older versions of what came now lie"
     )
     stored: str | None = Field(
         default=None, description="how many files the lease's store holds as well"
@@ -119,12 +123,13 @@ async def collect(
             # Recorded only now, because a pattern that the box refuses must not spoil every later
             # seal.
             ledger.claim(lease.id, artifacts=artifacts, discard=discard, at=ledger.now())
+            aside = directory / SUPERSEDED / f"{ledger.now():%Y%m%dT%H%M%S.%f}"
             gathering = Gathering(
                 lease,
                 directory,
                 arrival=arrival,
                 elsewhere=elsewhere,
-                superseded=directory / SUPERSEDED / f"{ledger.now():%Y%m%dT%H%M%S.%f}",
+                superseded=aside,
             )
             seal = await _gather(
                 gathering,
@@ -149,8 +154,20 @@ async def collect(
     told = answer_of(lease, seal, directory, landed, given_up)
     came_at = earlier[-1] if earlier and not landed else None
     return told.model_copy(
-        update={"only_here": vanished_names(seal, before)[:20], "came_at": came_at}
+        update={
+            "only_here": vanished_names(seal, before)[:20],
+            "came_at": came_at,
+            "superseded": await asyncio.to_thread(superseded_words, aside),
+        }
     )
+
+
+def superseded_words(aside: Path) -> str | None:
+    """Say how many older files this collect has replaced, and where they lie now. None if it has replaced none."""
+    count = sum(len(files) for _, _, files in os.walk(aside))
+    if not count:
+        return None
+    return f"older versions of what came are kept in {aside} ({some(count, 'file')})"
 
 
 def _require_taken(draft: Manifest, patterns: Sequence[str]) -> None:

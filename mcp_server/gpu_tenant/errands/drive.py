@@ -49,6 +49,7 @@ from gpu_tenant.domain.reconcile import GOES_ON, rate_words
 from gpu_tenant.domain.stop_cause import Term
 from gpu_tenant.domain.terms import OnFailure, RentRequest
 from gpu_tenant.domain.trackers import kept_by_default
+from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import some, span, usd_words
 from gpu_tenant.errands.answers import ILL_ENDED, ErrandStatus, RentalPlan, Unanswered
 from gpu_tenant.errands.plan import Planned, earlier_runs
@@ -64,6 +65,7 @@ from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
 from gpu_tenant.leases.end_reserve import QuotedBudget, resume_step
 from gpu_tenant.leases.recovery_plan import gone_on, successor
+from gpu_tenant.leases.taken_step import known_unclaimed, left_behind_step
 from gpu_tenant.leases.wanted_place import copy_line
 from gpu_tenant.leases.watch_actions import standing_of
 from gpu_tenant.leases.whole_work import whole_work_words
@@ -83,6 +85,7 @@ _AGAIN_S, _TRIES = 10.0, 60
 _TWIN_TRIES = 6
 """How often a second box of a request is tried to be given back at the end."""
 _LOG_BYTES = 2000
+_SMOKE_LIMIT_S = 120.0
 _BOOT_S = 3600.0
 _PREPARE_S = 45.0
 _SAYS_WITHIN = timedelta(seconds=60)
@@ -167,6 +170,43 @@ def _current(tenancy: Verbs, leases: Sequence[Lease]) -> Lease | None:
     while lease is not None and (later := gone_on(tenancy.ledger, lease)) is not None:
         lease = later
     return lease
+
+
+async def _start(tenancy: Verbs, facts: Known, run: str) -> str:
+    """Start the errand's job on its box, or start it again there after it was cut off. Returns the job's name."""
+    errand, name = facts.errand, facts.job.id if facts.job is not None else run
+    assert facts.lease is not None
+    if facts.was_cut_off:
+        name = _name_again(name, run)
+    kept, given_up = kept_by_default(facts.artifacts, facts.discard)
+    await tenancy.launch_detached(
+        facts.lease.id,
+        errand.command,
+        list(kept),
+        list(given_up),
+        list(errand.env),
+        None,
+        name,
+    )
+    return name
+
+
+async def start_again(tenancy: Verbs, run: str, lease: str) -> tuple[str, str] | None:
+    """Launch the errand's job again on its box, which was taken and runs again. Returns the job, and its new name.
+
+    None if that is not the errand's next step. It is what a process of the errand does itself. So it holds the errand
+    for the time, and the job's new name is the one that the errand gives it.
+
+    Raises:
+        LeaseHeld: a process works on the errand, or on its lease, and does this itself.
+    """
+    with tenancy.context.hold_lease(run, "run"):
+        facts = facts_of(tenancy, run)
+        if facts.lease is None or facts.lease.id != lease or facts.job is None:
+            return None
+        if not facts.was_cut_off or next_step(facts) != "launch":
+            return None
+        return facts.job.id, await _start(tenancy, facts, run)
 
 
 class Drive:
@@ -315,8 +355,17 @@ class Drive:
         if errand.smoke == "none":
             self._note(Smoked(receipt="none"))
             return None
+        if not errand.smoke:
+            self._face.hear(
+                f"the job's own command is its smoke test, and is stopped after {span(_SMOKE_LIMIT_S)}; "
+                f"{Option('smoke', 'COMMAND')} names a shorter one"
+            )
         receipt = await tenancy.run_smoke(
-            errand.directory, errand.smoke or errand.command, include=errand.include
+            errand.directory,
+            errand.smoke or errand.command,
+            _SMOKE_LIMIT_S,
+            include=errand.include,
+            hear=self._hear_of_smoke,
         )
         if receipt.passed:
             self._note(Smoked(receipt=receipt.id))
@@ -346,6 +395,11 @@ class Drive:
             log_of="the smoke test's log, from here",
             next=then,
         )
+
+    def _hear_of_smoke(self, seconds: float, last_line: str) -> None:
+        """Report that the smoke test still runs, and how far it has come."""
+        log = f"; its log says {quote_text(last_line)}" if last_line else "; its log is empty"
+        self._face.hear(f"the smoke test has run for {span(seconds)}{log}")
 
     async def _choose(self, facts: Known) -> ErrandStatus | None:
         if facts.tried >= MOST_BOXES_TRIED:
@@ -646,24 +700,13 @@ class Drive:
         return None
 
     async def _launch(self, facts: Known) -> ErrandStatus | None:
-        errand, name = self._errand, facts.job.id if facts.job is not None else self._run
-        assert facts.lease is not None
-        if facts.was_cut_off:
-            name = _name_again(name, self._run)
+        if facts.was_cut_off and facts.job is not None:
+            name = _name_again(facts.job.id, self._run)
             self._face.hear(
                 f"its provider took the box while the job ran, and the box runs again: the job is launched again as "
                 f"{name}, and continues from what its disk kept"
             )
-        kept, given_up = kept_by_default(facts.artifacts, facts.discard)
-        await self._tenancy.launch_detached(
-            facts.lease.id,
-            errand.command,
-            list(kept),
-            list(given_up),
-            list(errand.env),
-            None,
-            name,
-        )
+        await _start(self._tenancy, facts, self._run)
         return None
 
     async def _follow(self, facts: Known) -> ErrandStatus | None:
@@ -889,6 +932,8 @@ class Drive:
         tenancy = self._tenancy
         if lease.state is LeaseState.ACTIVE:
             collected = await tenancy.collect(lease.id, self._to(lease))
+            if collected.superseded is not None:
+                self._face.hear(collected.superseded)
         else:
             collected = None
         try:
@@ -984,19 +1029,23 @@ class Drive:
             try:
                 ended = await self._bring_home(old)
             except (Refused, BoxTrouble, ProviderTrouble) as trouble:
-                known = self._tenancy.ledger.lease(old.id)
-                stopped = known.parked_at is not None or recorded_fate(
-                    self._tenancy.ledger.events(old.id)
-                )
+                ledger = self._tenancy.ledger
+                known, events = ledger.lease(old.id), ledger.events(old.id)
+                stopped = known.parked_at is not None or recorded_fate(events)
                 if not isinstance(trouble, Refused) and (
                     isinstance(trouble, ProviderTrouble) or not stopped
                 ):
                     raise
+                now = self._tenancy.clock.now()
+                way = left_behind_step(known, events, now, known_unclaimed(ledger, known))
                 asks = Unanswered(
-                    lease=old.id, losses=(), ways=(trouble.remedy,), usd_h=old.price_usd_h
+                    lease=old.id,
+                    losses=(),
+                    ways=(way if stopped and way else trouble.remedy,),
+                    usd_h=known.price_usd_h,
                 )
                 words = (
-                    f"{home}; but {old.id}, the box before, could not be ended, and bills {rate_words(old)}: "
+                    f"{home}; but {old.id}, the box before, could not be ended, and bills {rate_words(known)}: "
                     f"{trouble.message}"
                 )
                 return self._asking(asks, words)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Verbs(Protocol):
         command: str,
         time_limit_s: float = ...,
         include: Sequence[str] = ...,
+        hear: Callable[[float, str], None] | None = ...,
     ) -> SmokeReceipt: ...
 
     async def search_offers(

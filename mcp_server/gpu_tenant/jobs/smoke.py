@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from time import monotonic
@@ -41,7 +41,10 @@ from gpu_tenant.jobs import memory_estimate, memory_probe, sandbox
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import read_table
 
+HEAR_EVERY_S = 10.0
+"""How often, in real time, it is told how far a smoke test is."""
 _TAIL_CHARS = 2000
+_LINE_CHARS = 80
 _PATIENCE_S = 10
 _PREFIX = "gpu-tenant-smoke-"
 """How the name of each test's own directory begins."""
@@ -112,6 +115,8 @@ async def smoke(
     guarded: Guarded,
     network: Network = "full",
     include: Sequence[str] = (),
+    hear: Callable[[float, str], None] | None = None,
+    hear_every_s: float = HEAR_EVERY_S,
 ) -> SmokeReceipt:
     """Run the command in a copy of `directory`, with CUDA hidden, and record the outcome.
 
@@ -123,6 +128,8 @@ async def smoke(
 
     A command that still runs at the time limit is stopped, and has failed. Give the smoke test a short
     command of its own (`--epochs 1`, `--smoke`), so that its end is tested too.
+
+    While it runs, `hear` is told again and again for how many seconds it has run, and the last line of its log.
 
     Raises:
         BadRequest: `directory` is not a directory, or the command is not text.
@@ -144,7 +151,9 @@ async def smoke(
             before = {path: path.stat().st_mtime_ns for path in _files(copy)}
             inside = _Inside(own, directory.resolve(), environ, guarded, network)
             started, began_s = ledger.now(), monotonic()
-            exit_status, output, confined, peak_bytes = await _run(command, inside, time_limit_s)
+            exit_status, output, confined, peak_bytes = await _run(
+                command, inside, time_limit_s, hear, hear_every_s
+            )
             seconds = monotonic() - began_s  # a rehearsal's clock may have jumped meanwhile
             wrote = [p for p in _files(copy) if before.get(p) != p.stat().st_mtime_ns]
             seen = await asyncio.to_thread(memory_estimate.seen_in, own / _PROBE)
@@ -410,7 +419,11 @@ class _Inside:
 
 
 async def _run(
-    command: str, inside: _Inside, time_limit_s: float
+    command: str,
+    inside: _Inside,
+    time_limit_s: float,
+    hear: Callable[[float, str], None] | None,
+    hear_every_s: float,
 ) -> tuple[int | None, bytes, str, int | None]:
     """Run the command.
 
@@ -434,17 +447,33 @@ async def _run(
         finally:
             os.close(says)
         exit_status: int | None = None
+        telling_of_it = asyncio.create_task(_tell_how_far(log.fileno(), hear, hear_every_s))
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(time_limit_s):
                     exit_status = await process.wait()
         finally:
+            telling_of_it.cancel()
             await _end_process(process)
         confined = (await asyncio.to_thread(telling.readline)).decode(errors="replace").strip()
         peak = (await asyncio.to_thread(telling.readline)).strip()
         log.seek(max(0, log.seek(0, os.SEEK_END) - 16 * _TAIL_CHARS))
         peak_bytes = int(peak) if peak.isdigit() else None
         return exit_status, log.read(), confined or "not at all", peak_bytes
+
+
+async def _tell_how_far(
+    log: int, hear: Callable[[float, str], None] | None, every_s: float
+) -> None:
+    """Tell, until cancelled, for how long the command has run, and the last line of its log."""
+    began_s = monotonic()
+    while hear is not None:
+        await asyncio.sleep(every_s)
+        # The command writes at the position that this descriptor has, too: read without moving it.
+        end = os.pread(log, _TAIL_CHARS, max(0, os.fstat(log).st_size - _TAIL_CHARS))
+        lines = plain(end.decode(errors="replace")).replace("\r", "\n").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        hear(monotonic() - began_s, last[:_LINE_CHARS])
 
 
 async def _end_process(process: asyncio.subprocess.Process) -> None:

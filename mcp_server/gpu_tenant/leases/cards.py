@@ -290,10 +290,12 @@ def card(
     box: Box | None = None,
     looked_after: LookedAfter = "watched",
     again: Command | None = None,
+    unclaimed: Sequence[str] = (),
 ) -> Card:
     """Show the lease at `now`, from its timeline and from what its provider shows of the box.
 
-    `again` launches its newest job again, if the taking of the box ended that job.
+    `again` launches its newest job again, if the taking of the box ended that job. `unclaimed` are patterns for the
+    files on the box that nobody has claimed.
     """
     born, taken_by = lease.active_at or lease.created_at, recorded_fate(events)
     phase = _phase(lease, box, taken_by)
@@ -339,6 +341,7 @@ def card(
         now=now,
         events=events,
         again=again,
+        unclaimed=unclaimed,
     )
     more: tuple[Lack, str] | None = None
     if too_little is not None:
@@ -589,11 +592,14 @@ def _next(
     by_itself: str,
     events: Lines = (),
     again: Command | None = None,
+    unclaimed: Sequence[str] = (),
 ) -> str:
     match lease.state:
         case LeaseState.INTENDED:
             return f"{Command('leases')} again: its provider has not shown the box yet"
-        case LeaseState.ACTIVE if (step := left_behind_step(lease, events, now)) is not None:
+        case LeaseState.ACTIVE if (
+            step := left_behind_step(lease, events, now, unclaimed)
+        ) is not None:
             return (
                 f"{step}; {_parked_words(lease, parked_until)}" if phase in STANDS_STILL else step
             )

@@ -10,10 +10,9 @@ from gpu_tenant.ledger import Ledger
 
 def again_step(ledger: Ledger, lease: Lease, job: str) -> Command:
     """Return what launches that job again on its box: the run that it belongs to goes on, or the same launch by hand."""
-    for each in ledger.lineage(lease):
-        errand = ledger.open_errand_of(each.id)
-        if errand is not None and job.startswith(errand):
-            return Command("run", resume=errand)
+    run = open_run_of(ledger, lease)
+    if run is not None and job.startswith(run):
+        return Command("run", resume=run)
     told = next((x for x in ledger.jobs(lease.id) if x.id == job), None)
     if told is None:
         return Command("launch", lease=lease.id, artifact="PATTERN", then="COMMAND")
@@ -26,6 +25,12 @@ def again_step(ledger: Ledger, lease: Lease, job: str) -> Command:
         max_runtime_h=told.max_runtime_s and f"{told.max_runtime_s / 3600:g}",
         then=quoted(told.command),
     )
+
+
+def open_run_of(ledger: Ledger, lease: Lease) -> str | None:
+    """Return the run whose work is done under that lease. None if there is none, or if it is over."""
+    runs = (ledger.open_errand_of(each.id) for each in ledger.lineage(lease))
+    return next((run for run in runs if run is not None), None)
 
 
 def cut_off_job(events: Lines) -> str | None:

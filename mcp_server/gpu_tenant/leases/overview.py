@@ -11,7 +11,7 @@ from gpu_tenant.concurrency import each
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LeaseHeld, Refused, TenantError
-from gpu_tenant.domain.interruption import recorded_fate
+from gpu_tenant.domain.interruption import recorded_fate, went_on
 from gpu_tenant.domain.model import Box, Lease, LeaseState
 from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Market
@@ -41,6 +41,7 @@ from gpu_tenant.leases.reopen import (
 )
 from gpu_tenant.leases.settle import PATIENCE_S, Survey, deployment_of, survey
 from gpu_tenant.leases.ssh_access import refresh_hosts
+from gpu_tenant.leases.taken_step import known_unclaimed
 
 if TYPE_CHECKING:
     from gpu_tenant.box.ownership import Seen
@@ -67,6 +68,7 @@ def card_of(
         events=events,
         box=box,
         again=again_step(context.ledger, lease, cut_off) if cut_off is not None else None,
+        unclaimed=known_unclaimed(context.ledger, lease) if went_on(events) is not None else (),
         protection=context.protection(lease),
         looked_after=context.looked_after,
     )

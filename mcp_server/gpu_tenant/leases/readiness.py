@@ -27,7 +27,7 @@ from gpu_tenant.leases.provider_listing import Listing
 from gpu_tenant.leases.provision import fulfil, make_ready
 from gpu_tenant.leases.settle import is_as_recorded, settle
 from gpu_tenant.leases.ssh_access import refresh_hosts
-from gpu_tenant.leases.taken_step import left_behind_step
+from gpu_tenant.leases.taken_step import known_unclaimed, left_behind_step
 
 
 async def active(context: Context, lease: str) -> Lease:
@@ -77,7 +77,7 @@ def parked_refusal(context: Context, lease: Lease) -> Refused:
         job = f"its job {ends[-1].job} was last seen as {ends[-1].state}"
         why = ends[-1].why if isinstance(ends[-1], timeline.JobEnded) else None
         job += f" ({why})" if why else ""
-    left = left_behind_step(lease, events, now)
+    left = left_behind_step(lease, events, now, known_unclaimed(context.ledger, lease))
     step = left or (
         parked_step(lease, events, now)
         if kept
@@ -99,7 +99,7 @@ async def why_silent(context: Context, lease: Lease, silent: BoxUnreachable) -> 
     fate = recorded_fate(events)
     if lease.state is not LeaseState.ACTIVE or fate is None:
         return silent
-    way = left_behind_step(lease, events, now)
+    way = left_behind_step(lease, events, now, known_unclaimed(context.ledger, lease))
     way = way or ways_on(lease, fate, resume_step(lease, events, now))
     told = [event.words for _, event in events if isinstance(event, timeline.Taken) and event.words]
     return BoxStopped(

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -62,13 +62,15 @@ from gpu_tenant.leases.recovery_plan import (
     wish_again,
     work_of,
 )
-from gpu_tenant.leases.recovery_words import recovery_words
+from gpu_tenant.leases.recovery_words import ends_early_words, recovery_words
 from gpu_tenant.leases.settle import return_unused
 from gpu_tenant.leases.setup import LAUNCH_WAITS_S, begin_if_ordered, report_setup
 from gpu_tenant.providers.credentials import resolve_all
 from gpu_tenant.transfer.bandwidth_share import limits_of_call
 
 _TRIED = 3
+_SEARCHED = 20
+"""So many offers of a platform are looked at, so that those that end too soon do not hide one that lasts."""
 _POLL_S = 5
 
 
@@ -153,7 +155,9 @@ async def recover(
                 return card_of(context, new, f"{missing}: run {Command('recover', lost.id)} again")
             await _launch_all(context, new, work, values[1:])
             _on_record(context, lost, new, work, met, kept)
-    return card_of(context, context.ledger.lease(new.id), _trust_words(lost, new))
+    new = context.ledger.lease(new.id)
+    alarms = filter(None, (_trust_words(lost, new), ends_early_words(new)))
+    return card_of(context, new, "; ".join(alarms) or None)
 
 
 async def begins_words(context: Context, lease: str) -> str:
@@ -259,6 +263,9 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
     cut_off = cut_off_job(events)
     runs = box is not None and box.state is BoxState.READY
     if met is None and runs and (cut_off is not None or on_record in GOES_ON):
+        if on_record is not None:
+            # Whoever reads the record next goes by what the provider shows now.
+            context.ledger.note(lost.id, timeline.Taken(fate=None), at=now)
         raise Refused(
             f"the box of {lost.id} was taken, and runs again",
             remedy=f"{again_step(context.ledger, lost, cut_off)} again continues from what its disk kept"
@@ -470,7 +477,11 @@ async def _faults(context: Context, lease: Lease) -> list[str]:
 async def _quotes(
     context: Context, lost: Lease, wish: Wish, left_usd: Decimal | None, refused: list[str]
 ) -> AsyncIterator[Quote]:
-    """Return the quotes for the rest of the work, from the providers that the lease's terms name, in that order."""
+    """Return the quotes for the rest of the work, from the providers that the lease's terms name, in that order.
+
+    A box whose own rental ends before the lease's deadline comes after all that last: its job would be cut off again.
+    """
+    ends_early: list[Quote] = []
     for provider in _places(lost):
         try:
             profile, market = context.set_up(provider), context.connectors[provider]
@@ -480,7 +491,8 @@ async def _quotes(
         if not isinstance(market, Market):
             refused.append(f"{profile.title} has no offers to rent")
             continue
-        found = await find_offers(wish, {provider: market}, ledger=context.ledger, limit=_TRIED)
+        found = await find_offers(wish, {provider: market}, ledger=context.ledger, limit=_SEARCHED)
+        lasting: list[Quote] = []
         for offered in found.offers:
             quote = context.ledger.quote(offered.quote) if offered.quote else None
             why = (
@@ -488,10 +500,22 @@ async def _quotes(
             )
             if quote is None or why is not None:
                 refused.append(f"{provider}: {why}")
+            elif _ends_early(quote, lost.terms.deadline_at, context.clock.now()):
+                ends_early.append(quote)
             else:
-                yield quote
+                lasting.append(quote)
+        for quote in lasting[:_TRIED]:
+            yield quote
         if not found.offers:
             refused.append(f"{provider}: {'; '.join(found.troubles.values()) or found.next}")
+    for quote in ends_early[:_TRIED]:
+        yield quote
+
+
+def _ends_early(quote: Quote, deadline_at: datetime, now: datetime) -> bool:
+    """Whether the platform has said that a box rented by this quote now would end before that deadline."""
+    hours = quote.offer.max_hours
+    return hours is not None and now + timedelta(hours=hours) < deadline_at
 
 
 def _unfit(context: Context, lost: Lease, quote: Quote, left_usd: Decimal | None) -> str | None:

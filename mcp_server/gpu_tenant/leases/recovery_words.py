@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from gpu_tenant.domain import timeline
@@ -9,7 +10,7 @@ from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.wording import some
-from gpu_tenant.leases.taken_step import end_step
+from gpu_tenant.leases.taken_step import end_step, known_unclaimed
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -38,8 +39,38 @@ def recovered_words(ledger: Ledger, new: Lease, looked_after: LookedAfter) -> st
             files = event.restored_files or 0
             begins = _begins_words(ledger, lost, event.checkpoint_at, files, looked_after)
             left = left_words(ledger, lost) if lost.state.live else None
-            return "; ".join(filter(None, (begins, left)))
+            return "; ".join(filter(None, (begins, box_words(new), left)))
     return ""
+
+
+def box_words(new: Lease) -> str:
+    """Say what kind of box the work goes on at: whose host it is, its price, and when its rental ends."""
+    offer = new.quote.offer if new.quote else None
+    trust, price = (offer.trust, offer.price.running_usd_h) if offer else (None, None)
+    host = f"its provider calls the host {trust}" if trust else "nobody vouches for the host"
+    ends_at = rental_ends_at(new)
+    cost = "an unknown price" if price is None else f"{price} USD/h"
+    end = "no end of the rental is known"
+    if ends_at is not None:
+        end = f"the rental ends at {ends_at:%Y-%m-%d %H:%M} UTC"
+    return f"on {new.id}: {host}, it is rented at {cost}, and {end}"
+
+
+def rental_ends_at(lease: Lease) -> datetime | None:
+    """Return when the rental of the lease's box ends at the latest, as its offer said. None if it named no end."""
+    hours = lease.quote.offer.max_hours if lease.quote else None
+    return None if hours is None else (lease.active_at or lease.created_at) + timedelta(hours=hours)
+
+
+def ends_early_words(lease: Lease) -> str | None:
+    """Say that the box's own rental ends before the lease's deadline. None if it does not, as far as is known."""
+    ends_at, deadline_at = rental_ends_at(lease), lease.terms.deadline_at
+    if ends_at is None or ends_at >= deadline_at:
+        return None
+    return (
+        f"the rental of its box ends at {ends_at:%Y-%m-%d %H:%M} UTC, before its deadline at {deadline_at:%H:%M} UTC, and "
+        "nothing that lasts longer could be had within its terms"
+    )
 
 
 def _begins_words(
@@ -65,7 +96,7 @@ def left_words(ledger: Ledger, lost: Lease) -> str | None:
         return "what its box had, and is not here, is lost with it"
     if not lost.state.live:
         return None
-    step = end_step(lost, events, ledger.now())
+    step = end_step(lost, events, ledger.now(), known_unclaimed(ledger, lost))
     if recorded_fate(events) == "host_lost":
         return f"what its box had, and is not here, is lost with its host: {step}"
     return f"{lost.id} keeps on its disk what its jobs wrote since, and bills {rate_words(lost)} until it is ended: {step}"

@@ -1,13 +1,15 @@
 """What is next for work whose box was taken: on that box when it runs again, or elsewhere, where it may have gone."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
-from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.interruption import cut_off_at, notice_on_record, recorded_fate, went_on
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.reconcile import way_on, ways_on
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.leases.end_reserve import resume_step
+from gpu_tenant.ledger import Ledger
 
 _WAY_HOME_H = 0.05
 """So long a box whose work went on elsewhere has to run at least, to be collected and ended."""
@@ -22,20 +24,35 @@ def went_on_words(events: Lines) -> str | None:
     return f"its provider took its box{why}, and its work went on under {told.by}"
 
 
-def left_behind_step(lease: Lease, events: Lines, now: datetime) -> str | None:
-    """Return what ends a box whose work went on elsewhere. None if it did not, or the lease has ended."""
+def left_behind_step(
+    lease: Lease, events: Lines, now: datetime, unclaimed: Sequence[str] = ()
+) -> str | None:
+    """Return what ends a box whose work went on elsewhere. None if it did not, or the lease has ended.
+
+    `unclaimed` are patterns for the files on it that nobody has claimed, as far as they are known.
+    """
     words = went_on_words(events)
     if words is None or lease.state is not LeaseState.ACTIVE:
         return None
-    return f"{end_step(lease, events, now)}: {words}"
+    return f"{end_step(lease, events, now, unclaimed)}: {words}"
 
 
-def end_step(lease: Lease, events: Lines, now: datetime) -> str:
-    """Return what ends a box whose work goes on elsewhere, or is about to."""
-    home, end = Command("collect", lease.id), Command("teardown", lease.id)
+def end_step(lease: Lease, events: Lines, now: datetime, unclaimed: Sequence[str] = ()) -> str:
+    """Return what ends a box whose work goes on elsewhere, or is about to.
+
+    A file that nobody has claimed prevents the teardown. So the collect names those that are known, and the option
+    for others.
+    """
+    home, end = (
+        Command("collect", lease.id, artifact=list(unclaimed)),
+        Command("teardown", lease.id),
+    )
     if recorded_fate(events) == "host_lost":
         return f"{end} gives up the box, and says what is lost with it"
-    ends = f"{home}, then {end}"
+    keeps = (
+        "" if unclaimed else f", with {Option('artifact', 'FILE')} for what it names as unclaimed"
+    )
+    ends = f"{home}{keeps}, then {end}"
     if lease.parked_at is not None or recorded_fate(events) is not None:
         on = resume_step(lease, events, now, hours=_WAY_HOME_H)
         ends = f"{on}, then {ends}"
@@ -65,3 +82,13 @@ def taken_step(lease: Lease, events: Lines, job: str, now: datetime, again: Comm
     if cut_off_at(events, job) is not None:
         return f"{again} again continues from what its disk kept; or {Command('collect', lease.id)}"
     return None
+
+
+def known_unclaimed(ledger: Ledger, lease: Lease) -> list[str]:
+    """Return patterns for the files on the lease's box that nobody has claimed, as of its newest seal."""
+    unclaimed = ledger.unclaimed(lease.id)
+    if unclaimed is None:
+        return []
+    from gpu_tenant.artifacts.collect import unclaimed_patterns
+
+    return unclaimed_patterns(lease, unclaimed)

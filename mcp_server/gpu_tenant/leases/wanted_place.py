@@ -1,13 +1,19 @@
 """Where on this computer a lease's files belong, whoever collects them."""
 
+from __future__ import annotations
+
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpu_tenant.artifacts.destination import claim_directory
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble, Refused
 from gpu_tenant.domain.interruption import went_on
 from gpu_tenant.domain.model import Lease
-from gpu_tenant.leases.context import Context
+
+if TYPE_CHECKING:
+    from gpu_tenant.artifacts.collect import Collected
+    from gpu_tenant.leases.context import Context
 
 
 async def wanted_place(context: Context, lease: Lease) -> Path:
@@ -39,17 +45,25 @@ def copy_line(kept_in: str | Path, to: str | Path) -> str:
     return f"`mkdir -p {there} && cp -a {shlex.quote(str(kept_in))}/. {there}/`"
 
 
-def must_have_a_box(lease: Lease, to: str | None) -> None:
-    """Require, for a collect to a directory that was named, that the lease may still have a box.
+async def copy_of_ended(context: Context, lease: Lease, to: str | None) -> Collected | None:
+    """Copy what was kept of a lease that has ended to the directory `to`. None if it may still have a box, or none is named.
 
     Raises:
-        Refused: it has ended, and its files are on this computer already; the remedy copies them.
+        Refused: there is no seal of it to prove a copy by; the remedy copies it without.
+        BadRequest, LocalTrouble: as `copy_kept`.
     """
     if to is None or lease.state.live or lease.kept_in is None:
-        return
-    raise Refused(
-        f"{lease.id} has ended, and what was kept of it is in {lease.kept_in} already",
-        remedy=f"{copy_line(lease.kept_in, Path(to).expanduser().absolute())} puts it there",
+        return None
+    seal, there = context.ledger.seal(lease.id), Path(to).expanduser().absolute()
+    if seal is None:
+        raise Refused(
+            f"{lease.id} has ended without a seal, and what was kept of it is in {lease.kept_in} already",
+            remedy=f"{copy_line(lease.kept_in, there)} puts it there",
+        )
+    from gpu_tenant.artifacts.kept_copy import copy_kept
+
+    return await copy_kept(
+        lease, seal, kept_in=Path(lease.kept_in), to=there, ledger=context.ledger
     )
 
 

@@ -17,6 +17,7 @@ from gpu_tenant.domain.errors import (
     NotReady,
     PriceMoved,
     ProviderTrouble,
+    Refused,
     TenantError,
 )
 from gpu_tenant.domain.interruption import is_being_taken, notice_on_record
@@ -29,10 +30,12 @@ from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import WAIT_S
 from gpu_tenant.leases.end_reserve import end_reserve_s
+from gpu_tenant.leases.launch_again import open_run_of
 from gpu_tenant.leases.recover import may_recover, recover
 from gpu_tenant.leases.recovery_plan import gone_on
 from gpu_tenant.leases.term_checks import Outrun, as_it_was, is_near, outrun, time_left_s
 from gpu_tenant.leases.watch_actions import has_news, kept_back, pull, rearm, try_ready
+from gpu_tenant.leases.woken_box import cut_off_jobs, launch_cut_off_again, may_launch_again
 from gpu_tenant.leases.work_done import Work
 from gpu_tenant.service import Tenancy
 from gpu_tenant.watchdog.end_of_lease import LeaseAlarms, LeaseEnder
@@ -140,6 +143,8 @@ class Attendant:
             return
         if seen.work is not None and self._has_notice(lease):
             await self._heed(lease)
+        elif seen.work is not None and await self._launched_again(lease, seen.work):
+            self.is_busy = True
         elif seen.work is not None:
             waits = lease.terms.when_done != "keep" or self._may_be_taken(lease)
             self.is_busy = bool(seen.work.busy) and waits
@@ -191,7 +196,7 @@ class Attendant:
         if heard.jobs:
             # Whether they saved, only their files show.
             has = "were asked to save, and have ended" if heard.ended else "were asked to save"
-            words += f": its jobs {has} ({', '.join(map(quote_text, heard.jobs[:3]))})"
+            words += f": its jobs {has} ({', '.join(map(quote_text, heard.jobs[:3]))}); {self._newest_here(lease)}"
         if heard.stored_files:
             words += f"; in the store: {some(heard.stored_files, 'file')}"
         if lease.terms.recover:
@@ -204,6 +209,48 @@ class Attendant:
         self.again_at = self._tenancy.clock.now() + timedelta(seconds=_NOTICE_LOOK_S)
         if may_recover(self._tenancy.context, lease):
             await self._recover(lease, wait_s=0)
+
+    async def _launched_again(self, lease: Lease, work: Work) -> bool:
+        """Launch again what was cut off when the box was taken, now that it runs again. Returns whether that was done.
+
+        Where a run owns the job, this is the step that the run would take: while a process works on the run, it is
+        left to that process.
+        """
+        ledger = self._tenancy.ledger
+        if work.busy or not may_launch_again(self._tenancy.context, lease):
+            return False
+        cut, run = cut_off_jobs(ledger, lease), open_run_of(ledger, lease)
+        try:
+            if run is not None and any(job.id.startswith(run) for job, _ in cut):
+                from gpu_tenant.errands.drive import start_again
+
+                started = await start_again(self._tenancy, run, lease.id)
+                again = [started] if started is not None else []
+            else:
+                again = await launch_cut_off_again(self._tenancy.context, lease.id)
+        except LeaseHeld:
+            return False  # whoever holds it sees what is cut off, too
+        except TenantError as trouble:
+            words = f"its box runs again, but its job could not be launched again: {trouble.message}; {trouble.remedy}"
+            self.told.alarm("relaunch", words, Level.WARNING)
+            return False
+        for job, name in again:
+            self.told.report(
+                f"its provider took its box while the job {quote_text(job)} ran, and the box runs again: the job was "
+                f"launched again as {quote_text(name)}, and continues from what its disk kept"
+            )
+        return bool(again)
+
+    def _newest_here(self, lease: Lease) -> str:
+        """Say what of the jobs' files came home last, by the ledger. The box may hold newer ones."""
+        came = (timeline.Snapped, timeline.Collected)
+        for at, event in reversed(self._tenancy.ledger.events(lease.id, *came)):
+            if isinstance(event, timeline.Collected):
+                return f"all that it had at {at:%H:%M:%S} UTC is here"
+            if isinstance(event, timeline.Snapped) and event.files:
+                names = [quote_text(name.removeprefix("work/")) for name in event.names[-2:]]
+                return f"the newest checkpoint that is here came at {at:%H:%M:%S} UTC: {', '.join(names)}"
+        return "no checkpoint is here yet"
 
     def _was_given_work(self, lease: Lease, *, since: datetime) -> bool:
         work = timeline.Launched | timeline.Pushed | timeline.SettingUp | timeline.Preparing
@@ -376,6 +423,10 @@ class Attendant:
             card = await recover(self._tenancy.context, lease.id, wait_s=wait_s)
         except LeaseHeld:
             raise
+        except Refused as refused:
+            # Its box may run again by now, as the provider has just shown; then the work goes on there.
+            if may_recover(self._tenancy.context, self._tenancy.ledger.lease(lease.id)):
+                self.told.alarm("recovery", f"{refused.message}; {refused.remedy}", Level.URGENT)
         except TenantError as trouble:
             self.told.alarm("recovery", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
         else:

@@ -33,6 +33,7 @@ from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.end import end_verified
 from gpu_tenant.leases.end_reserve import STOP_GRACE_S
 from gpu_tenant.leases.inspection import occupancy
+from gpu_tenant.leases.launch_again import again_step, cut_off_job
 from gpu_tenant.leases.work_done import (
     Step,
     Work,
@@ -264,7 +265,10 @@ class WorkEnd:
                     f"its work is done, but its box could not be ended yet: {step.words}", lease
                 )
             case "failed":
-                self._alarm(step.words, lease)
+                cut_off = cut_off_job(events) if work.relaunch_until is not None else None
+                again = again_step(tenancy.ledger, lease, cut_off) if cut_off is not None else None
+                on = f"; {again} again continues from what its disk kept" if again else ""
+                self._alarm(f"{step.words}{on}", lease)
             case "busy" if work.lingering:
                 self._alarm(
                     f"the job {work.lingering[0]} has ended, but processes that it started still run; {step.words}",

@@ -293,6 +293,7 @@ def print_collected(shown: Collected) -> None:
     rows: list[tuple[str, object]] = [
         ("here", f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"),
         ("fetched now", fetched),
+        *([("replaced", shown.superseded)] if shown.superseded else []),
         (
             "may be lost",
             f"{size(shown.discarded_bytes)} by {', '.join(shown.discarded_by)}"

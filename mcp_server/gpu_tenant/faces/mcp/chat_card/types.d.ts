@@ -72,6 +72,8 @@ export interface Collected {
   never_appeared: string[];
   /** collected before, and no longer on the box */
   only_here: string[];
+  /** where older versions of what came now lie */
+  superseded: string | null;
   /** how many files the lease's store holds as well */
   stored: string | null;
   /** why that store does not hold it all */

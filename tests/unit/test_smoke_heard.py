@@ -1,0 +1,55 @@
+"""Whoever waits for a smoke test hears how long it has run, and how far its log has come."""
+
+import os
+from pathlib import Path
+
+from e2e.renting import tenant_at
+from errands import Asker, a_tree, an_errand, goes_on
+
+from gpu_tenant.files.protected_files import Guarded
+from gpu_tenant.jobs.smoke import smoke
+from gpu_tenant.ledger import Ledger
+
+
+async def test_while_it_runs_its_time_and_the_last_line_of_its_log_are_told(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    heard = list[tuple[float, str]]()
+    tree = tmp_path / "tree"
+    tree.mkdir()
+
+    receipt = await smoke(
+        tree,
+        "echo epoch 1; sleep 1; echo; echo epoch 2; sleep 1; echo epoch 3",
+        time_limit_s=60,
+        environ=os.environ,
+        ledger=ledger,
+        guarded=Guarded((), tmp_path),
+        hear=lambda seconds, line: heard.append((seconds, line)),
+        hear_every_s=0.05,
+    )
+
+    assert receipt.passed
+    assert receipt.log_tail.split() == ["epoch", "1", "epoch", "2", "epoch", "3"], "no byte is lost"
+    assert next(line for _, line in heard if line) == "epoch 1"
+    assert "epoch 2" in [line for _, line in heard]
+    assert [seconds for seconds, _ in heard] == sorted(seconds for seconds, _ in heard)
+
+
+async def test_a_run_whose_job_is_its_own_smoke_test_says_first_that_a_shorter_command_can_be_named(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        tree = a_tree(tmp_path / "tree")
+        own, short = Asker(None), Asker(None)
+
+        await goes_on(tenant.tenancy, an_errand(tenant.tenancy, tree, smoke=None), own)
+        await goes_on(
+            tenant.tenancy, an_errand(tenant.tenancy, tree, artifacts=("out", "x")), short
+        )
+
+    words = (
+        "the job's own command is its smoke test, and is stopped after 2 min; `--smoke 'COMMAND'`"
+    )
+    assert next(line for line in own.heard if "smoke" in line).startswith(words[:60]), own.heard
+    assert not any("own command" in line for line in short.heard)
