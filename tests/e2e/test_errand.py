@@ -193,7 +193,7 @@ async def test_what_would_cost_more_than_the_sum_is_not_even_offered_for_consent
     asker = Asker()
     errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree"), hours=1000, max_usd="0.5")
 
-    with pytest.raises(NoCapacity, match=r"for 1000 h, which is more than 0\.5000 USD in all"):
+    with pytest.raises(Refused, match=r"for 1000 h, which is more than 0\.5000 USD in all"):
         await goes_on(renting.tenancy, errand, asker)
 
     assert asker.plans == []
@@ -205,7 +205,7 @@ async def test_a_sum_that_is_too_small_is_answered_with_the_cost_and_with_one_th
 ) -> None:
     tree = a_tree(tmp_path / "tree")
 
-    with pytest.raises(NoCapacity) as refused:
+    with pytest.raises(Refused) as refused:
         await goes_on(renting.tenancy, an_errand(renting.tenancy, tree, max_usd="0.2"))
 
     assert re.search(
@@ -235,7 +235,7 @@ async def test_a_sum_that_ends_the_work_before_its_hours_says_so_first_and_one_f
     await goes_on(renting.tenancy, some, asker)
     none = an_errand(renting.tenancy, tree, hours=0.02, max_usd=for_hours["0.02"])
     with pytest.raises(
-        NoCapacity, match=r"too small for 0\.02 h: .* pays for 0 s of work"
+        Refused, match=r"too small for 0\.02 h: .* pays for 0 s of work"
     ) as refused:
         await goes_on(renting.tenancy, none, asker)
 
