@@ -42,8 +42,18 @@ class Limits(Record):
         "computer dies",
     )
     smoke: Literal["asked", "needed"] = Field(
-        default="asked", description="needed: without a smoke test, renting takes a signature"
+        default="asked", description="whether renting without a smoke test takes a signature"
     )
+
+
+def rules_in_force(limits: Limits) -> dict[str, str]:
+    """Return what the limits that are no number mean as they are set now, by their names."""
+    unguarded = "takes a signature" if limits.unguarded == "signed" else "takes no signature"
+    untested = "takes a signature" if limits.smoke == "needed" else "takes no signature"
+    return {
+        "unguarded": f"an expensive box that nothing stops if this computer dies {unguarded}",
+        "smoke": f"to rent without a smoke test {untested}",
+    }
 
 
 @dataclass(frozen=True, slots=True)
