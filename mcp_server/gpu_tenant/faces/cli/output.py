@@ -57,11 +57,22 @@ async def tenancy(
         environ, tell=lambda words: click.echo(f"note: {words}", err=True), purpose=purpose
     )
     try:
-        if opened.ledger.is_rehearsed:
-            click.echo("note: a rehearsal: no account, no money", err=True)
+        if opened.ledger.is_rehearsed and not _is_told("rehearsal"):
+            click.echo("note: rehearsal, no money", err=True)
         yield opened
     finally:
         await opened.aclose()
+
+
+def _is_told(what: str) -> bool:
+    """Whether this command has said that already. From now on it has."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return False
+    key = f"{__name__}.{what}"
+    was_told = bool(context.meta.get(key))
+    context.meta[key] = True
+    return was_told
 
 
 def answer(record: R, as_json: bool, words: Callable[[R], None]) -> None:
