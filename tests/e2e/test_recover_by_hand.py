@@ -158,4 +158,4 @@ async def test_both_reports_say_which_lease_goes_on_with_which_and_why_two_sums_
     assert (after.cost.spent_usd, after.cost.billed_usd) != (None, None)
     assert after.cost.spent_usd != after.cost.billed_usd
     assert after.cost.difference is not None
-    assert "is what its provider had billed until" in after.cost.difference
+    assert "the bill is until" in after.cost.difference

@@ -109,7 +109,7 @@ def in_few_words(standing: ErrandStatus, log: str = "") -> RunTold:
         receipt = standing.ended.receipt
         words += (
             f"; receipt: {receipt.ground}, seen gone twice,"
-            f" {cost_words(receipt.cost_usd, receipt.counts)} for {span(receipt.lived_s)}"
+            f" {cost_words(receipt.spent_usd, receipt.counts)} for {span(receipt.lived_s)}"
         )
         words += f"; {standing.ended.work}" if standing.ended.work else ""
         words += _not_proved_words(receipt.not_proved, standing.ended.lease)

@@ -48,11 +48,13 @@ class Limits(Record):
 
 def rules_in_force(limits: Limits) -> dict[str, str]:
     """Return what the limits that are no number mean as they are set now, by their names."""
-    unguarded = "takes a signature" if limits.unguarded == "signed" else "takes no signature"
-    untested = "takes a signature" if limits.smoke == "needed" else "takes no signature"
     return {
-        "unguarded": f"an expensive box that nothing stops if this computer dies {unguarded}",
-        "smoke": f"to rent without a smoke test {untested}",
+        "unguarded": "to rent an expensive box that nothing stops if this computer dies takes a signature"
+        if limits.unguarded == "signed"
+        else "to rent an expensive box that nothing stops if this computer dies takes no signature",
+        "smoke": "to rent without a smoke test takes a signature"
+        if limits.smoke == "needed"
+        else "to rent without a smoke test takes no signature",
     }
 
 

@@ -48,7 +48,7 @@ from gpu_tenant.ledger import Ledger
 
 _WORDS: TypeAdapter[list[str]] = TypeAdapter(list[str])
 _ASK_AGAIN_S = 30
-_NAMED = 8
+_NAMED = 3
 """A sentence names this many files of a list that may have thousands."""
 _GONE_WITHIN_S = 300
 """If a box is still listed this long after the destroy request, a person has to look."""
@@ -270,17 +270,27 @@ def unproved_words(evidence: Sequence[Evidence]) -> tuple[str, ...]:
         for e in evidence
         if e.verdict.outcome == "opaque" and e.verdict.format in ("unknown", "text")
     }
+    alike: dict[tuple[str, str], list[str]] = {}
+    for e in evidence:
+        for reason in e.verdict.not_proved if e.name not in unread else ():
+            alike.setdefault((e.verdict.format, reason), []).append(e.name)
     words = [
-        f"{e.name}: {w}" for e in evidence for w in e.verdict.not_proved if e.name not in unread
+        f"{names[0]}: {reason}"
+        if len(names) == 1
+        else f"each of {len(names)} {fmt} files ({_named(names)}): {reason}"
+        for (fmt, reason), names in alike.items()
     ]
     if unread:
-        named = sorted(unread)[:_NAMED]
-        more = f" and {len(unread) - _NAMED} more" if len(unread) > _NAMED else ""
         words.append(
-            f"{some(len(unread), 'file')} of no format we read ({', '.join(named)}{more}): "
+            f"{some(len(unread), 'file')} of no format we read ({_named(sorted(unread))}): "
             "the bytes were proved by hash alone"
         )
     return tuple(words)
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def not_looked_at(lease: Lease, profile: Profile, seal: Manifest | None) -> tuple[str, ...]:

@@ -34,6 +34,18 @@ def test_a_hostile_pickle_is_named_and_not_run(tmp_path: Path, protocol: int) ->
     assert not trace.exists()
 
 
+def test_only_a_pickle_that_names_a_class_is_said_not_to_be_proved_to_unpickle(
+    tmp_path: Path,
+) -> None:
+    plain = verdict(tmp_path, "x.pkl", pickle.dumps({"epoch": 5, "w": [0.5]}))
+    named = verdict(tmp_path, "y.pkl", pickle.dumps(Path("x")))
+
+    assert (plain.outcome, plain.not_proved) == ("loads", ())
+    assert "that it can be unpickled: the classes that it names may be gone or changed" in (
+        named.not_proved
+    )
+
+
 def test_a_hostile_checkpoint_is_named_and_not_run(capfd: pytest.CaptureFixture[str]) -> None:
     seen = inspect(FIXTURES / "hostile.pt", name="hostile.pt")
 

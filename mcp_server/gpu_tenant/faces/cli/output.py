@@ -12,7 +12,6 @@ import click
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.wording import (
     NOBODY_BILLS,
-    cost_words,
     size,
     some,
     span,
@@ -38,6 +37,9 @@ if TYPE_CHECKING:
     from gpu_tenant.watchdog.loop import WatchReport
 
 R = TypeVar("R", bound="Record")
+
+_TOLD = 5
+"""How many sentences of a kind a receipt shows. The report has all of them."""
 
 _COLOURS = {"ok": "green", "warning": "yellow", "blocker": "red"}
 
@@ -323,7 +325,11 @@ def print_collected(shown: Collected) -> None:
         )
     rows += [("cannot be kept", words) for words in shown.cannot_be_kept]
     rows += [("never appeared", pattern) for pattern in shown.never_appeared]
-    rows += [("only here", f"{name}: it is no longer on the box") for name in shown.only_here[:5]]
+    rows += [
+        ("only here", f"{name}: it is no longer on the box") for name in shown.only_here[:_TOLD]
+    ]
+    if len(shown.only_here) > _TOLD:
+        rows.append(("only here", f"and {len(shown.only_here) - _TOLD} more"))
     rows.append(("next", shown.next))
     print_list(f"{shown.lease}: sealed {shown.seal[:12]}", rows)
 
@@ -339,7 +345,7 @@ def receipt(shown: TornDown) -> None:
             if r.kept_in
             else "nothing",
         ),
-        ("loads", ", ".join(f"{n} {f}" for f, n in sorted(r.formats.items())) or "nothing to load"),
+        ("whole", ", ".join(f"{n} {f}" for f, n in sorted(r.formats.items())) or "nothing to read"),
         (
             "lease lasted" if r.left_behind else "box lived",
             f"{span(r.lived_s)}, until {r.first_absent_at:%Y-%m-%d %H:%M:%S} UTC",
@@ -348,16 +354,18 @@ def receipt(shown: TornDown) -> None:
             "handed back" if r.left_behind else "seen gone",
             f"{'seen' if r.left_behind else ''} twice, last at {r.second_absent_at:%H:%M:%S} UTC".strip(),
         ),
-        (
-            "cost",
-            cost_words(r.cost_usd, r.counts)
-            + (f": {r.counts}" if r.counts and r.counts != NOBODY_BILLS else ""),
-        ),
-        *([("billed", f"{usd_words(r.billed_usd)} so far")] if r.billed_usd is not None else []),
+        ("cost", r.sum_words),
+        *([("counted", r.counts)] if r.counts and r.counts != NOBODY_BILLS else []),
     ]
-    rows += [("given up", words) for words in r.given_up[:5]]
-    rows += [("not proved", words) for words in r.not_proved[:5]]
-    rows += [("warning", words) for words in r.warnings[:5]]
+    for title, told in (
+        ("given up", r.given_up),
+        ("not proved", r.not_proved),
+        ("warning", r.warnings),
+    ):
+        rows += [(title, words) for words in told[:_TOLD]]
+        if len(told) > _TOLD:
+            more = f"and {len(told) - _TOLD} more: {Command('report', shown.lease)}"
+            rows.append((title, more))
     rows += [("left behind", r.left_behind)] if r.left_behind else []
     rows += [("together", shown.gang)] if shown.gang else []
     rows += [("also bills", shown.twin)] if shown.twin else []
