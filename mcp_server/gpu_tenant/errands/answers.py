@@ -31,6 +31,10 @@ class RentalPlan(Record):
 
     run: str
     lines: tuple[str, ...]
+    headline: str = Field(default="", description="what is rented, and the most that it costs")
+    brief: dict[str, str] = Field(
+        default_factory=dict, description="the lines in brief, each with its title"
+    )
     quotes: tuple[str, ...]
     most_usd_h: Usd
     most_usd: Usd

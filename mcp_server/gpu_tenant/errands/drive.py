@@ -435,6 +435,8 @@ class Drive:
         return RentalPlan(
             run=self._run,
             lines=tuple(lines),
+            headline=planned.headline(),
+            brief=planned.brief(undeclared=loose),
             quotes=tuple(quote.id for quote in quotes),
             most_usd_h=max(quote.cap_usd_h for quote in quotes),
             most_usd=errand.max_usd,

@@ -120,12 +120,8 @@ def apart_words(
         return None
     covered = covered_until(lease, billed)
     if covered is None:
-        return (
-            f"our count goes until {until}; the bill is of a period that is not over, by {billed.words}"
-        )
-    return (
-        f"our count goes until {until}; the bill is until {covered:%Y-%m-%d %H:%M} UTC, by {billed.words}"
-    )
+        return f"our count goes until {until}; the bill is of a period that is not over, by {billed.words}"
+    return f"our count goes until {until}; the bill is until {covered:%Y-%m-%d %H:%M} UTC, by {billed.words}"
 
 
 def billed_more(lease: Lease, billed: Billed | None, now: datetime) -> str | None:

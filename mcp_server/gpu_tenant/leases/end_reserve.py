@@ -138,7 +138,9 @@ class QuotedBudget:
         shorter = (
             f", or {Option('hours', f'{less:f}')}, if that is enough for the work" if less else ""
         )
-        return f"the same line with {Option(option, f'{self.enough_usd:f}')}{shorter}; or other GPUs"
+        return (
+            f"the same line with {Option(option, f'{self.enough_usd:f}')}{shorter}; or other GPUs"
+        )
 
 
 def must_pay_for_its_end(lease: Lease, budget_usd: Decimal, events: Lines, now: datetime) -> None:

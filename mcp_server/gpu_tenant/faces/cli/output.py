@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import sys
+import textwrap
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
@@ -40,6 +44,8 @@ R = TypeVar("R", bound="Record")
 
 _TOLD = 5
 """How many sentences of a kind a receipt shows. The report has all of them."""
+
+_COMMAND = re.compile(r"`[^`]*`")
 
 _COLOURS = {"ok": "green", "warning": "yellow", "blocker": "red"}
 
@@ -100,12 +106,31 @@ def step(words: str) -> str:
     return alone if words == f"`{alone}`" and "`" not in alone else words
 
 
-def print_list(title: str, lines: Sequence[tuple[str, object]]) -> None:
-    """Print a title, and below it a line for each name and value."""
-    click.echo(click.style(title, bold=True))
+def print_list(title: str, lines: Sequence[tuple[str, object]], *, err: bool = False) -> None:
+    """Print a title, and below it a line for each name and value. No line is wider than the terminal."""
+    for line in in_lines(title, err=err):
+        click.echo(click.style(line, bold=True), err=err)
     width = max(len(name) for name, _ in lines)
     for name, value in lines:
-        click.echo(f"  {name:<{width}}  {step(str(value)) if name == 'next' else value}")
+        if name == "next":
+            click.echo(f"  {name:<{width}}  {step(str(value))}", err=err)
+            continue
+        for number, line in enumerate(in_lines(str(value), width + 4, err=err)):
+            click.echo(f"  {'' if number else name:<{width}}  {line}", err=err)
+
+
+_BLANK = "\x00"
+"""Stands for a blank within a command, where no line may end: the command is to be pasted."""
+
+
+def in_lines(words: str, indent: int = 0, *, err: bool = False) -> list[str]:
+    """Break the words into lines that fit the terminal after an indent. A pipe gets them in one line."""
+    if not (sys.stderr if err else sys.stdout).isatty():
+        return [words]
+    room = max(shutil.get_terminal_size().columns - indent, 20)
+    kept = _COMMAND.sub(lambda found: found[0].replace(" ", _BLANK), words)
+    lines = textwrap.wrap(kept, room, break_long_words=False, break_on_hyphens=False)
+    return [line.replace(_BLANK, " ") for line in lines] or [""]
 
 
 def columns(rows: Sequence[Sequence[str]]) -> None:
@@ -148,15 +173,19 @@ def smoke(receipt: SmokeReceipt) -> None:
         click.echo(receipt.log_tail, err=True)
 
 
-def card(shown: Card) -> None:
-    """Print one lease."""
+def card_in(tenancy: Tenancy) -> Callable[[Card], None]:
+    """Return what prints a lease with the terms that matter most."""
+    from gpu_tenant.leases.terms_in_force import in_brief
+
+    return lambda shown: card(shown, in_brief(tenancy.context, shown.lease))
+
+
+def card(shown: Card, terms: Sequence[tuple[str, str]] = ()) -> None:
+    """Print one lease, and in a few lines its terms."""
     rows: list[tuple[str, object]] = [
         ("box", f"{shown.box} at {shown.address}"),
         ("price", shown.price_words),
-        *([] if shown.deadline_in_s is None else [("deadline", until(shown.deadline_in_s))]),
-        *(("terms", rule) for rule in shown.terms),
-        ("if this computer dies", shown.stops_the_meter),
-        *([("watched", shown.watched)] if shown.watched else []),
+        *(terms or _without_terms(shown)),
         *([("goes on", shown.recovered)] if shown.recovered else []),
         *([("unclaimed", shown.unclaimed)] if shown.unclaimed else []),
         *([("GPU memory", shown.memory)] if shown.memory else []),
@@ -176,6 +205,15 @@ def card(shown: Card) -> None:
     if shown.name:
         rows.insert(0, ("name", shown.name))
     print_list(f"{shown.lease}: {shown.phase}", rows)
+
+
+def _without_terms(shown: Card) -> list[tuple[str, object]]:
+    """What is told of a lease that has ended, and of a wish for a box that is not there yet."""
+    return [
+        *([] if shown.deadline_in_s is None else [("deadline", until(shown.deadline_in_s))]),
+        ("if this computer dies", shown.stops_the_meter),
+        *([("watched", shown.watched)] if shown.watched else []),
+    ]
 
 
 def _foretold(shown: Card) -> str:
