@@ -46,9 +46,9 @@ def test_the_sum_is_never_below_the_bill_and_is_said_once(
     output.receipt(ended())
 
     said = capsys.readouterr().out
-    assert "  cost       0.0080 USD billed so far; by our count 0.0068 USD\n" in said
+    assert "  cost        0.0080 USD billed so far; by our count 0.0068 USD\n" in said
     assert said.count("0.0068") == said.count("0.0080") == 1
-    assert "  whole      1 json, 15 pickle\n" in said
+    assert "  read whole  1 json, 15 pickle\n" in said
 
 
 def test_a_list_that_is_cut_says_how_much_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:

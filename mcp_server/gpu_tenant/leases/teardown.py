@@ -4,7 +4,7 @@ It needs a permit on record: leave to destroy one box, on one ground. It believe
 has omitted the box twice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Literal
@@ -239,7 +239,11 @@ async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Rec
             "given_up": _given_up(lease, ground, ledger, newest),
             "warnings": (
                 *_billed_otherwise(lease, billed, first),
-                *(f"{e.name}: {w}" for e in evidence for w in e.verdict.warnings),
+                *said_of_each(
+                    (e.verdict.format, words, e.name)
+                    for e in evidence
+                    for words in e.verdict.warnings
+                ),
             ),
             "left_behind": await _left_behind(context, lease),
         }
@@ -270,22 +274,31 @@ def unproved_words(evidence: Sequence[Evidence]) -> tuple[str, ...]:
         for e in evidence
         if e.verdict.outcome == "opaque" and e.verdict.format in ("unknown", "text")
     }
-    alike: dict[tuple[str, str], list[str]] = {}
-    for e in evidence:
-        for reason in e.verdict.not_proved if e.name not in unread else ():
-            alike.setdefault((e.verdict.format, reason), []).append(e.name)
-    words = [
-        f"{names[0]}: {reason}"
-        if len(names) == 1
-        else f"each of {len(names)} {fmt} files ({_named(names)}): {reason}"
-        for (fmt, reason), names in alike.items()
-    ]
+    words = said_of_each(
+        (e.verdict.format, reason, e.name)
+        for e in evidence
+        if e.name not in unread
+        for reason in e.verdict.not_proved
+    )
     if unread:
         words.append(
             f"{some(len(unread), 'file')} of no format we read ({_named(sorted(unread))}): "
             "the bytes were proved by hash alone"
         )
     return tuple(words)
+
+
+def said_of_each(told: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Say what is told of files, by their format, the words and the name: once of all files that are alike."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for fmt, words, name in told:
+        alike.setdefault((fmt, words), []).append(name)
+    return [
+        f"{names[0]}: {words}"
+        if len(names) == 1
+        else f"each of {len(names)} {fmt} files ({_named(names)}): {words}"
+        for (fmt, words), names in alike.items()
+    ]
 
 
 def _named(names: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from gpu_tenant.artifacts.formats.bounded_file import (
     Source,
     count_of,
 )
+from gpu_tenant.artifacts.formats.pickle_allowlist import KNOWN
 from gpu_tenant.artifacts.formats.pickle_vm import UNSEEN, PickleMachine, Scan
 
 _OPCODES = {opcode.code: opcode for opcode in pickletools.opcodes}
@@ -50,7 +51,7 @@ def check(source: Source, findings: Findings) -> None:
         findings.warn(f"{count_of(source.size_bytes - end, 'byte')} after the last pickle")
     if persistent_ids:
         findings.not_proved.append(f"{count_of(persistent_ids, 'value')} kept outside the pickle")
-    if names:
+    if names and names <= KNOWN:
         findings.not_proved.append(
             "that it can be unpickled: the classes that it names may be gone or changed"
         )

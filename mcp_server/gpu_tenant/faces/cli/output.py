@@ -383,7 +383,10 @@ def receipt(shown: TornDown) -> None:
             if r.kept_in
             else "nothing",
         ),
-        ("whole", ", ".join(f"{n} {f}" for f, n in sorted(r.formats.items())) or "nothing to read"),
+        (
+            "read whole",
+            ", ".join(f"{n} {f}" for f, n in sorted(r.formats.items())) or "nothing to read",
+        ),
         (
             "lease lasted" if r.left_behind else "box lived",
             f"{span(r.lived_s)}, until {r.first_absent_at:%Y-%m-%d %H:%M:%S} UTC",
