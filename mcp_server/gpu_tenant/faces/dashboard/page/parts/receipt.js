@@ -38,7 +38,8 @@ export function ReceiptView({detail}) {
   };
   const formats = Object.entries(receipt.formats);
   const {billed_usd: billed, cost_usd: counted} = receipt;
-  const spent = known(billed) && known(counted) && Number(billed) > Number(counted) ? billed : counted;
+  const spent =
+    known(billed) && known(counted) && Number(billed) > Number(counted) ? billed : counted;
   return html`<section class="receipt is-${kind}" aria-labelledby="receipt-title">
     <header><h2 id="receipt-title"><${Shape} kind=${kind} />${words()}</h2><p>${how()}</p></header>
     <dl class="receipt-sums">
