@@ -22,7 +22,14 @@ from gpu_tenant.files.rehearsal_marker import rehearsal_of
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.passkeys import ways_to_sign
 from gpu_tenant.leases.settle import PATIENCE_S
-from gpu_tenant.leases.spending_limits import TABLE, limits_of, since, unpriced_leases, used_of
+from gpu_tenant.leases.spending_limits import (
+    TABLE,
+    limits_of,
+    rules_in_force,
+    since,
+    unpriced_leases,
+    used_of,
+)
 from gpu_tenant.leases.watchdog_heartbeat import last_watch_words
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.notifications.apprise_delivery import INSTALL
@@ -202,12 +209,7 @@ def _limits(home: Home, ledger: Ledger, profiles: Mapping[str, Profile]) -> Exam
     used = used_of(limits, leases, free=free, now=now)
     told = [use.words for use in used]
     told.append(f"one box up to {limits.box_usd_h:g} USD/h, for {limits.hours:g} h")
-    unguarded = "a signature" if limits.unguarded == "signed" else "no signature"
-    untested = "a signature" if limits.smoke == "needed" else "no signature"
-    told.append(
-        f"to rent an expensive box that nothing stops if this computer dies needs {unguarded}, and to rent without "
-        f"a smoke test needs {untested}"
-    )
+    told += rules_in_force(limits).values()
     if not written:
         told.append(
             f"these are the careful defaults: {Command('limits')} at a terminal changes them"
@@ -274,6 +276,8 @@ def _keyless(profile: Profile, rented: Sequence[str]) -> Examined:
 def _watch(home: Home, clock: Clock, *, rented: object) -> Examined:
     words = last_watch_words(home.watchdog, clock.now())
     hears_all = words.startswith("a watchdog") and "no answer" not in words
+    if not rented and not hears_all:
+        words = f"nothing is rented that needs one; {words.removeprefix('nobody: ')}"
     return _ok("watchdog", words) if hears_all or not rented else _warning("watchdog", words)
 
 

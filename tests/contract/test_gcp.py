@@ -584,6 +584,21 @@ async def test_a_status_that_nobody_knows_is_unknown_and_told(
     assert box.words == "Google says CONVALESCING"
 
 
+async def test_a_box_that_google_takes_back_is_stopping_before_it_is_stopped(
+    google: GcpConnector, clock: RehearsalClock, stage: Stage
+) -> None:
+    await rented(google, clock, stage, SPOT_T4)
+    fault(stage, "preempted")
+    advance(stage, 121)
+
+    (box,) = await google.list_boxes()
+    advance(stage, 60)
+    (stopped,) = await google.list_boxes()
+
+    assert (box.state, box.words) == (BoxState.STOPPING, None)
+    assert stopped.state is BoxState.PARKED
+
+
 # The end
 
 

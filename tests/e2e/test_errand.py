@@ -11,7 +11,7 @@ import pytest
 from e2e.renting import Tenant, tenant_at
 from errands import COMMAND, MODEL, Asker, a_tree, an_errand, goes_on
 
-from gpu_tenant.domain.errors import Limit, NoCapacity, Refused, SecretRefused
+from gpu_tenant.domain.errors import Limit, Refused, SecretRefused
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.domain.policy import rules_of
@@ -88,6 +88,8 @@ async def test_the_plan_says_when_it_ends_who_ends_it_what_is_assumed_and_what_w
         in told
     )
     assert "nothing limits it while no watchdog runs; for this run alone" in told
+    assert re.search(r" USD/h for 1 h \(assumed\), at most .* USD by ", asker.plans[0].headline)
+    assert len(asker.plans[0].brief) <= 6
     assert "whether it can be killed and resumed was not tried" in told
 
 
@@ -132,6 +134,7 @@ async def test_a_file_of_the_smoke_test_that_nothing_declares_is_asked_for_befor
     assert asked.plan is not None
     assert list(asked.plan.undeclared) == names
     assert "the smoke test also wrote notes.txt, only-here.txt" in asked.plan.lines[-1]
+    assert "nothing keeps notes.txt, only-here.txt" in asked.plan.brief["decide now"]
     assert (
         f"--resume {asked.run} --yes --discard 'notes.txt' --discard 'only-here.txt'" in asked.next
     )
@@ -193,7 +196,7 @@ async def test_what_would_cost_more_than_the_sum_is_not_even_offered_for_consent
     asker = Asker()
     errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree"), hours=1000, max_usd="0.5")
 
-    with pytest.raises(NoCapacity, match=r"for 1000 h, which is more than 0\.5000 USD in all"):
+    with pytest.raises(Refused, match=r"for 1000 h, which is more than 0\.5000 USD in all"):
         await goes_on(renting.tenancy, errand, asker)
 
     assert asker.plans == []
@@ -205,7 +208,7 @@ async def test_a_sum_that_is_too_small_is_answered_with_the_cost_and_with_one_th
 ) -> None:
     tree = a_tree(tmp_path / "tree")
 
-    with pytest.raises(NoCapacity) as refused:
+    with pytest.raises(Refused) as refused:
         await goes_on(renting.tenancy, an_errand(renting.tenancy, tree, max_usd="0.2"))
 
     assert re.search(
@@ -234,13 +237,13 @@ async def test_a_sum_that_ends_the_work_before_its_hours_says_so_first_and_one_f
     some = an_errand(renting.tenancy, tree, hours=0.4, max_usd=for_hours["0.4"])
     await goes_on(renting.tenancy, some, asker)
     none = an_errand(renting.tenancy, tree, hours=0.02, max_usd=for_hours["0.02"])
-    with pytest.raises(
-        NoCapacity, match=r"too small for 0\.02 h: .* pays for 0 s of work"
-    ) as refused:
+    with pytest.raises(Refused, match=r"too small for 0\.02 h: .* pays for 0 s of work") as refused:
         await goes_on(renting.tenancy, none, asker)
 
     (plan,) = asker.plans
     assert plan.lines[0].startswith("`--max-usd` is too small for 0.4 h: about ")
+    assert next(iter(plan.brief)) == "budget", "what goes wrong is the first line"
+    assert "too small: it pays for " in plan.brief["budget"]
     assert re.search(r"`--max-usd 0\.\d\d`", refused.value.remedy)
     assert renting.creates() == 0
 

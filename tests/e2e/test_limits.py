@@ -280,6 +280,9 @@ def test_limits_are_shown_anywhere_and_set_at_a_terminal_alone(rehearsal: Rehear
     rehearsal.rented()
 
     shown = {row["name"]: row for row in json.loads(rehearsal.does("limits", "--json"))["limits"]}
+    now_true = (shown["smoke"]["used"], shown["unguarded"]["used"])
+    assert now_true[0] == "to rent without a smoke test takes no signature"
+    assert all(words in rehearsal.does("doctor") for words in now_true)
     rehearsal.does("limits", "--boxes", "9", status=3)
     with at_a_terminal("limits", "--usd-day", "12.5", env=environment(rehearsal)) as terminal:
         terminal.read_until("Type limits to set that")

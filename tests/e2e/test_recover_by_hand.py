@@ -159,7 +159,7 @@ async def test_both_reports_say_which_lease_goes_on_with_which_and_why_two_sums_
     assert (after.cost.spent_usd, after.cost.billed_usd) != (None, None)
     assert after.cost.spent_usd != after.cost.billed_usd
     assert after.cost.difference is not None
-    assert "is what its provider had billed until" in after.cost.difference
+    assert "the bill is until" in after.cost.difference
 
 
 async def test_what_ends_the_box_before_names_the_files_on_it_that_nobody_has_claimed(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -93,7 +94,7 @@ def test_a_run_alone_holds_its_budget_and_brings_the_work_home(
 
     said = told.read_text()
     assert status == 1, said
-    assert "watched: by this run, while it runs" in said
+    assert re.search(r"watched +by this run, while it runs", said)
     assert "its budget of 1 USD" in said, said
     assert "receipt for " in said
     assert "watched from now on" not in said, "nothing bills any more"

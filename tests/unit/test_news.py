@@ -78,6 +78,11 @@ def test_another_address_is_news_and_none_at_all_is_not() -> None:
     assert news(known(), shown(address=None)) == News()
 
 
+def test_a_box_that_is_being_stopped_is_no_alarm_yet() -> None:
+    """Whoever announced the stop has told it. What stopped the box is told once it stands still."""
+    assert news(known(), shown(BoxState.STOPPING)).words is None
+
+
 @pytest.mark.parametrize(
     ("state", "parked_at", "words"),
     [

@@ -11,6 +11,8 @@ from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.offers import Quote
 from gpu_tenant.domain.policy import (
+    alone_words,
+    brief_of,
     ends_unseen,
     most_words,
     must_be_doable,
@@ -104,6 +106,36 @@ def test_where_the_deadline_comes_before_the_budget_the_sum_is_that_of_the_deadl
     assert "the most that it costs: about 20.00 USD until 2026-" in (told or "")
     assert "UTC, and what its end takes, if its work" in (told or "")
     assert "the most that it costs: 3 USD, if its work" in (small or "")
+
+
+def test_in_brief_only_what_differs_from_the_usual_terms_is_told_besides_the_end() -> None:
+    usual, noon = lease(when_done="end", budget_usd="30"), lease().created_at
+    agreed = lease(
+        when_done="park", budget_usd="30", max_price_usd_h="2.5", recover=("same",), store="/nas"
+    )
+    vastai = PROFILES["vastai"]
+
+    plain = brief_of(usual, vastai, looked_after="watched", now=noon)
+    told = brief_of(agreed, vastai, looked_after="watched", now=noon)
+    alone = brief_of(usual, vastai, looked_after="unwatched", now=noon)
+
+    assert plain.agreed == ()
+    assert plain.ends.startswith("when its work is proved here, or at ")
+    assert "it is parked, and its disk bills" in (plain.left_to_you or "")
+    assert [words.partition(" ")[0] for words in told.agreed] == ["it", "when", "artifacts", "if"]
+    assert told.ends.startswith("parked when its work is done; ends at ")
+    assert "no watchdog runs that would end the box" in alone.ends
+
+
+def test_a_guard_that_is_not_armed_yet_is_no_promise() -> None:
+    stops = protection(PROFILES["vastai"], lease(), None)
+
+    assert alone_words(stops, guard="armed") == (
+        "if this computer dies, its guard stops it at the deadline"
+    )
+    assert alone_words(stops, guard="not armed") == (
+        "if this computer dies, its guard stops it at the deadline, once that is armed"
+    )
 
 
 def test_every_rule_that_only_a_watchdog_holds_says_so_while_none_looks() -> None:

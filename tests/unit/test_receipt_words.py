@@ -18,7 +18,19 @@ def test_files_of_no_format_are_named() -> None:
     (many,) = unproved_words([opaque(f"out/{n}") for n in range(10)])
 
     assert few.startswith("3 files of no format we read (out/0, out/1, out/2): the bytes")
-    assert "out/7 and 2 more)" in many
+    assert "out/2 and 7 more)" in many
+
+
+def test_one_sentence_is_said_of_all_files_that_are_alike() -> None:
+    verdict = Verdict(format="pickle", outcome="loads", not_proved=("that it can be unpickled",))
+    alike = [
+        Evidence(name=f"out/{n}.pkl", size_bytes=1, sha256="0", verdict=verdict) for n in range(5)
+    ]
+
+    assert unproved_words(alike) == (
+        "each of 5 pickle files (out/0.pkl, out/1.pkl, out/2.pkl and 2 more): that it can be unpickled",
+    )
+    assert unproved_words(alike[:1]) == ("out/0.pkl: that it can be unpickled",)
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_the_refusal_of_a_budget_below_the_hours_cost_names_a_sum_that_suffices(
             allowed=anything,
         )
 
-    assert "raise `--budget-usd 0.10`" in told.value.remedy
+    assert "the same line with `--budget-usd 0.10`" in told.value.remedy
 
 
 # In the list

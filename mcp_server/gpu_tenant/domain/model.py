@@ -36,6 +36,8 @@ class BoxState(StrEnum):
 
     BOOTING = "booting"
     READY = "ready"
+    STOPPING = "stopping"
+    """On its way to `PARKED` or out of the list: the provider's own steps say which."""
     PARKED = "parked"
     BROKEN = "broken"
     UNKNOWN = "unknown"

@@ -3,22 +3,23 @@
 from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Lease, Profile
-from gpu_tenant.domain.protection import way_out
+from gpu_tenant.domain.protection import Protection, way_out
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.survival import kept_words, may_keep
 from gpu_tenant.domain.terms import (
     GRACE_S,
     RESCUE_H,
     UNSEEN_USD,
+    OnFailure,
     Terms,
     duration_words,
 )
-from gpu_tenant.domain.wording import usd_words
+from gpu_tenant.domain.wording import until, usd_words
 
 LookedAfter = Literal["watched", "unwatched"]
 """Whether a watchdog, or a server that acts as one, looks after leases now."""
@@ -54,8 +55,14 @@ def rules_of(
 
 
 _UNWATCHED = "by a watchdog"
-_END_S = 300
+END_S = 300
 """A budget is acted on so much earlier, at least, because it pays for the end of the lease, too."""
+
+_SAME_DAY_S = 20 * 3600
+"""A time that is no further away is written without its date."""
+
+_AT_ONCE = OnFailure(after_s=0)
+"""As `run` ends a box whose job failed."""
 
 
 def _rules(
@@ -99,8 +106,7 @@ def _rules(
     if terms.store is not None:
         yield f"artifacts are copied to {terms.store} too"
     if terms.recover:
-        places = ("the same platform" if name == "same" else name for name in terms.recover)
-        yield f"if its provider takes the box: the work goes on at {', then at '.join(places)}{only}"
+        yield f"if its provider takes the box: the work goes on at {_places(terms)}{only}"
 
 
 def _when_done(lease: Lease, profile: Profile) -> str:
@@ -162,11 +168,11 @@ def most_words(
             f"the most that it costs: more than the {usd_words(spent)} that are spent: its budget of {terms.budget_usd} USD "
             "is passed, and it is ended"
         )
-    until = f"what it bills until {terms.deadline_at:%Y-%m-%d %H:%M} UTC and its end"
-    sum_words = until if terms.budget_usd is None else f"{terms.budget_usd} USD"
+    bills = f"what it bills until {terms.deadline_at:%Y-%m-%d %H:%M} UTC and its end"
+    sum_words = bills if terms.budget_usd is None else f"{terms.budget_usd} USD"
     usd, end_usd = (
         _to_deadline_usd(lease, spent, now),
-        (running_usd_h(lease) or Decimal(0)) * _END_S / 3600,
+        (running_usd_h(lease) or Decimal(0)) * END_S / 3600,
     )
     if usd is not None and (terms.budget_usd is None or usd + end_usd < terms.budget_usd):
         sum_words = f"about {usd_words(usd)} until {terms.deadline_at:%Y-%m-%d %H:%M} UTC, and what its end takes"
@@ -186,6 +192,101 @@ def _to_deadline_usd(lease: Lease, spent: Decimal | None, now: datetime | None) 
         return None
     left_s = max(0.0, (lease.terms.deadline_at - now).total_seconds())
     return spent + usd_h * Decimal(str(left_s)) / 3600
+
+
+# In brief, for a terminal
+
+
+class Brief(NamedTuple):
+    """What a person needs to know of the terms at a glance. `rules_of` has all of them, in full."""
+
+    ends: str
+    """What ends the lease, and when."""
+    left_to_you: str | None
+    """What nobody ends or decides but a person."""
+    agreed: tuple[str, ...]
+    """Terms that are not the usual ones."""
+
+
+def brief_of(lease: Lease, profile: Profile, *, looked_after: LookedAfter, now: datetime) -> Brief:
+    """Return the same terms as `rules_of`, in a few short lines."""
+    return Brief(
+        ends=_ends_in_brief(lease, looked_after, now),
+        left_to_you=left_to_you(lease, profile),
+        agreed=tuple(_agreed(lease, profile)),
+    )
+
+
+def _ends_in_brief(lease: Lease, looked_after: LookedAfter, now: datetime) -> str:
+    at = end_clock(lease, now)
+    if looked_after == "unwatched":
+        return f"its jobs are stopped at {at}; no watchdog runs that would end the box"
+    return {
+        "end": f"when its work is proved here, or at {at}",
+        "park": f"parked when its work is done; ends at {at}",
+        "keep": f"at {at}, and not when its work is done",
+    }[lease.terms.when_done]
+
+
+def end_clock(lease: Lease, now: datetime) -> str:
+    """Write the deadline as a time of the clock, with its date if it is not soon."""
+    at, left_s = lease.terms.deadline_at, (lease.terms.deadline_at - now).total_seconds()
+    shown = f"{at:%H:%M} UTC" if 0 <= left_s < _SAME_DAY_S else f"{at:%Y-%m-%d %H:%M} UTC"
+    return f"{shown}, {until(left_s)}"
+
+
+def left_to_you(lease: Lease, profile: Profile) -> str | None:
+    """Say what goes on billing, or is lost, at the end of the lease. None if nothing is."""
+    usd_h = running_usd_h(lease)
+    if profile.destroy != "deletes":
+        return "its bill: only the machine's owner ends that" if usd_h else None
+    if lease.parked_at is not None:
+        return None
+    if lease.terms.on_deadline == "waive":
+        return f"what is not proved by then: it is lost after {_rescue_words(lease)} more, as was signed"
+    if may_keep(profile):
+        rate = lease.quote.offer.price.parked_usd_h if lease.quote else None
+        bills = "its disk bills on" if rate is None else f"its disk bills {rate} USD/h"
+        return f"what is not proved by then: it is parked, and {bills} until you act"
+    bills = "bills on" if usd_h is None else f"bills {usd_h} USD/h"
+    return f"what is not proved by then: the box {bills} until you act"
+
+
+def _agreed(lease: Lease, profile: Profile) -> Iterator[str]:
+    """The terms that a person named, or that this lease has and most leases do not."""
+    terms = lease.terms
+    cap = owners_cap(lease)
+    if cap is not None:
+        yield f"it is ended if it becomes dearer than {cap} USD/h"
+    if profile.kind != "own" and (
+        terms.when_done != "end" or terms.on_failure not in (OnFailure(), _AT_ONCE)
+    ):
+        yield f"when its work is done: {_when_done(lease, profile)}"
+    if ordered := terms.order.words(profile.id):
+        yield f"ordered: {'; '.join(ordered)}"
+    if terms.store is not None:
+        yield f"artifacts are copied to {terms.store} too"
+    if terms.recover:
+        yield f"if its provider takes the box: the work goes on at {_places(terms)}"
+
+
+def _places(terms: Terms) -> str:
+    named = ("the same platform" if name == "same" else name for name in terms.recover)
+    return ", then at ".join(named)
+
+
+def alone_words(protection: Protection, *, guard: Literal["armed", "not armed"]) -> str | None:
+    """Say in few words what ends the bill if this computer dies. None if nothing has to."""
+    match protection.kind:
+        case "provider timer":
+            return "if this computer dies, its platform ends it at the deadline"
+        case "in-box credential" | "in-box poweroff":
+            first = "" if guard == "armed" else ", once that is armed"
+            return f"if this computer dies, its guard stops it at the deadline{first}"
+        case "nothing":
+            return "if this computer dies, nothing ends its bill"
+        case "nothing needed":
+            return None
 
 
 def remarks(before: Lease, after: Lease) -> str | None:

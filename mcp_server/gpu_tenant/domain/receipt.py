@@ -1,11 +1,13 @@
 """The receipt of a lease: the proof of its end."""
 
+from decimal import Decimal
 from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
 from gpu_tenant.domain.model import BoxId, LeaseId
 from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.domain.wording import cost_words, usd_words
 
 
 class Receipt(Record):
@@ -48,3 +50,22 @@ class Receipt(Record):
         description="patterns discarded by name, or losses signed for"
     )
     left_behind: str | None = Field(description="what stays on the box or at the provider, or None")
+
+    @property
+    def spent_usd(self) -> Decimal | None:
+        """The one sum to show: our count, or the bill so far if that is higher. None: both are unknown."""
+        known = [usd for usd in (self.cost_usd, self.billed_usd) if usd is not None]
+        return max(known) if known else None
+
+    @property
+    def sum_words(self) -> str:
+        """The sum, and next to it the other one if the count and the bill differ."""
+        counted, billed = self.cost_usd, self.billed_usd
+        if billed is None or counted is None:
+            told = cost_words(self.spent_usd, self.counts)
+            return told if billed is None else f"{told} billed so far"
+        if usd_words(counted) == usd_words(billed):
+            return f"{usd_words(billed)}, and as much is billed so far"
+        if billed > counted:
+            return f"{usd_words(billed)} billed so far; by our count {usd_words(counted)}"
+        return f"{usd_words(counted)} by our count; billed so far {usd_words(billed)}"

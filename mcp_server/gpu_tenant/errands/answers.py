@@ -31,6 +31,10 @@ class RentalPlan(Record):
 
     run: str
     lines: tuple[str, ...]
+    headline: str = Field(default="", description="what is rented, and the most that it costs")
+    brief: dict[str, str] = Field(
+        default_factory=dict, description="the lines in brief, each with its title"
+    )
     quotes: tuple[str, ...]
     most_usd_h: Usd
     most_usd: Usd
@@ -109,7 +113,7 @@ def in_few_words(standing: ErrandStatus, log: str = "") -> RunTold:
         receipt = standing.ended.receipt
         words += (
             f"; receipt: {receipt.ground}, seen gone twice,"
-            f" {cost_words(receipt.cost_usd, receipt.counts)} for {span(receipt.lived_s)}"
+            f" {cost_words(receipt.spent_usd, receipt.counts)} for {span(receipt.lived_s)}"
         )
         words += f"; {standing.ended.work}" if standing.ended.work else ""
         words += _not_proved_words(receipt.not_proved, standing.ended.lease)

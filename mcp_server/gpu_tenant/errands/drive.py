@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from decimal import ROUND_FLOOR, Decimal
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -448,6 +448,7 @@ class Drive:
 
         Raises:
             NoCapacity: nothing fits.
+            Refused: what fits costs more than the sum.
         """
         errand, tenancy = self._errand, self._tenancy
         found = await tenancy.search_offers(
@@ -463,15 +464,15 @@ class Drive:
         )
         fitting = [offer for offer in found.offers if self._fits(offer)]
         if not fitting:
+            if found.offers and errand.max_usd is not None:
+                raise self._too_dear(found.offers, errand.max_usd)
             why = [f"{count} left out as {reason}" for reason, count in found.unfit.items()][:3]
             why += [f"{who}: {words}" for who, words in found.troubles.items()][:3]
-            remedy = f"{found.next}; then the same line again"
-            if found.offers and errand.max_usd is not None:
-                dear, enough = self._too_dear(found.offers, errand.max_usd)
-                why = [dear, *why]
-                remedy = enough
             reasons = f": {'; '.join(why)}" if why else ""
-            raise NoCapacity(f"nothing that fits is offered now{reasons}", remedy=remedy)
+            raise NoCapacity(
+                f"nothing that fits is offered now{reasons}",
+                remedy=f"{found.next}; then the same line again",
+            )
         chosen = fitting[:_QUOTES]
         quoted = [tenancy.ledger.quote(str(offer.quote)) for offer in chosen]
         quotes = [quote for quote in quoted if quote is not None]
@@ -488,6 +489,8 @@ class Drive:
         return RentalPlan(
             run=self._run,
             lines=tuple(lines),
+            headline=planned.headline(),
+            brief=planned.brief(undeclared=loose),
             quotes=tuple(quote.id for quote in quotes),
             most_usd_h=max(quote.cap_usd_h for quote in quotes),
             most_usd=errand.max_usd,
@@ -522,8 +525,8 @@ class Drive:
         declare(self._tenancy, self._run, said.artifacts, (*said.discard, *may_be_absent))
         return True
 
-    def _too_dear(self, offers: Sequence[Ranked], most: Decimal) -> tuple[str, str]:
-        """Say what the cheapest offer would cost, and which figures suffice for it."""
+    def _too_dear(self, offers: Sequence[Ranked], most: Decimal) -> Refused:
+        """Return the refusal that says what the cheapest offer would cost, and which figures suffice for it."""
         costs = [
             (offer.running_usd_h * Decimal(str(quote.wish.hours)), quote, offer)
             for offer in offers
@@ -531,17 +534,13 @@ class Drive:
             and offer.running_usd_h
         ]
         if not costs:
-            return (
+            return Refused(
                 f"the cost of what is offered is unknown, and {most} USD in all is the most",
-                "other GPUs, or another platform",
+                remedy="other GPUs, or another platform",
             )
         usd, quote, cheapest = min(costs, key=lambda each: each[0])
         paid, hours = QuotedBudget(quote, most), quote.wish.hours
         assumed = "" if "hours" in self._errand.model_fields_set else ", which is assumed"
-        less = Decimal(str(paid.paid_h)).quantize(Decimal("0.01"), ROUND_FLOOR)
-        shorter = (
-            f", or {Option('hours', f'{less:f}')}, if that is enough for the work" if less else ""
-        )
         said = (
             f"the cheapest, {cheapest.gpu_count} x {cheapest.gpu} at {cheapest.provider} for "
             f"{cheapest.running_usd_h} USD/h, would cost {usd_words(usd)} for {hours:g} h{assumed}, which is more than "
@@ -552,10 +551,7 @@ class Drive:
                 f"{Option('max-usd')} is {paid.words}, on the cheapest, {cheapest.gpu_count} x {cheapest.gpu} at "
                 f"{cheapest.provider} for {cheapest.running_usd_h} USD/h"
             )
-        return (
-            said,
-            f"the same line with {Option('max-usd', f'{paid.enough_usd:f}')}{shorter}; or other GPUs",
-        )
+        return Refused(said, remedy=paid.remedy("max-usd"))
 
     def _fits(self, offer: Ranked) -> bool:
         """Whether the offer can be rented without a person, and the cost of the work is within the sum."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING
 
 from gpu_tenant.artifacts.losses import in_words
 from gpu_tenant.domain.command import Option
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
-from gpu_tenant.domain.policy import most_words
+from gpu_tenant.domain.policy import END_S, alone_words, end_clock, left_to_you, most_words
 from gpu_tenant.domain.protection import protection
 from gpu_tenant.domain.terms import RentRequest, duration_words
 from gpu_tenant.domain.untrusted_text import quote_text
@@ -20,7 +20,7 @@ from gpu_tenant.leases.budget_end import budget_end
 from gpu_tenant.leases.end_reserve import QuotedBudget
 from gpu_tenant.leases.offers import trust_words
 from gpu_tenant.leases.provision import terms_by_quote
-from gpu_tenant.leases.watchdog_heartbeat import HOW, by_this
+from gpu_tenant.leases.watchdog_heartbeat import by_this, how
 
 if TYPE_CHECKING:
     from gpu_tenant.domain.offers import Quote
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from gpu_tenant.jobs.smoke import SmokeReceipt
     from gpu_tenant.leases.context import Context
     from gpu_tenant.leases.offers import Ranked
+
+
+_USD_CENT = Decimal("0.01")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,110 @@ class Planned:
             *([_undeclared_words(undeclared)] if undeclared else []),
         ]
 
+    # In brief, for the question at a terminal
+
+    def headline(self) -> str:
+        """Return what is rented, at which price, for how long, and the most that it costs by its deadline."""
+        first = self._chosen[0]
+        parts = [f"{first.gpu_count} x {first.gpu}", first.provider, first.region, _host(first)]
+        parts += ["interruptible"] if first.interruptible else []
+        where = ", ".join(filter(None, parts))
+        hours = f"{self._quote.wish.hours:g} h{' (assumed)' if self._assumed() else ''}"
+        return (
+            f"{where}: {first.running_usd_h or 'unknown'} USD/h for {hours}{self._most_in_brief()}"
+        )
+
+    def _most_in_brief(self) -> str:
+        """The most that it costs by its deadline, on the dearest of the boxes that may be taken."""
+        if any(offer.running_usd_h is None for offer in self._chosen):
+            return ""
+        usd_h = max(offer.running_usd_h or Decimal(0) for offer in self._chosen)
+        terms = self._lease.terms
+        bills_s = max(0.0, (terms.deadline_at - self._now).total_seconds()) + END_S
+        most = (usd_h * Decimal(str(bills_s)) / 3600).quantize(_USD_CENT, ROUND_CEILING)
+        if terms.budget_usd is not None and self._context.looked_after == "watched":
+            most = min(most, terms.budget_usd)
+        is_in_cents = most == most.quantize(_USD_CENT)
+        sum_words = f"{most:.2f} USD" if is_in_cents else usd_words(most)
+        return f", at most {sum_words} by {terms.deadline_at:%H:%M} UTC"
+
+    def brief(self, *, undeclared: Sequence[str]) -> dict[str, str]:
+        """Return what a person has to know before they agree, one thought for each title."""
+        left = left_to_you(self._lease, self._profile)
+        first = {"budget": self._budget_in_brief()} if self._too_small() else {}
+        return {
+            **first,
+            "ends": self._ends_in_brief(),
+            "budget": self._budget_in_brief(),
+            "watched": self._watched_in_brief(),
+            "keeps": f"{', '.join(self._facts.artifacts)}, proved here before the box goes",
+            **({"left to you": left} if left else {}),
+            **self._risk(undeclared),
+        }
+
+    def _ends_in_brief(self) -> str:
+        rule = self._lease.terms.on_failure
+        failed = {
+            "end": f"; {duration_words(rule.after_s)} later if the job failed"
+            if rule.after_s
+            else "",
+            "park": "; parked if the job failed, and its disk bills on",
+            "hold": "; kept if the job failed, and it bills on",
+        }[rule.does]
+        return f"when the job has ended and is proved here, or at {end_clock(self._lease, self._now)}{failed}"
+
+    def _budget_in_brief(self) -> str:
+        most = self._errand.max_usd
+        if most is None:
+            told = f"none: {Option('max-usd', 'USD')} sets one"
+        else:
+            paid = QuotedBudget(self._quote, most)
+            told = (
+                f"{usd_words(most)} is enough for {paid.hours:g} h"
+                if paid.is_enough
+                else f"{usd_words(most)} is too small: it pays for {span(paid.paid_h * 3600)} of {paid.hours:g} h; "
+                f"{paid.enough_usd} USD suffices"
+            )
+        others = [offer.running_usd_h for offer in self._chosen[1:] if offer.running_usd_h]
+        if not others or max(others) <= (self._chosen[0].running_usd_h or 0):
+            return told
+        return f"{told}; if that box is gone, another for up to {max(others)} USD/h"
+
+    def _watched_in_brief(self) -> str:
+        words = self._context.watch_words()
+        if self._context.watches != "run":
+            words = f"by this run, while it is called; else {words}"
+        return "; ".join(
+            filter(
+                None,
+                (
+                    words,
+                    alone_words(protection(self._profile, self._lease, None), guard="not armed"),
+                ),
+            )
+        )
+
+    def _risk(self, undeclared: Sequence[str]) -> dict[str, str]:
+        """Return the one thing that is most likely to surprise somebody, with its title."""
+        if undeclared:
+            return {"decide now": _undeclared_in_brief(undeclared)}
+        first = self._chosen[0]
+        if self._smoked is not None and self._smoked.gpu_memory is not None:
+            warning = self._smoked.gpu_memory.warning(first.vram_gib, self._smoked.id)
+            if warning:
+                return {"risk": warning}
+        if first.interruptible and not self._lease.terms.recover:
+            return {
+                "risk": f"its platform may take the box back; {Option('recover', 'same')} goes on at another"
+            }
+        if first.trust != "datacenter" and first.provider != "own":
+            return {"risk": "the owner of the machine can read what is on it"}
+        if self._smoked is None:
+            return {"risk": "no smoke test was run"}
+        return {"risk": "whether the job can be killed and resumed was not tried"}
+
+    # In full
+
     def _too_small(self) -> list[str]:
         """Say that the sum does not pay for all the hours of work, and which sum does."""
         most = self._errand.max_usd
@@ -125,12 +232,11 @@ class Planned:
     def _cost(self) -> str:
         hours, price = self._quote.wish.hours, self._chosen[0].running_usd_h
         cost = None if price is None else price * Decimal(str(hours))
-        assumed = (
-            ""
-            if "hours" in self._errand.model_fields_set
-            else f" (assumed: {Option('hours', 'N')})"
-        )
-        return f"about {usd_words(cost)} for {hours:g} h of work{assumed}"
+        return f"about {usd_words(cost)} for {hours:g} h of work{self._assumed()}"
+
+    def _assumed(self) -> str:
+        is_said = "hours" in self._errand.model_fields_set
+        return "" if is_said else f" (assumed: {Option('hours', 'N')})"
 
     def _most(self) -> str:
         most = most_words(self._lease, self._profile, self._context.looked_after, now=self._now)
@@ -162,7 +268,7 @@ class Planned:
         words = f"watched: {self._context.watch_words()}"
         if self._context.watches != "run":
             return f"this run enforces that while it is called; otherwise {words}"
-        return f"{words}; {HOW}" if by_this("run") in words else words
+        return f"{words}; {how(self._context.home.watchdog)}" if by_this("run") in words else words
 
     def _budget(self) -> str:
         """Say how long the budget lasts from the first minute on, if that is shorter than the deadline."""
@@ -198,6 +304,22 @@ class Planned:
             if (words := memory.warning(o.vram_gib, self._smoked.id))
         ]
         return lines
+
+
+def _host(offer: Ranked) -> str:
+    """Say in few words whose machine it is."""
+    if offer.provider == "own":
+        return "your own machine"
+    return {
+        "unverified": "untested host",
+        "verified": "tested host",
+        "datacenter": "data centre",
+    }[offer.trust]
+
+
+def _undeclared_in_brief(names: Sequence[str]) -> str:
+    named = in_words([quote_text(name) for name in names[:5]], len(names))
+    return f"nothing keeps {named} or gives it up; if the job writes it, the box bills until you decide"
 
 
 def _undeclared_words(names: Sequence[str]) -> str:

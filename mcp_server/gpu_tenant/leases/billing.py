@@ -120,14 +120,8 @@ def apart_words(
         return None
     covered = covered_until(lease, billed)
     if covered is None:
-        return (
-            f"{counted} USD is our count, the rate times the time until {until}; {billed.usd} USD is what "
-            f"its provider has billed so far, in a period that is not over, by {billed.words}"
-        )
-    return (
-        f"{counted} USD is our count, the rate times the time until {until}; {billed.usd} USD is what "
-        f"its provider had billed until {covered:%Y-%m-%d %H:%M} UTC, by {billed.words}"
-    )
+        return f"our count goes until {until}; the bill is of a period that is not over, by {billed.words}"
+    return f"our count goes until {until}; the bill is until {covered:%Y-%m-%d %H:%M} UTC, by {billed.words}"
 
 
 def billed_more(lease: Lease, billed: Billed | None, now: datetime) -> str | None:

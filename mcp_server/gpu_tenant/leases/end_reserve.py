@@ -8,7 +8,7 @@ from decimal import ROUND_FLOOR, Decimal
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import charged_bytes_usd, newest_bill
-from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.expected_cost import undisturbed_usd
 from gpu_tenant.domain.model import Lease
@@ -130,6 +130,16 @@ class QuotedBudget:
             f"too small for {self.hours:g} h: about {usd_words(self.around_usd)} of the {usd_words(self.budget_usd)} are "
             f"kept for the start and the end, and the rest pays for {span(self.paid_h * 3600)} of work; "
             f"{self.enough_usd} USD suffices"
+        )
+
+    def remedy(self, option: str) -> str:
+        """Name the sum that suffices, as this option, and the hours that the present sum pays for."""
+        less = Decimal(str(self.paid_h)).quantize(_USD_CENT, ROUND_FLOOR)
+        shorter = (
+            f", or {Option('hours', f'{less:f}')}, if that is enough for the work" if less else ""
+        )
+        return (
+            f"the same line with {Option(option, f'{self.enough_usd:f}')}{shorter}; or other GPUs"
         )
 
 

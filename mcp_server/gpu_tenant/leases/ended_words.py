@@ -15,7 +15,7 @@ def ended_words(ledger: Ledger, lease: Lease) -> str:
     if why is not None:
         told.append(f"that was because {why}")
     if receipt is not None:
-        told.append(f"its receipt says {receipt.ground}, {usd_words(receipt.cost_usd)}")
+        told.append(f"its receipt says {receipt.ground}, {usd_words(receipt.spent_usd)}")
     if lease.kept_in is not None:
         told.append(f"what was kept of it is in {lease.kept_in}")
     return "; ".join(told)

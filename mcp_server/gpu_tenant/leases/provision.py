@@ -163,10 +163,11 @@ def intend_quote(
     if budget_usd is not None and (price is None or price * Decimal(str(worked_h)) > budget_usd):
         cost = "an unknown sum" if price is None else usd_words(price * Decimal(str(worked_h)))
         paid = None if price is None else QuotedBudget(quote, budget_usd, hours=worked_h)
-        sum_words = Option("budget-usd", str(paid.enough_usd) if paid else None)
         raise Refused(
             f"{worked_h:g} hours would cost {cost}, and the budget is {budget_usd} USD",
-            remedy=f"raise {sum_words}, end it sooner with fewer {Option('hours')}, or look with {Command('offers')} for a cheaper box or fewer hours",
+            remedy=paid.remedy("budget-usd")
+            if paid
+            else f"{Command('offers')} shows boxes whose price is known",
         )
     if budget_usd is not None:
         least_h = 0.0 if asked.errand is not None else worked_h * _LEAST_PART
@@ -212,7 +213,7 @@ def _must_pay_for_work(budget: QuotedBudget, least_h: float) -> None:
         return
     raise Refused(
         f"the budget is {budget.words}",
-        remedy=f"{Option('budget-usd', str(budget.enough_usd))} pays for all of it, start and end included",
+        remedy=budget.remedy("budget-usd"),
     )
 
 

@@ -275,7 +275,7 @@ async def _given_back(context: Context, lease: Lease) -> str:
     standing = context.ledger.lease(lease.id)
     receipt = await return_unused(context, standing, await look_at_new_box(context, standing))
     await close_connections(context, standing)
-    return f"it was given back unused, for {usd_words(receipt.cost_usd)}"
+    return f"it was given back unused, for {usd_words(receipt.spent_usd)}"
 
 
 def _quote(context: Context, name: str) -> Quote:

@@ -456,7 +456,7 @@ async def _take_up(
                 ledger.note(standing.id, timeline.Noticed(words=words), at=ledger.now())
             return standing.id, words
         receipt = await return_unused(context, standing, seen)
-    cost = usd_words(receipt.cost_usd, "an unknown sum")
+    cost = usd_words(receipt.spent_usd, "an unknown sum")
     return standing.id, f"{twin}; nobody used this box, and it was given back, for {cost}"
 
 

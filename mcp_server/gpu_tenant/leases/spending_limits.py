@@ -42,8 +42,20 @@ class Limits(Record):
         "computer dies",
     )
     smoke: Literal["asked", "needed"] = Field(
-        default="asked", description="needed: without a smoke test, renting takes a signature"
+        default="asked", description="whether renting without a smoke test takes a signature"
     )
+
+
+def rules_in_force(limits: Limits) -> dict[str, str]:
+    """Return what the limits that are no number mean as they are set now, by their names."""
+    return {
+        "unguarded": "to rent an expensive box that nothing stops if this computer dies takes a signature"
+        if limits.unguarded == "signed"
+        else "to rent an expensive box that nothing stops if this computer dies takes no signature",
+        "smoke": "to rent without a smoke test takes a signature"
+        if limits.smoke == "needed"
+        else "to rent without a smoke test takes no signature",
+    }
 
 
 @dataclass(frozen=True, slots=True)

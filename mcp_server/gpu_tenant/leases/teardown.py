@@ -4,7 +4,7 @@ It needs a permit on record: leave to destroy one box, on one ground. It believe
 has omitted the box twice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Literal
@@ -48,7 +48,7 @@ from gpu_tenant.ledger import Ledger
 
 _WORDS: TypeAdapter[list[str]] = TypeAdapter(list[str])
 _ASK_AGAIN_S = 30
-_NAMED = 8
+_NAMED = 3
 """A sentence names this many files of a list that may have thousands."""
 _GONE_WITHIN_S = 300
 """If a box is still listed this long after the destroy request, a person has to look."""
@@ -239,7 +239,11 @@ async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Rec
             "given_up": _given_up(lease, ground, ledger, newest),
             "warnings": (
                 *_billed_otherwise(lease, billed, first),
-                *(f"{e.name}: {w}" for e in evidence for w in e.verdict.warnings),
+                *said_of_each(
+                    (e.verdict.format, words, e.name)
+                    for e in evidence
+                    for words in e.verdict.warnings
+                ),
             ),
             "left_behind": await _left_behind(context, lease),
         }
@@ -270,17 +274,36 @@ def unproved_words(evidence: Sequence[Evidence]) -> tuple[str, ...]:
         for e in evidence
         if e.verdict.outcome == "opaque" and e.verdict.format in ("unknown", "text")
     }
-    words = [
-        f"{e.name}: {w}" for e in evidence for w in e.verdict.not_proved if e.name not in unread
-    ]
+    words = said_of_each(
+        (e.verdict.format, reason, e.name)
+        for e in evidence
+        if e.name not in unread
+        for reason in e.verdict.not_proved
+    )
     if unread:
-        named = sorted(unread)[:_NAMED]
-        more = f" and {len(unread) - _NAMED} more" if len(unread) > _NAMED else ""
         words.append(
-            f"{some(len(unread), 'file')} of no format we read ({', '.join(named)}{more}): "
+            f"{some(len(unread), 'file')} of no format we read ({_named(sorted(unread))}): "
             "the bytes were proved by hash alone"
         )
     return tuple(words)
+
+
+def said_of_each(told: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Say what is told of files, by their format, the words and the name: once of all files that are alike."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for fmt, words, name in told:
+        alike.setdefault((fmt, words), []).append(name)
+    return [
+        f"{names[0]}: {words}"
+        if len(names) == 1
+        else f"each of {len(names)} {fmt} files ({_named(names)}): {words}"
+        for (fmt, words), names in alike.items()
+    ]
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def not_looked_at(lease: Lease, profile: Profile, seal: Manifest | None) -> tuple[str, ...]:

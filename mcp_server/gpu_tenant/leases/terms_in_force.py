@@ -1,6 +1,8 @@
 """Tells which terms apply to a lease now."""
 
-from gpu_tenant.domain.policy import Policy, rules_of
+from gpu_tenant.box.guard_record import STATES, armed_in
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.policy import Policy, alone_words, brief_of, rules_of
 from gpu_tenant.leases.context import Context
 
 
@@ -19,3 +21,32 @@ def policy_of(context: Context, lease: str) -> Policy:
         ),
         if_this_computer_dies=context.protection(found).words,
     )
+
+
+def in_brief(context: Context, lease: str) -> tuple[tuple[str, str], ...]:
+    """The terms of a live lease that matter most, as short lines with a title each, and the command for all of them.
+
+    Empty if the lease has ended, or is only a wish for a box.
+    """
+    found = context.ledger.find_lease(lease)
+    if found is None or not found.state.live:
+        return ()
+    told = brief_of(
+        found,
+        context.profile(found.provider),
+        looked_after=context.looked_after,
+        now=context.clock.now(),
+    )
+    protection = context.protection(found)
+    armed = armed_in(context.ledger.events(found.id, *STATES))
+    alone = alone_words(protection, guard="armed" if armed is not None else "not armed")
+    if found.parked_at is not None or (armed is not None and armed.has_old_instructions):
+        alone = f"if this computer dies: {protection.words}"
+    lines = [
+        ("ends", told.ends),
+        ("watched", "; ".join(filter(None, (context.watch_words(), alone)))),
+    ]
+    lines += [("left to you", told.left_to_you)] if told.left_to_you else []
+    lines += [("agreed", words) for words in told.agreed]
+    lines.append(("all terms", str(Command("terms", found.id))))
+    return tuple(lines)

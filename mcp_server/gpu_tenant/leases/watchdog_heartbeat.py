@@ -26,8 +26,8 @@ _OTHERS: Mapping[Watcher, str] = {
     "server": "by an MCP server, while it runs",
     "run": f"by {Command('run')} at a terminal, while it runs",
 }
-HOW = f"{Command('install', 'watchdog')} starts a watchdog that looks after every lease"
-_IN_A_REHEARSAL = f"{Command('watchdog')} in another terminal of this rehearsal looks after every lease while it runs"
+_HOW = f"{Command('install', 'watchdog')} starts a watchdog"
+_IN_A_REHEARSAL = f"{Command('watchdog')} in another terminal of this rehearsal starts one"
 
 
 def put_heartbeat(
@@ -105,23 +105,21 @@ def _missed(said: Mapping[str, Any], past_s: float) -> bool:
     return past_s > _OVERDUE * max(every_s if isinstance(every_s, int | float) else 0, 60)
 
 
-def _how(path: Path) -> str:
+def how(path: Path) -> str:
     """Say how a watchdog is started. None can be installed in a rehearsal, which ends with its terminal."""
-    return HOW if rehearsal_of(path.parent) is None else _IN_A_REHEARSAL
+    return _HOW if rehearsal_of(path.parent) is None else _IN_A_REHEARSAL
 
 
 def last_watch_words(path: Path, now: datetime) -> str:
     """Say when a watchdog last looked, and which providers did not answer it, in words for a person."""
     found = _last_beat(path, now)
     if found is None:
-        return f"nobody: {_how(path)}"
+        return f"nobody: {how(path)}"
     said, past_s = found
     if abs(past_s) > _UNWATCHED_S:
-        return f"nobody since {said['at'][:16]} UTC: {_how(path)}"
+        return f"nobody since {said['at'][:16]} UTC: {how(path)}"
     if _has_ended(said):
-        return (
-            f"nobody: the watchdog that looked {max(0, past_s):.0f} s ago has ended; {_how(path)}"
-        )
+        return f"nobody: the watchdog that looked {max(0, past_s):.0f} s ago has ended; {how(path)}"
     unasked = said.get("unasked")
     silent = [
         f"{provider} since {str(since)[:16]} UTC"

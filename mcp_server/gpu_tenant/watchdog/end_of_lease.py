@@ -175,7 +175,7 @@ class LeaseEnder:
         except TenantError as refusal:
             return f"{refusal.message}; {refusal.remedy}"
         self._report_end(
-            f"its box was ended (ground: {torn.receipt.ground}); it cost {usd_words(torn.receipt.cost_usd)}"
+            f"its box was ended (ground: {torn.receipt.ground}); it cost {usd_words(torn.receipt.spent_usd)}"
         )
         return None
 

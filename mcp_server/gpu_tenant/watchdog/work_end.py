@@ -386,7 +386,7 @@ class WorkEnd:
         torn = await end_verified(tenancy.context, lease.id, unless_wanted_after_line=after_line)
         words = (
             f"its work is done, and its box was ended (ground: {torn.receipt.ground}); "
-            f"it cost {usd_words(torn.receipt.cost_usd)}"
+            f"it cost {usd_words(torn.receipt.spent_usd)}"
         )
         self._told.report(words)
         self._told.alarm("ended", words, Level.NOTICE)

@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import zipfile
+from collections import OrderedDict
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,18 @@ def test_a_hostile_pickle_is_named_and_not_run(tmp_path: Path, protocol: int) ->
     assert "system" in seen.warnings[0]
     assert "unpickling is unsafe and was not attempted" in seen.not_proved
     assert not trace.exists()
+
+
+def test_only_a_pickle_that_names_a_class_is_said_not_to_be_proved_to_unpickle(
+    tmp_path: Path,
+) -> None:
+    plain = verdict(tmp_path, "x.pkl", pickle.dumps({"epoch": 5, "w": [0.5]}))
+    named = verdict(tmp_path, "y.pkl", pickle.dumps(OrderedDict(a=1)))
+
+    assert (plain.outcome, plain.not_proved) == ("loads", ())
+    assert "that it can be unpickled: the classes that it names may be gone or changed" in (
+        named.not_proved
+    )
 
 
 def test_a_hostile_checkpoint_is_named_and_not_run(capfd: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from gpu_tenant.artifacts.formats.bounded_file import (
     Source,
     count_of,
 )
+from gpu_tenant.artifacts.formats.pickle_allowlist import KNOWN
 from gpu_tenant.artifacts.formats.pickle_vm import UNSEEN, PickleMachine, Scan
 
 _OPCODES = {opcode.code: opcode for opcode in pickletools.opcodes}
@@ -38,19 +39,22 @@ def check(source: Source, findings: Findings) -> None:
     """
     source.alone(LARGE_BYTES)
     end = pickles = persistent_ids = 0
+    names = set[str]()
     while not pickles or source.upto(end, 1) == _PROTO:
         said = scan(source, end, source.size_bytes)
         said.report(findings)
         end = said.end
         persistent_ids += said.persistent_ids
+        names |= said.globals
         pickles += 1
     if end < source.size_bytes:
         findings.warn(f"{count_of(source.size_bytes - end, 'byte')} after the last pickle")
     if persistent_ids:
         findings.not_proved.append(f"{count_of(persistent_ids, 'value')} kept outside the pickle")
-    findings.not_proved.append(
-        "that it can be unpickled: the classes that it names may be gone or changed"
-    )
+    if names and names <= KNOWN:
+        findings.not_proved.append(
+            "that it can be unpickled: the classes that it names may be gone or changed"
+        )
 
 
 def scan(source: Source, start: int, end: int) -> Scan:

@@ -37,7 +37,7 @@ class GcpEmulator:
         "rate_limit": "the request is refused with rateLimitExceeded",
         "stuck_termination": "a delete is accepted and the box stays, until struck with amount 0",
         "soft_failure": "the delete answers 200, and its operation ends in an error",
-        "preempted": "Google takes a Spot box back: the notice it was rented with, 30 seconds, then it is stopped",
+        "preempted": "Google takes a Spot box back: the notice of 120 seconds that a box of ours asks for, up to 30 more to shut down, then it is stopped",
         "no_notice": "the insert is refused for the notice that it asks for, as where the project may not have it",
         "host_lost": "the host fails, and the box is stopped",
         "never_ready": "the next box never leaves STAGING",

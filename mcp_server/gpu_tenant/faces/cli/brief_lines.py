@@ -70,4 +70,4 @@ def snapshot(shown: Snapshot) -> str:
 def torn_down(shown: TornDown) -> str:
     """The ground on which the box was destroyed, what is kept, and what it cost."""
     r = shown.receipt
-    return f"{shown.state}: {r.ground}, {some(r.kept_files, 'file')} kept, {cost_words(r.cost_usd, r.counts)}"
+    return f"{shown.state}: {r.ground}, {some(r.kept_files, 'file')} kept, {cost_words(r.spent_usd, r.counts)}"

@@ -86,7 +86,7 @@ async def _lease(kept: Path, stage: Stage | None) -> None:
             offers_table.print_found(found)
             quotes = [offer.quote for offer in found.offers if offer.quote]
             card = await tenancy.provision(smoke=smoked.id, quotes=quotes, wait_s=3600)
-        output.card(card)
+        output.card_in(tenancy)(card)
         lease = card.lease
 
         _step(3, "audit: is the box what it should be?")

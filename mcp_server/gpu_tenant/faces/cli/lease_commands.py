@@ -350,7 +350,7 @@ async def provision(
             for line in _what_stands(tenancy, before):
                 click.echo(line, err=True)
             raise
-        output.answer(card, as_json, lease_table.print_provisioned)
+        output.answer(card, as_json, lease_table.provisioned_in(tenancy))
     if card.together is not None and card.together.missing:
         sys.exit(1)
 
@@ -380,7 +380,9 @@ def _what_stands(tenancy: Tenancy, before: set[str]) -> Iterator[str]:
 async def call_off(wish: str, as_json: bool) -> None:
     """If a box was already rented for the wish, it stays under its lease, and the answer says so."""
     async with output.tenancy() as tenancy:
-        output.answer(await tenancy.change_lease(wish, "call_off"), as_json, output.card)
+        output.answer(
+            await tenancy.change_lease(wish, "call_off"), as_json, output.card_in(tenancy)
+        )
 
 
 @verb("adopt")
@@ -455,7 +457,7 @@ async def adopt(
                     tenancy.context, source, asked=asked, price_usd_h=price_usd_h, recovers=recovers
                 ),
             )
-            output.answer(taken, as_json, output.card)
+            output.answer(taken, as_json, output.card_in(tenancy))
             return
         cell = adopting.bootstrap(tenancy.context, provider) if target is None else None
         if cell is not None:
@@ -484,7 +486,7 @@ async def adopt(
                 over=over,
             ),
         )
-        output.answer(card, as_json, output.card)
+        output.answer(card, as_json, output.card_in(tenancy))
 
 
 @verb("extend")
@@ -595,7 +597,7 @@ async def _change(
                 name, action, hours=hours, address=address, budget_usd=budget_usd
             ),
         )
-        output.answer(card, as_json, output.card)
+        output.answer(card, as_json, output.card_in(tenancy))
 
 
 @verb("recover")
@@ -620,4 +622,4 @@ async def recover(lease: str | None, max_price_usd_h: Decimal | None, as_json: b
                 tenancy.context, name, max_price_usd_h=max_price_usd_h, wait_s=3600
             ),
         )
-        output.answer(card, as_json, output.card)
+        output.answer(card, as_json, output.card_in(tenancy))

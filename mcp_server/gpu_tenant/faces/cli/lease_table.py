@@ -8,22 +8,28 @@ import click
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.wording import NOBODY_BILLS, cost_words, some, span, until, usd_words
-from gpu_tenant.faces.cli.output import card, columns, complain, print_list
+from gpu_tenant.faces.cli.output import card_in, columns, complain, print_list
 from gpu_tenant.faces.to_do_text import matter_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpu_tenant.leases.cards import Card, Leases
+    from gpu_tenant.service import Tenancy
 
 _SHOWN = 3
 """How many of the sums that are not counted are named."""
 _WIDEST_NAME = 32
 
 
-def print_provisioned(shown: Card) -> None:
+def provisioned_in(tenancy: Tenancy) -> Callable[[Card], None]:
+    """Return what prints the answer to `provision`."""
+    return lambda shown: _provisioned(shown, card_in(tenancy))
+
+
+def _provisioned(shown: Card, one: Callable[[Card], None]) -> None:
     """Print what was rented: one lease, or for a fleet how many boxes there are, and why any are missing."""
-    card(shown)
+    one(shown)
     whole = shown.together
     if whole is None:
         return

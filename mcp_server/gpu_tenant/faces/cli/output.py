@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import sys
+import textwrap
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
@@ -12,7 +16,6 @@ import click
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.wording import (
     NOBODY_BILLS,
-    cost_words,
     size,
     some,
     span,
@@ -39,6 +42,11 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="Record")
 
+_TOLD = 5
+"""How many sentences of a kind a receipt shows. The report has all of them."""
+
+_COMMAND = re.compile(r"`[^`]*`")
+
 _COLOURS = {"ok": "green", "warning": "yellow", "blocker": "red"}
 
 
@@ -57,11 +65,22 @@ async def tenancy(
         environ, tell=lambda words: click.echo(f"note: {words}", err=True), purpose=purpose
     )
     try:
-        if opened.ledger.is_rehearsed:
-            click.echo("note: a rehearsal: no account, no money", err=True)
+        if opened.ledger.is_rehearsed and not _is_told("rehearsal"):
+            click.echo("note: rehearsal, no money", err=True)
         yield opened
     finally:
         await opened.aclose()
+
+
+def _is_told(what: str) -> bool:
+    """Whether this command has said that already. From now on it has."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return False
+    key = f"{__name__}.{what}"
+    was_told = bool(context.meta.get(key))
+    context.meta[key] = True
+    return was_told
 
 
 def answer(record: R, as_json: bool, words: Callable[[R], None]) -> None:
@@ -87,12 +106,31 @@ def step(words: str) -> str:
     return alone if words == f"`{alone}`" and "`" not in alone else words
 
 
-def print_list(title: str, lines: Sequence[tuple[str, object]]) -> None:
-    """Print a title, and below it a line for each name and value."""
-    click.echo(click.style(title, bold=True))
+def print_list(title: str, lines: Sequence[tuple[str, object]], *, err: bool = False) -> None:
+    """Print a title, and below it a line for each name and value. No line is wider than the terminal."""
+    for line in in_lines(title, err=err):
+        click.echo(click.style(line, bold=True), err=err)
     width = max(len(name) for name, _ in lines)
     for name, value in lines:
-        click.echo(f"  {name:<{width}}  {step(str(value)) if name == 'next' else value}")
+        if name == "next":
+            click.echo(f"  {name:<{width}}  {step(str(value))}", err=err)
+            continue
+        for number, line in enumerate(in_lines(str(value), width + 4, err=err)):
+            click.echo(f"  {'' if number else name:<{width}}  {line}", err=err)
+
+
+_BLANK = "\x00"
+"""Stands for a blank within a command, where no line may end: the command is to be pasted."""
+
+
+def in_lines(words: str, indent: int = 0, *, err: bool = False) -> list[str]:
+    """Break the words into lines that fit the terminal after an indent. A pipe gets them in one line."""
+    if not (sys.stderr if err else sys.stdout).isatty():
+        return [words]
+    room = max(shutil.get_terminal_size().columns - indent, 20)
+    kept = _COMMAND.sub(lambda found: found[0].replace(" ", _BLANK), words)
+    lines = textwrap.wrap(kept, room, break_long_words=False, break_on_hyphens=False)
+    return [line.replace(_BLANK, " ") for line in lines] or [""]
 
 
 def columns(rows: Sequence[Sequence[str]]) -> None:
@@ -135,15 +173,19 @@ def smoke(receipt: SmokeReceipt) -> None:
         click.echo(receipt.log_tail, err=True)
 
 
-def card(shown: Card) -> None:
-    """Print one lease."""
+def card_in(tenancy: Tenancy) -> Callable[[Card], None]:
+    """Return what prints a lease with the terms that matter most."""
+    from gpu_tenant.leases.terms_in_force import in_brief
+
+    return lambda shown: card(shown, in_brief(tenancy.context, shown.lease))
+
+
+def card(shown: Card, terms: Sequence[tuple[str, str]] = ()) -> None:
+    """Print one lease, and in a few lines its terms."""
     rows: list[tuple[str, object]] = [
         ("box", f"{shown.box} at {shown.address}"),
         ("price", shown.price_words),
-        *([] if shown.deadline_in_s is None else [("deadline", until(shown.deadline_in_s))]),
-        *(("terms", rule) for rule in shown.terms),
-        ("if this computer dies", shown.stops_the_meter),
-        *([("watched", shown.watched)] if shown.watched else []),
+        *(terms or _without_terms(shown)),
         *([("goes on", shown.recovered)] if shown.recovered else []),
         *([("unclaimed", shown.unclaimed)] if shown.unclaimed else []),
         *([("GPU memory", shown.memory)] if shown.memory else []),
@@ -163,6 +205,15 @@ def card(shown: Card) -> None:
     if shown.name:
         rows.insert(0, ("name", shown.name))
     print_list(f"{shown.lease}: {shown.phase}", rows)
+
+
+def _without_terms(shown: Card) -> list[tuple[str, object]]:
+    """What is told of a lease that has ended, and of a wish for a box that is not there yet."""
+    return [
+        *([] if shown.deadline_in_s is None else [("deadline", until(shown.deadline_in_s))]),
+        ("if this computer dies", shown.stops_the_meter),
+        *([("watched", shown.watched)] if shown.watched else []),
+    ]
 
 
 def _foretold(shown: Card) -> str:
@@ -313,7 +364,11 @@ def print_collected(shown: Collected) -> None:
         )
     rows += [("cannot be kept", words) for words in shown.cannot_be_kept]
     rows += [("never appeared", pattern) for pattern in shown.never_appeared]
-    rows += [("only here", f"{name}: it is no longer on the box") for name in shown.only_here[:5]]
+    rows += [
+        ("only here", f"{name}: it is no longer on the box") for name in shown.only_here[:_TOLD]
+    ]
+    if len(shown.only_here) > _TOLD:
+        rows.append(("only here", f"and {len(shown.only_here) - _TOLD} more"))
     rows.append(("next", shown.next))
     print_list(f"{shown.lease}: sealed {shown.seal[:12]}", rows)
 
@@ -329,7 +384,10 @@ def receipt(shown: TornDown) -> None:
             if r.kept_in
             else "nothing",
         ),
-        ("loads", ", ".join(f"{n} {f}" for f, n in sorted(r.formats.items())) or "nothing to load"),
+        (
+            "read whole",
+            ", ".join(f"{n} {f}" for f, n in sorted(r.formats.items())) or "nothing to read",
+        ),
         (
             "lease lasted" if r.left_behind else "box lived",
             f"{span(r.lived_s)}, until {r.first_absent_at:%Y-%m-%d %H:%M:%S} UTC",
@@ -338,16 +396,18 @@ def receipt(shown: TornDown) -> None:
             "handed back" if r.left_behind else "seen gone",
             f"{'seen' if r.left_behind else ''} twice, last at {r.second_absent_at:%H:%M:%S} UTC".strip(),
         ),
-        (
-            "cost",
-            cost_words(r.cost_usd, r.counts)
-            + (f": {r.counts}" if r.counts and r.counts != NOBODY_BILLS else ""),
-        ),
-        *([("billed", f"{usd_words(r.billed_usd)} so far")] if r.billed_usd is not None else []),
+        ("cost", r.sum_words),
+        *([("counted", r.counts)] if r.counts and r.counts != NOBODY_BILLS else []),
     ]
-    rows += [("given up", words) for words in r.given_up[:5]]
-    rows += [("not proved", words) for words in r.not_proved[:5]]
-    rows += [("warning", words) for words in r.warnings[:5]]
+    for title, told in (
+        ("given up", r.given_up),
+        ("not proved", r.not_proved),
+        ("warning", r.warnings),
+    ):
+        rows += [(title, words) for words in told[:_TOLD]]
+        if len(told) > _TOLD:
+            more = f"and {len(told) - _TOLD} more: {Command('report', shown.lease)}"
+            rows.append((title, more))
     rows += [("left behind", r.left_behind)] if r.left_behind else []
     rows += [("together", shown.gang)] if shown.gang else []
     rows += [("also bills", shown.twin)] if shown.twin else []

@@ -131,6 +131,8 @@ async def run(
         standing = standing.model_copy(update={"watched": watch_over(tenancy, name)})
         if terminal.has_shown_log and standing.step != "smoke":
             standing = standing.model_copy(update={"log": ""})
+        if terminal.has_shown_plan:
+            standing = standing.model_copy(update={"plan": None})
         _tell(drive, standing, as_json)
     if standing.outcome != "done":
         sys.exit(WAITS_FOR_A_PERSON if standing.outcome == "asks" else 1)
@@ -202,6 +204,7 @@ class _Terminal:
         self._aside = quiet or sys.stderr.isatty()
         self.has_shown_log = False
         """Whether the job's log was shown from its beginning."""
+        self.has_shown_plan = False
 
     def hear(self, words: str) -> None:
         click.echo(f"{self._name}: {words}", err=self._aside)
@@ -209,14 +212,19 @@ class _Terminal:
     async def agree(self, plan: RentalPlan) -> str | None:
         can_ask = not self._quiet and prompts.is_at_terminal()
         if can_ask or self._agrees:
-            for line in plan.lines:
-                click.echo(f"  {line}", err=self._aside)
+            _print_plan(plan, err=self._aside)
+            self.has_shown_plan = True
         if self._agrees:
             return "yes"
         if not can_ask:
             return None
-        word = await prompts.choice("Rent it?", ("yes", "no"), default="no")
-        return "person" if word == "yes" else None
+        while True:
+            word = await prompts.choice("Rent it?", ("yes", "no", "more"), default="no")
+            if word != "more":
+                return "person" if word == "yes" else None
+            for line in plan.lines:
+                for part in output.in_lines(line, 2, err=self._aside):
+                    click.echo(f"  {part}", err=self._aside)
 
     def say_what_was_not_used(self) -> None:
         """Say that an answer of this line is not on record, because nothing has asked for it yet."""
@@ -278,6 +286,10 @@ def _print_losses(asks: Unanswered, *, err: bool = False) -> None:
         click.echo(f"  the box bills {asks.usd_h} USD/h until then", err=err)
 
 
+def _print_plan(plan: RentalPlan, *, err: bool = False) -> None:
+    output.print_list(plan.headline, list(plan.brief.items()), err=err)
+
+
 def _print(standing: ErrandStatus) -> None:
     """Print where the errand stands, with its receipt or with what it waits for."""
     if standing.log:
@@ -289,8 +301,8 @@ def _print(standing: ErrandStatus) -> None:
     if standing.watched:
         click.echo(f"watched from now on: {standing.watched}")
     if standing.plan is not None:
-        for line in standing.plan.lines:
-            click.echo(f"  {line}")
+        _print_plan(standing.plan)
+        click.echo(f"in full: {Command('run', resume=standing.run).line} --json")
     if standing.asks is not None:
         _print_losses(standing.asks)
         for way in standing.asks.ways:

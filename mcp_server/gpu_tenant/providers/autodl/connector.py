@@ -269,7 +269,11 @@ class AutodlConnector:
     def _is_looked_into(self, shown: _Instance) -> bool:
         """Whether to ask for the box's address and price."""
         state = self._states.get(shown.status, BoxState.UNKNOWN)
-        return _mark(shown) is not None and state in (BoxState.READY, BoxState.UNKNOWN)
+        return _mark(shown) is not None and state in (
+            BoxState.READY,
+            BoxState.STOPPING,
+            BoxState.UNKNOWN,
+        )
 
     def _box(self, shown: _Instance, details: Mapping[str, Json]) -> Box:
         state = self._states.get(shown.status, BoxState.UNKNOWN)

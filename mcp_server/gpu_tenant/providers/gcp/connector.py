@@ -554,7 +554,10 @@ class GcpConnector:
                 "a stop empties its local SSD: it cannot be parked, and Google's timer is not set"
             )
         if sold.model == "spot":
-            notes.append("Google may stop it at 30 seconds' notice; its boot disk is kept")
+            notes.append(
+                f"Google may stop it at {_NOTICE_S} seconds' notice, which is asked for at renting; its boot disk is "
+                "kept"
+            )
         return Offer(
             provider="gcp",
             id=sold.id,

@@ -37,13 +37,16 @@ export function ReceiptView({detail}) {
     how: () => "",
   };
   const formats = Object.entries(receipt.formats);
+  const {billed_usd: billed, cost_usd: counted} = receipt;
+  const spent =
+    known(billed) && known(counted) && Number(billed) > Number(counted) ? billed : counted;
   return html`<section class="receipt is-${kind}" aria-labelledby="receipt-title">
     <header><h2 id="receipt-title"><${Shape} kind=${kind} />${words()}</h2><p>${how()}</p></header>
     <dl class="receipt-sums">
       <div class="vital">
         <dt>${t("It cost")}</dt>
         <dd class="figure">
-          ${isFree(detail.row) ? t("nobody bills") : html`<${Money} usd=${receipt.cost_usd} />`}
+          ${isFree(detail.row) ? t("nobody bills") : html`<${Money} usd=${spent} />`}
         </dd>
         ${
           receipt.counts &&
