@@ -25,7 +25,7 @@ from gpu_tenant.leases.settle import PATIENCE_S
 from gpu_tenant.leases.spending_limits import (
     TABLE,
     limits_of,
-    rules_in_force,
+    signatures_wanted_now,
     since,
     unpriced_leases,
     used_of,
@@ -209,7 +209,7 @@ def _limits(home: Home, ledger: Ledger, profiles: Mapping[str, Profile]) -> Exam
     used = used_of(limits, leases, free=free, now=now)
     told = [use.words for use in used]
     told.append(f"one box up to {limits.box_usd_h:g} USD/h, for {limits.hours:g} h")
-    told += rules_in_force(limits).values()
+    told += signatures_wanted_now(limits).values()
     if not written:
         told.append(
             f"these are the careful defaults: {Command('limits')} at a terminal changes them"

@@ -197,7 +197,7 @@ def _to_deadline_usd(lease: Lease, spent: Decimal | None, now: datetime | None) 
 # In brief, for a terminal
 
 
-class Brief(NamedTuple):
+class ShortTerms(NamedTuple):
     """What a person needs to know of the terms at a glance. `rules_of` has all of them, in full."""
 
     ends: str
@@ -208,9 +208,11 @@ class Brief(NamedTuple):
     """Terms that are not the usual ones."""
 
 
-def brief_of(lease: Lease, profile: Profile, *, looked_after: LookedAfter, now: datetime) -> Brief:
+def brief_of(
+    lease: Lease, profile: Profile, *, looked_after: LookedAfter, now: datetime
+) -> ShortTerms:
     """Return the same terms as `rules_of`, in a few short lines."""
-    return Brief(
+    return ShortTerms(
         ends=_ends_in_brief(lease, looked_after, now),
         left_to_you=left_to_you(lease, profile),
         agreed=tuple(_agreed(lease, profile)),

@@ -551,7 +551,7 @@ class Drive:
                 f"{Option('max-usd')} is {paid.words}, on the cheapest, {cheapest.gpu_count} x {cheapest.gpu} at "
                 f"{cheapest.provider} for {cheapest.running_usd_h} USD/h"
             )
-        return Refused(said, remedy=paid.remedy("max-usd"))
+        return Refused(said, remedy=paid.remedy(Option("max-usd", paid.enough)))
 
     def _fits(self, offer: Ranked) -> bool:
         """Whether the offer can be rented without a person, and the cost of the work is within the sum."""

@@ -132,15 +132,18 @@ class QuotedBudget:
             f"{self.enough_usd} USD suffices"
         )
 
-    def remedy(self, option: str) -> str:
-        """Name the sum that suffices, as this option, and the hours that the present sum pays for."""
+    @property
+    def enough(self) -> str:
+        """The sum that suffices, as an option has it."""
+        return f"{self.enough_usd:f}"
+
+    def remedy(self, larger: Option) -> str:
+        """Name the option with the sum that suffices, and the hours that the present sum pays for."""
         less = Decimal(str(self.paid_h)).quantize(_USD_CENT, ROUND_FLOOR)
         shorter = (
             f", or {Option('hours', f'{less:f}')}, if that is enough for the work" if less else ""
         )
-        return (
-            f"the same line with {Option(option, f'{self.enough_usd:f}')}{shorter}; or other GPUs"
-        )
+        return f"the same line with {larger}{shorter}; or other GPUs"
 
 
 def must_pay_for_its_end(lease: Lease, budget_usd: Decimal, events: Lines, now: datetime) -> None:

@@ -165,7 +165,7 @@ def intend_quote(
         paid = None if price is None else QuotedBudget(quote, budget_usd, hours=worked_h)
         raise Refused(
             f"{worked_h:g} hours would cost {cost}, and the budget is {budget_usd} USD",
-            remedy=paid.remedy("budget-usd")
+            remedy=paid.remedy(Option("budget-usd", paid.enough))
             if paid
             else f"{Command('offers')} shows boxes whose price is known",
         )
@@ -213,7 +213,7 @@ def _must_pay_for_work(budget: QuotedBudget, least_h: float) -> None:
         return
     raise Refused(
         f"the budget is {budget.words}",
-        remedy=budget.remedy("budget-usd"),
+        remedy=budget.remedy(Option("budget-usd", budget.enough)),
     )
 
 

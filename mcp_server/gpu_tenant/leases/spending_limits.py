@@ -46,7 +46,7 @@ class Limits(Record):
     )
 
 
-def rules_in_force(limits: Limits) -> dict[str, str]:
+def signatures_wanted_now(limits: Limits) -> dict[str, str]:
     """Return what the limits that are no number mean as they are set now, by their names."""
     return {
         "unguarded": "to rent an expensive box that nothing stops if this computer dies takes a signature"

@@ -171,12 +171,12 @@ def _plain(value: object) -> str:
 
 
 def _show_limits(tenancy: Tenancy) -> Shown:
-    from gpu_tenant.leases.spending_limits import TABLE, Limits, rules_in_force
+    from gpu_tenant.leases.spending_limits import TABLE, Limits, signatures_wanted_now
     from gpu_tenant.providers.credentials import read_table
 
     now, written = tenancy.context.owner.limits, read_table(tenancy.home.configuration, TABLE)
     used: dict[str, str] = {use.name: use.words for use in tenancy.context.owner.usage()}
-    used |= rules_in_force(now)
+    used |= signatures_wanted_now(now)
     return Shown(
         limits=tuple(
             OneLimit(
