@@ -211,13 +211,27 @@ def test_a_tail_whose_copy_failed_leaves_the_box_running_and_says_so(tmp_path: P
     assert told.splitlines()[-1:] == ["alarms"], told
 
 
-def tail_of(directory: Path, script: str) -> str:
-    """What the page's tail of a script says, where `END` and `ALARM` only say what they would do."""
+def test_a_tail_whose_copy_failed_at_first_tries_again_and_then_ends_the_box(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "net").write_text("no directory", encoding="utf-8")
+
+    told = tail_of(tmp_path, "print('trained')", pause="rm -f net && mkdir net")
+
+    assert told.splitlines() == ["ends the box"], told
+    assert (tmp_path / "net/r/rc").read_text("utf-8") == "0\n"
+
+
+def tail_of(directory: Path, script: str, pause: str = ":") -> str:
+    """What the page's tail of a script says, where `END` and `ALARM` only say what they would do.
+
+    `pause` is done in the place of each wait before the next try.
+    """
     (directory / "out").mkdir()
     (directory / "train.py").write_text(script, encoding="utf-8")
     tail = TAIL.replace("END", "echo ends the box").replace("ALARM", "echo alarms")
     told = subprocess.run(
-        ["bash", "-c", f"K={directory / 'net'}\n{tail}"],
+        ["bash", "-c", f"K={directory / 'net'}\nsleep() {{ {pause}; }}\n{tail}"],
         cwd=directory,
         capture_output=True,
         text=True,
