@@ -143,7 +143,7 @@ class QuotedBudget:
         shorter = (
             f", or {Option('hours', f'{less:f}')}, if that is enough for the work" if less else ""
         )
-        return f"the same line with {larger}{shorter}; or other GPUs"
+        return f"the same line with {larger}{shorter}; or other GPUs: {Command('offers')}"
 
 
 def must_pay_for_its_end(lease: Lease, budget_usd: Decimal, events: Lines, now: datetime) -> None:
