@@ -182,7 +182,9 @@ async def test_what_a_later_job_declares_is_no_longer_called_unclaimed(tmp_path:
         looked = await over(tenancy, card.lease)
         (after,) = (await tenancy.list_leases()).leases
 
-        assert plots.unclaimed.startswith("1 file is unclaimed, and no teardown happens: notes.txt; ")
+        assert plots.unclaimed.startswith(
+            "1 file is unclaimed, and no teardown happens: notes.txt; "
+        )
         assert " keeps it; " in plots.unclaimed
         assert (after.unclaimed, "unclaimed" in looked.next) == ("", False)
         with pytest.raises(BadRequest) as refused:

@@ -10,9 +10,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from gpu_tenant.artifacts.unclaimed import unclaimed_patterns
 from gpu_tenant.artifacts.left_behind import left_out_words, missing_on_box, reasons_of
 from gpu_tenant.artifacts.push import ASKS, sendable
+from gpu_tenant.artifacts.unclaimed import unclaimed_patterns
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errand import (
     RENTED,

@@ -319,6 +319,7 @@ def by_itself_words(lease: Lease) -> str:
 
 def _next(status: JobStatus, lease: Lease, looked_after: LookedAfter) -> str:
     terms, home = lease.terms, Command("collect", lease.id)
+    hold = Command("hold", lease.id, "30m")
     match status.state:
         case "starting" | "running":
             return f"{Command('monitor', lease.id)} again with this cursor"

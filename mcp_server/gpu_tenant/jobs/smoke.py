@@ -558,9 +558,7 @@ def unclaimed_output(
     give_up = Command("collect", lease, discard=patterns[:_NAMED])
     wrote = f"{tested.id} wrote {in_words([quote_text(name) for name in names])}"
     if len(names) == 1:
-        return (
-            f"{wrote}, which no job here declares: if the job writes it, too, {keep} keeps it, and {give_up} gives it up"
-        )
+        return f"{wrote}, which no job here declares: if the job writes it, too, {keep} keeps it, and {give_up} gives it up"
     return (
         f"{wrote}, which no job here declares: if the job writes them, too, {keep} keeps them, and {give_up} gives "
         "them up"

@@ -28,6 +28,15 @@ def recovery_words(
     taken_at = kept.taken_at if kept else None
     files = len(kept.files) if kept else 0
     begins = _begins_words(ledger, lost, taken_at, files, looked_after)
+    runs = lost.state is LeaseState.ACTIVE and lost.parked_at is None
+    if runs and recorded_fate(ledger.events(lost.id)) is None:
+        # Its platform has given notice. While the box answers, a newer checkpoint is fetched before the work goes on.
+        begins = f"the work of {lost.id} goes on from its newest checkpoint, which is fetched first while its box answers"
+        begins += (
+            "; none is here yet"
+            if taken_at is None
+            else f"; what is here so far is of {taken_at:%Y-%m-%d %H:%M:%S} UTC ({some(files, 'file')})"
+        )
     return "; ".join(filter(None, (begins, left_words(ledger, lost))))
 
 
