@@ -801,8 +801,9 @@ class Tenancy:
         """
         from gpu_tenant.artifacts.unclaimed import unclaimed_words
         from gpu_tenant.jobs.monitor import by_itself_words
+        from gpu_tenant.leases.cards import by_itself_step
         from gpu_tenant.leases.overview import words_of_unclaimed
-        from gpu_tenant.leases.undeclared_output import NOTHING, before_end, unclaimed_on_box
+        from gpu_tenant.leases.undeclared_output import unclaimed_on_box, what_may_be_open
 
         context = self.context
         end = Command("teardown", lease.id)
@@ -810,12 +811,12 @@ class Tenancy:
             return {"next": f"{unclaimed}; then {end}"}
         if lease.terms.when_done == "keep" or context.looked_after == "unwatched":
             return {}
-        before = before_end(context, lease)
-        if before == NOTHING:
+        may_be_open = what_may_be_open(context, lease)
+        if not may_be_open:
             return {}
         seen = await unclaimed_on_box(context, lease)
         if seen is None:
-            return {"next": f"{before}{by_itself_words(lease)}"}
+            return {"next": by_itself_step(by_itself_words(lease), may_be_open)}
         return {"next": f"{unclaimed_words(lease, seen)}; then {end}"} if seen.count else {}
 
     async def _next_if_taken(self, lease: Lease, run: JobId) -> dict[str, str]:

@@ -17,6 +17,7 @@ from waited import over
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.domain.errors import BadRequest, BoxUnreachable
 from gpu_tenant.faces.cli.lease_table import leases as print_leases
+from gpu_tenant.faces.cli.output import card as print_card
 from gpu_tenant.faces.cli.output import print_collected
 from gpu_tenant.transports.ssh import ensure_key
 
@@ -133,8 +134,10 @@ async def test_while_a_watchdog_lives_what_it_is_about_to_do_is_told_as_its_own(
         assert alone.next.startswith(
             f"`gpu-tenant collect {card.lease}`, then `gpu-tenant teardown"
         )
-        looks = f"`gpu-tenant collect {card.lease}` shows whether all that was written is declared"
-        assert shown.next.startswith(f"{looks}; if so, the watchdog collects its work, and ")
+        looks = f"`gpu-tenant collect {card.lease}` shows what nobody has declared"
+        assert shown.next.startswith(
+            f"{looks}; if all is declared, the watchdog collects its work, "
+        )
         await tenancy.collect(card.lease)
         sure = (await tenancy.list_leases()).leases[0]
         for words in (looked.next, sure.next):
@@ -225,6 +228,8 @@ async def test_what_nobody_has_claimed_comes_before_the_teardown_and_is_not_call
         (shown,) = told.leases
         assert "its work has ended" not in shown.next
         assert listed.count("1 file is unclaimed, and no teardown happens: notes.txt") == 1
+        print_card(shown)
+        assert capsys.readouterr().out.count("1 file is unclaimed, and no teardown happens") == 1
         lines = [shlex.split(x) for x in re.findall(r"`gpu-tenant ([^`]+)`", shown.next)]
         assert [x[0] for x in lines] == ["collect", "collect", "teardown"]
         await tenancy.collect(card.lease, None, [], [lines[1][-1]])

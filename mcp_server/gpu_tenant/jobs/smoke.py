@@ -556,10 +556,13 @@ def unclaimed_output(
     patterns = [literal_pattern(name) for name in names]
     keep = Command("collect", lease, artifact=patterns[:_NAMED])
     give_up = Command("collect", lease, discard=patterns[:_NAMED])
-    wrote = f"{tested.id} wrote {in_words([quote_text(name) for name in names])}"
+    wrote = in_words([quote_text(name) for name in names])
     if len(names) == 1:
-        return f"{wrote}, which no job here declares: if the job writes it, too, {keep} keeps it, and {give_up} gives it up"
+        return (
+            f"{tested.id} wrote {wrote}, which no job here declares: if the job writes it, too, {keep} keeps it, and "
+            f"{give_up} gives it up"
+        )
     return (
-        f"{wrote}, which no job here declares: if the job writes them, too, {keep} keeps them, and {give_up} gives "
-        "them up"
+        f"{tested.id} wrote {wrote}, which no job here declares: if the job writes them, too, {keep} keeps them, and "
+        f"{give_up} gives them up"
     )

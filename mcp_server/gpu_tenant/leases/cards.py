@@ -291,12 +291,13 @@ def card(
     looked_after: LookedAfter = "watched",
     again: Command | None = None,
     unclaimed: Sequence[str] = (),
-    before_end: str = "",
+    may_be_open: str = "",
 ) -> Card:
     """Show the lease at `now`, from its timeline and from what its provider shows of the box.
 
     `again` launches its newest job again, if the taking of the box ended that job. `unclaimed` are patterns for the
-    files on the box that nobody has claimed. `before_end` comes before the words about an end that comes by itself.
+    files on the box that nobody has claimed. `may_be_open` is what may keep its box from being
+    ended by itself, in words.
     """
     born, taken_by = lease.active_at or lease.created_at, recorded_fate(events)
     phase = _phase(lease, box, taken_by)
@@ -325,7 +326,7 @@ def card(
         too_little = "both" if told.past_deadline and not stands else "budget"
     elif live and told.past_deadline and not stands and not moved:
         too_little = "time"
-    by_itself = _by_itself(lease, events, looked_after, before_end)
+    by_itself = _by_itself(lease, events, looked_after, may_be_open)
     if by_itself.get(job or "") and not others and _killed_by(events) is None:
         condition = _without_person(condition)
     next_step = _next(
@@ -657,11 +658,11 @@ def _next(
 
 
 def _by_itself(
-    lease: Lease, events: Lines, looked_after: LookedAfter, before: str
+    lease: Lease, events: Lines, looked_after: LookedAfter, may_be_open: str
 ) -> dict[str, str]:
     """Say, for each state in which its job may have ended, what a watchdog then does by itself. Empty if nothing.
 
-    `before` says what may keep it from that.
+    `may_be_open` says what may keep it from that.
     """
     terms = lease.terms
     tried = tries_of(events)
@@ -670,14 +671,21 @@ def _by_itself(
         return {}
     ends = "parks its box" if terms.when_done == "park" else "ends it"
     told = {
-        "finished": f"{before}the watchdog collects its work, and {ends} {GRACE_S} s after the last job"
+        "finished": f"the watchdog collects its work, and {ends} {GRACE_S} s after the last job"
     }
     rule = terms.on_failure
     if rule.does != "hold":
         does = "parks its box" if rule.does == "park" else "ends it"
-        words = f"{before}the watchdog collects its work, and {does} {duration_words(rule.after_s)} after the job's end"
+        words = f"the watchdog collects its work, and {does} {duration_words(rule.after_s)} after the job's end"
         told |= dict.fromkeys(("failed", "killed", "stopped"), words)
-    return told
+    return {state: by_itself_step(words, may_be_open) for state, words in told.items()}
+
+
+def by_itself_step(by_itself: str, may_be_open: str) -> str:
+    """Return the next step where a watchdog ends the box by itself. `may_be_open` may keep it from that."""
+    if may_be_open:
+        return f"{may_be_open}; if all is declared, {by_itself}"
+    return f"nothing: {by_itself}"
 
 
 def _without_person(condition: Condition) -> Condition:

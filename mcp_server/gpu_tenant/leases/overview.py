@@ -42,7 +42,7 @@ from gpu_tenant.leases.reopen import (
 from gpu_tenant.leases.settle import PATIENCE_S, Survey, deployment_of, survey
 from gpu_tenant.leases.ssh_access import refresh_hosts
 from gpu_tenant.leases.taken_step import known_unclaimed
-from gpu_tenant.leases.undeclared_output import NOTHING, before_end
+from gpu_tenant.leases.undeclared_output import what_may_be_open
 
 if TYPE_CHECKING:
     from gpu_tenant.box.ownership import Seen
@@ -72,7 +72,7 @@ def card_of(
         unclaimed=known_unclaimed(context.ledger, lease) if went_on(events) is not None else (),
         protection=context.protection(lease),
         looked_after=context.looked_after,
-        before_end=before_end(context, lease) if lease.touched_at is not None else NOTHING,
+        may_be_open=what_may_be_open(context, lease) if lease.touched_at is not None else "",
     )
     if shown.terms:
         shown = shown.model_copy(update={"watched": context.watch_words()})

@@ -11,8 +11,6 @@ from gpu_tenant.domain.seal import Unclaimed
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.leases.context import Context
 
-NOTHING = "nothing: "
-"""What comes before the words about an end that needs nobody."""
 _LOOK_S = 20.0
 """So long a look at the box's files may take before it is given up."""
 
@@ -23,14 +21,14 @@ def is_sealed_since(events: Lines) -> bool:
     return bool(told) and isinstance(told[-1], timeline.Sealed)
 
 
-def before_end(context: Context, lease: Lease) -> str:
-    """Return the words before those about an end that comes by itself: what may keep it from coming, by the record.
+def what_may_be_open(context: Context, lease: Lease) -> str:
+    """Say what may keep the box from being ended by itself, by the record. Empty if all that was written is known.
 
     A file that the smoke test wrote and nobody declared is named. Where nobody has looked at the box's files since the
     newest launch, the call that does so is named.
     """
     if is_sealed_since(context.ledger.events(lease.id, timeline.Launched, timeline.Sealed)):
-        return NOTHING
+        return ""
     from gpu_tenant.artifacts.push import pushed_trees
     from gpu_tenant.jobs.smoke import unclaimed_output
 
@@ -39,8 +37,8 @@ def before_end(context: Context, lease: Lease) -> str:
         kept, given_up = ledger.declarations(lease.id)
         tested = unclaimed_output(lease.id, tree.directory, kept, given_up, ledger=ledger)
         if tested is not None:
-            return f"{tested}; then "
-    return f"{Command('collect', lease.id)} shows whether all that was written is declared; if so, "
+            return tested
+    return f"{Command('collect', lease.id)} shows what nobody has declared"
 
 
 async def unclaimed_on_box(context: Context, lease: Lease) -> Unclaimed | None:
