@@ -241,9 +241,9 @@ async def test_a_notice_names_what_is_not_here_because_nobody_has_claimed_it(
         (work / "notes.txt").write_text("odd", encoding="utf-8")
         tenant.fault("preempted", box=box)
         assert eventually(lambda: "ended_at" in notice_on(scene, box))
-        before = await begins_words(tenant.tenancy.context, lease)
 
         await scene.look()
+        before = await begins_words(tenant.tenancy.context, lease)
 
         _, words = scene.alarms()["preemption"]
         assert "all that it had" not in words
