@@ -1176,6 +1176,172 @@ def end_reason(job: Job, seen: Observed) -> dict | None:
 '''
 
 
+# --- listening -----------------------------------------------------------------------------------
+PARTS["box_scripts.caretaker.listening"] = r'''
+"""Where a platform gives notice before it takes the box: its metadata server, and the first process's SIGTERM."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+MARKER = ".rehearsal.json"
+METADATA = ("169.254.169.254", 80, "metadata.google.internal", "")
+PREEMPTED = "/computeMetadata/v1/instance/preempted"
+POLL_S, FAILED_POLL_S = 2.0, 10.0
+ANSWER_S, ANSWER_BYTES = 1.0, 4096
+
+
+def metadata_address(home: str) -> tuple[str, int, str, str] | None:
+    """Return the host, the port, the name to ask for, and the beginning of each path. None if nothing may be asked.
+
+    On a rehearsal's box, a file in the login home says where the platform answers: always on this computer.
+    """
+    marker = rehearsal_marker(home)
+    return METADATA if marker is None else _rehearsed_address(marker)
+
+
+def rehearsal_marker(home: str) -> str | None:
+    """The file by which a rehearsal's platform marks its boxes, in this login's home or above. None if there is none."""
+    directory = home
+    while True:
+        path = os.path.join(directory, MARKER)
+        if os.path.lexists(path):
+            return path
+        if directory == os.path.dirname(directory):
+            return None
+        directory = os.path.dirname(directory)
+
+
+def rehearsed_start(home: str) -> str:
+    """What a rehearsal's platform says of the box's present start. Empty if this box is no rehearsal's."""
+    marker = rehearsal_marker(home)
+    if marker is None:
+        return ""
+    try:
+        with open(marker, encoding="utf-8") as file:
+            place = json.load(file)["start"]
+        with open(os.path.join(os.path.dirname(marker), place), encoding="utf-8") as file:
+            return file.read(64)
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
+        return ""
+
+
+def _rehearsed_address(path: str) -> tuple[str, int, str, str] | None:
+    from urllib.parse import urlsplit
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            at = urlsplit(json.load(file)["metadata"])
+        port = at.port
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return None
+    if at.scheme != "http" or at.hostname != "127.0.0.1" or port is None:
+        return None
+    return at.hostname, port, at.netloc, at.path
+
+
+def is_preempted(address: tuple[str, int, str, str]) -> bool | None:
+    """Whether Google's metadata server says that it takes this box back. None if there was no such answer.
+
+    Anybody may answer there. So the answer gets one second and 4 KB. No proxy is asked, and no redirect is
+    followed. Only the one word counts, and only in an answer that names itself as Google's.
+    """
+    import socket
+
+    host, port, name, before = address
+    asked = (
+        "GET %s%s HTTP/1.1\r\nHost: %s\r\nMetadata-Flavor: Google\r\nConnection: close\r\n\r\n"
+        % (before, PREEMPTED, name)
+    )
+    give_up, answer = time.monotonic() + ANSWER_S, b""
+    try:
+        with socket.create_connection((host, port), ANSWER_S) as line:
+            line.sendall(asked.encode())
+            while len(answer) <= ANSWER_BYTES:
+                left_s = give_up - time.monotonic()
+                if left_s <= 0:
+                    return None
+                line.settimeout(left_s)
+                part = line.recv(ANSWER_BYTES)
+                if not part:
+                    break
+                answer += part
+    except (OSError, ValueError):
+        return None
+    return _read_answer(answer)
+
+
+def _read_answer(answer: bytes) -> bool | None:
+    head, parted, body = answer.partition(b"\r\n\r\n")
+    status, _, fields = head.partition(b"\r\n")
+    named = {line.replace(b" ", b"").lower() for line in fields.split(b"\r\n")}
+    if len(answer) > ANSWER_BYTES or not parted or status.split(b" ")[1:2] != [b"200"]:
+        return None
+    if b"metadata-flavor:google" not in named:
+        return None
+    return {b"TRUE": True, b"FALSE": False}.get(body.strip())
+
+
+class Listener:
+    """Waits for one process, and listens meanwhile whether the box is to be taken.
+
+    As soon as there is a listener, SIGTERM no longer ends this process: the listener waits for SIGTERM. The
+    first process sends this signal to all others when the system or the container ends. From anybody else the
+    signal means nothing.
+    """
+
+    def __init__(self, home: str, metadata: bool) -> None:
+        import signal
+
+        self._address = metadata_address(home) if metadata else None
+        self._ask_at = 0.0
+        self.polls = self.unclear = 0
+        self._waits = getattr(signal, "sigtimedwait", None)
+        if self._waits is not None:
+            # An ignored signal would never be seen. A blocked one stays until it is waited for.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def waits(self, seconds: float) -> str | None:
+        """Wait for so many seconds, or less if the box is to be taken. Return who says so, or None if nobody does."""
+        import signal
+
+        until = time.monotonic() + seconds
+        if self._is_taken():
+            return "metadata"
+        left_s = until - time.monotonic()
+        while left_s > 0:
+            if self._waits is None:  # not on every system
+                time.sleep(left_s)
+                return None
+            heard = self._waits({signal.SIGTERM}, left_s)
+            if heard is not None and heard.si_pid in (0, 1):
+                return "shutdown"
+            left_s = until - time.monotonic()
+        return None
+
+    def lets_go(self) -> None:
+        """Let SIGTERM end this process again."""
+        import signal
+
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+    def _is_taken(self) -> bool:
+        if self._address is None or time.monotonic() < self._ask_at:
+            return False
+        said = is_preempted(self._address)
+        self.polls += 1
+        self.unclear += said is None
+        # A server that gives no such answer is asked less often, but is never given up. Be due a little before
+        # the next round. Otherwise that round could come just too early, and only the one after it would ask.
+        self._ask_at = time.monotonic() + (FAILED_POLL_S if said is None else POLL_S) - 0.2
+        return said is True
+'''
+
+
 # --- notice --------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.notice"] = r'''
 """Notice that the platform takes this box back: what is on record of it."""
@@ -1185,7 +1351,8 @@ from __future__ import annotations
 import os
 import time
 
-from box_scripts.caretaker.processes import boot_id
+from box_scripts.caretaker.listening import rehearsed_start
+from box_scripts.caretaker.processes import boot_id, ticks_of
 from box_scripts.caretaker.records import NUMBER, read_record, write_record_if_possible
 from box_scripts.caretaker.refusal import Refusal
 
@@ -1193,18 +1360,35 @@ NOTICE = {"at": NUMBER, "source": str, "boot_id": str, "jobs": list}
 
 
 def heard_notice(home: str) -> dict | None:
-    """The notice that was given since this machine was started; None if there was none."""
+    """The notice that was given since this box was started; None if there was none.
+
+    The record stays on the disk of a box that is stopped and started again, and says nothing about the new start.
+    """
     try:
         record = read_record(os.path.join(home, "notice.json"), NOTICE)
     except Refusal:  # it is only told to the tenant, and proves nothing
         return None
-    return record if record and record["boot_id"] == boot_id() else None
+    if not record or record["boot_id"] != boot_id():
+        return None
+    start = _start_of(home)
+    return record if record.get("start", start) == start else None
+
+
+def _start_of(home: str) -> str:
+    """A text that differs at each start of the box. A container starts again on a machine that goes on running."""
+    return "%s %d %s" % (boot_id(), ticks_of(1), rehearsed_start(home))
 
 
 def record_notice(home: str, source: str, **more: object) -> None:
     """Record that notice was given. The first record stays, and `more` is added to it."""
     known = heard_notice(home)
-    record = known or {"at": time.time(), "source": source, "boot_id": boot_id(), "jobs": []}
+    record = known or {
+        "at": time.time(),
+        "source": source,
+        "boot_id": boot_id(),
+        "start": _start_of(home),
+        "jobs": [],
+    }
     write_record_if_possible(os.path.join(home, "notice.json"), dict(record, **more))
 '''
 
@@ -4489,158 +4673,6 @@ def by_hand(argv: list[str], about: str | None) -> tuple[str, str, object]:
         elif isinstance(value, list):
             given[name] = [plain(os.fsencode(item)) for item in value]
     return home, verb, given
-'''
-
-
-# --- listening -----------------------------------------------------------------------------------
-PARTS["box_scripts.caretaker.listening"] = r'''
-"""Where a platform gives notice before it takes the box: its metadata server, and the first process's SIGTERM."""
-
-from __future__ import annotations
-
-import json
-import os
-import time
-
-MARKER = ".rehearsal.json"
-METADATA = ("169.254.169.254", 80, "metadata.google.internal", "")
-PREEMPTED = "/computeMetadata/v1/instance/preempted"
-POLL_S, FAILED_POLL_S = 2.0, 10.0
-ANSWER_S, ANSWER_BYTES = 1.0, 4096
-
-
-def metadata_address(home: str) -> tuple[str, int, str, str] | None:
-    """Return the host, the port, the name to ask for, and the beginning of each path. None if nothing may be asked.
-
-    On a rehearsal's box, a file in the login home says where the platform answers: always on this computer.
-    """
-    marker = rehearsal_marker(home)
-    return METADATA if marker is None else _rehearsed_address(marker)
-
-
-def rehearsal_marker(home: str) -> str | None:
-    """The file by which a rehearsal's platform marks its boxes, in this login's home or above. None if there is none."""
-    directory = home
-    while True:
-        path = os.path.join(directory, MARKER)
-        if os.path.lexists(path):
-            return path
-        if directory == os.path.dirname(directory):
-            return None
-        directory = os.path.dirname(directory)
-
-
-def _rehearsed_address(path: str) -> tuple[str, int, str, str] | None:
-    from urllib.parse import urlsplit
-
-    try:
-        with open(path, encoding="utf-8") as file:
-            at = urlsplit(json.load(file)["metadata"])
-        port = at.port
-    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        return None
-    if at.scheme != "http" or at.hostname != "127.0.0.1" or port is None:
-        return None
-    return at.hostname, port, at.netloc, at.path
-
-
-def is_preempted(address: tuple[str, int, str, str]) -> bool | None:
-    """Whether Google's metadata server says that it takes this box back. None if there was no such answer.
-
-    Anybody may answer there. So the answer gets one second and 4 KB. No proxy is asked, and no redirect is
-    followed. Only the one word counts, and only in an answer that names itself as Google's.
-    """
-    import socket
-
-    host, port, name, before = address
-    asked = (
-        "GET %s%s HTTP/1.1\r\nHost: %s\r\nMetadata-Flavor: Google\r\nConnection: close\r\n\r\n"
-        % (before, PREEMPTED, name)
-    )
-    give_up, answer = time.monotonic() + ANSWER_S, b""
-    try:
-        with socket.create_connection((host, port), ANSWER_S) as line:
-            line.sendall(asked.encode())
-            while len(answer) <= ANSWER_BYTES:
-                left_s = give_up - time.monotonic()
-                if left_s <= 0:
-                    return None
-                line.settimeout(left_s)
-                part = line.recv(ANSWER_BYTES)
-                if not part:
-                    break
-                answer += part
-    except (OSError, ValueError):
-        return None
-    return _read_answer(answer)
-
-
-def _read_answer(answer: bytes) -> bool | None:
-    head, parted, body = answer.partition(b"\r\n\r\n")
-    status, _, fields = head.partition(b"\r\n")
-    named = {line.replace(b" ", b"").lower() for line in fields.split(b"\r\n")}
-    if len(answer) > ANSWER_BYTES or not parted or status.split(b" ")[1:2] != [b"200"]:
-        return None
-    if b"metadata-flavor:google" not in named:
-        return None
-    return {b"TRUE": True, b"FALSE": False}.get(body.strip())
-
-
-class Listener:
-    """Waits for one process, and listens meanwhile whether the box is to be taken.
-
-    As soon as there is a listener, SIGTERM no longer ends this process: the listener waits for SIGTERM. The
-    first process sends this signal to all others when the system or the container ends. From anybody else the
-    signal means nothing.
-    """
-
-    def __init__(self, home: str, metadata: bool) -> None:
-        import signal
-
-        self._address = metadata_address(home) if metadata else None
-        self._ask_at = 0.0
-        self.polls = self.unclear = 0
-        self._waits = getattr(signal, "sigtimedwait", None)
-        if self._waits is not None:
-            # An ignored signal would never be seen. A blocked one stays until it is waited for.
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-    def waits(self, seconds: float) -> str | None:
-        """Wait for so many seconds, or less if the box is to be taken. Return who says so, or None if nobody does."""
-        import signal
-
-        until = time.monotonic() + seconds
-        if self._is_taken():
-            return "metadata"
-        left_s = until - time.monotonic()
-        while left_s > 0:
-            if self._waits is None:  # not on every system
-                time.sleep(left_s)
-                return None
-            heard = self._waits({signal.SIGTERM}, left_s)
-            if heard is not None and heard.si_pid in (0, 1):
-                return "shutdown"
-            left_s = until - time.monotonic()
-        return None
-
-    def lets_go(self) -> None:
-        """Let SIGTERM end this process again."""
-        import signal
-
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-
-    def _is_taken(self) -> bool:
-        if self._address is None or time.monotonic() < self._ask_at:
-            return False
-        said = is_preempted(self._address)
-        self.polls += 1
-        self.unclear += said is None
-        # A server that gives no such answer is asked less often, but is never given up. Be due a little before
-        # the next round. Otherwise that round could come just too early, and only the one after it would ask.
-        self._ask_at = time.monotonic() + (FAILED_POLL_S if said is None else POLL_S) - 0.2
-        return said is True
 '''
 
 

@@ -696,7 +696,12 @@ class Tenancy:
             )
         trees = pushed_trees(context.ledger, found.id)
         loose = (
-            unclaimed_output(found.id, trees[-1].directory, kept, given_up, ledger=context.ledger)
+            unclaimed_output(
+                found.id,
+                trees[-1].directory,
+                *context.ledger.declarations(found.id),
+                ledger=context.ledger,
+            )
             if trees
             else None
         )
@@ -756,7 +761,6 @@ class Tenancy:
         from gpu_tenant.jobs.monitor import watch
         from gpu_tenant.jobs.samples import keep_reading
         from gpu_tenant.leases.multinode_watch import gang_words
-        from gpu_tenant.leases.overview import words_of_unclaimed
         from gpu_tenant.leases.read_logs import run_of
 
         context = self.context
@@ -785,9 +789,35 @@ class Tenancy:
         if seen.state not in ENDED:
             told["budget_end"] = self._budget_end(found)
             told["outlook"] = self._outlook(found, seen)
-        if seen.state == "finished" and (unclaimed := words_of_unclaimed(context, found)):
-            told["next"] = f"{unclaimed}; then {Command('teardown', found.id)}"
+        if seen.state == "finished":
+            told |= await self._next_if_unclaimed(found)
         return seen.model_copy(update=told)
+
+    async def _next_if_unclaimed(self, lease: Lease) -> dict[str, str]:
+        """Return the next step for a job that finished, if what nobody has claimed keeps its box from being ended.
+
+        Where nobody has looked at the box's files since the launch, and the box is about to be ended by itself, this
+        looks.
+        """
+        from gpu_tenant.artifacts.unclaimed import unclaimed_words
+        from gpu_tenant.jobs.monitor import by_itself_words
+        from gpu_tenant.leases.cards import by_itself_step
+        from gpu_tenant.leases.overview import words_of_unclaimed
+        from gpu_tenant.leases.undeclared_output import unclaimed_on_box, what_may_be_open
+
+        context = self.context
+        end = Command("teardown", lease.id)
+        if unclaimed := words_of_unclaimed(context, lease):
+            return {"next": f"{unclaimed}; then {end}"}
+        if lease.terms.when_done == "keep" or context.looked_after == "unwatched":
+            return {}
+        may_be_open = what_may_be_open(context, lease)
+        if not may_be_open:
+            return {}
+        seen = await unclaimed_on_box(context, lease)
+        if seen is None:
+            return {"next": by_itself_step(by_itself_words(lease), may_be_open)}
+        return {"next": f"{unclaimed_words(lease, seen)}; then {end}"} if seen.count else {}
 
     async def _next_if_taken(self, lease: Lease, run: JobId) -> dict[str, str]:
         """Return the next step for a job that did not finish, if its box was taken, or is about to be.

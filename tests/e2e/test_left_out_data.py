@@ -168,13 +168,16 @@ async def test_a_push_and_a_launch_say_what_the_smoke_test_had_and_wrote_and_the
     command = f"{READS} && mkdir -p out && echo 1 > out/a.txt && echo 2 > notes.txt"
     receipt = await renting.tenancy.run_smoke(str(tree), command, include=["data/"])
     scene = Scene(renting)
-    await scene.rent()
+    await scene.rent(when_done="end", idle_h=None)
     tenancy = renting.tenancy
 
     lacking = await tenancy.push(scene.lease, str(tree))
     (line,) = re.findall(r"`gpu-tenant (push [^`]*)`", lacking.lacks or "")
     whole = await tenancy.push(scene.lease, str(tree), include=shlex.split(line)[4:])
     loose = await tenancy.launch_detached(scene.lease, command, ["out/"], name="train")
+    await scene.ends()
+    tenancy.context.watches = True
+    (unseen,) = (await tenancy.list_leases()).leases
     declared = await tenancy.launch_detached(
         scene.lease, command, ["out/", "notes.txt"], name="again"
     )
@@ -182,10 +185,9 @@ async def test_a_push_and_a_launch_say_what_the_smoke_test_had_and_wrote_and_the
     assert f"{receipt.id} passed with data/, which stayed here" in (lacking.lacks or "")
     assert shlex.split(line) == ["push", str(tree), scene.lease, "--include", "data/"]
     assert (whole.lacks, whole.sent_files) == (None, 1)
-    assert f"{receipt.id} wrote notes.txt, which this job does not declare" in (
-        loose.undeclared or ""
-    )
+    assert f"{receipt.id} wrote notes.txt, which no job here declares" in (loose.undeclared or "")
     assert f"`gpu-tenant collect {scene.lease} --artifact 'notes.txt'` keeps it" in (
         loose.undeclared or ""
     )
+    assert unseen.next.startswith(f"{loose.undeclared}; if all is declared, the watchdog collects")
     assert declared.undeclared is None

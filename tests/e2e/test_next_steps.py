@@ -15,8 +15,9 @@ from sshd import Sshd
 from waited import over
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.domain.errors import BoxUnreachable
+from gpu_tenant.domain.errors import BadRequest, BoxUnreachable
 from gpu_tenant.faces.cli.lease_table import leases as print_leases
+from gpu_tenant.faces.cli.output import card as print_card
 from gpu_tenant.faces.cli.output import print_collected
 from gpu_tenant.transports.ssh import ensure_key
 
@@ -133,10 +134,70 @@ async def test_while_a_watchdog_lives_what_it_is_about_to_do_is_told_as_its_own(
         assert alone.next.startswith(
             f"`gpu-tenant collect {card.lease}`, then `gpu-tenant teardown"
         )
-        for words in (looked.next, shown.next):
+        looks = f"`gpu-tenant collect {card.lease}` shows what nobody has declared"
+        assert shown.next.startswith(
+            f"{looks}; if all is declared, the watchdog collects its work, "
+        )
+        await tenancy.collect(card.lease)
+        sure = (await tenancy.list_leases()).leases[0]
+        for words in (looked.next, sure.next):
             assert words.startswith("nothing: the watchdog collects its work, and ")
             assert f"`gpu-tenant hold {card.lease} 30m`" in words
         assert shown.condition.to_do is None
+
+
+async def test_a_box_is_not_said_to_end_by_itself_while_nobody_has_claimed_what_its_job_wrote(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        card = await tenant.rented(hours=2)
+        tenancy = tenant.tenancy
+        await tenancy.push(card.lease, str(a_tree(tmp_path / "tree", "echo odd > notes.txt")))
+        await tenancy.launch_detached(card.lease, "sh train.sh", ["out/"], name="train")
+        tenancy.context.watches = True
+
+        looked = await over(tenancy, card.lease)
+
+        assert tenancy.ledger.seal(card.lease) is None, "a look is no seal"
+        assert looked.next.startswith("1 file is unclaimed, and no teardown happens: notes.txt; ")
+        assert looked.next.endswith(f"; then `gpu-tenant teardown {card.lease}`")
+
+
+async def test_what_a_later_job_declares_is_no_longer_called_unclaimed(tmp_path: Path) -> None:
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        card = await tenant.rented(hours=2)
+        tenancy = tenant.tenancy
+        wrote = "mkdir -p plots; echo odd > notes.txt; echo 1 > plots/a.txt; echo 2 > plots/b.txt"
+        await tenancy.push(card.lease, str(a_tree(tmp_path / "tree", wrote)))
+        await tenancy.launch_detached(card.lease, "sh train.sh", ["out/"], name="first")
+        await over(tenancy, card.lease)
+        collected = await tenancy.collect(card.lease)
+        assert collected.unclaimed_files == 3
+        assert " keeps them; " in collected.next
+        (before,) = (await tenancy.list_leases()).leases
+        assert before.unclaimed.startswith("3 files are unclaimed")
+
+        await tenancy.launch_detached(card.lease, "sh train.sh", ["out/", "plots/"], name="second")
+        await over(tenancy, card.lease)
+        (plots,) = (await tenancy.list_leases()).leases
+        claims = ["out/", "plots/", "notes.txt"]
+        await tenancy.launch_detached(card.lease, "sh train.sh", claims, name="third")
+        looked = await over(tenancy, card.lease)
+        (after,) = (await tenancy.list_leases()).leases
+
+        assert plots.unclaimed.startswith(
+            "1 file is unclaimed, and no teardown happens: notes.txt; "
+        )
+        assert " keeps it; " in plots.unclaimed
+        assert (after.unclaimed, "unclaimed" in looked.next) == ("", False)
+        with pytest.raises(BadRequest) as refused:
+            await tenancy.collect(card.lease, None, [], ["notes.txt"])
+        home, end = f"`gpu-tenant collect {card.lease}`", f"`gpu-tenant teardown {card.lease}`"
+        assert refused.value.remedy == (
+            f"it is declared, and nothing has to be given up: {home} brings it, then {end}"
+        )
+        await tenancy.collect(card.lease)
+        await tenancy.verify_and_teardown(card.lease)
 
 
 async def test_what_nobody_has_claimed_comes_before_the_teardown_and_is_not_called_nothing(
@@ -167,6 +228,8 @@ async def test_what_nobody_has_claimed_comes_before_the_teardown_and_is_not_call
         (shown,) = told.leases
         assert "its work has ended" not in shown.next
         assert listed.count("1 file is unclaimed, and no teardown happens: notes.txt") == 1
+        print_card(shown)
+        assert capsys.readouterr().out.count("1 file is unclaimed, and no teardown happens") == 1
         lines = [shlex.split(x) for x in re.findall(r"`gpu-tenant ([^`]+)`", shown.next)]
         assert [x[0] for x in lines] == ["collect", "collect", "teardown"]
         await tenancy.collect(card.lease, None, [], [lines[1][-1]])

@@ -14,7 +14,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.interruption import notice_on_record
 from gpu_tenant.domain.model import LeaseState
-from gpu_tenant.leases.recover import recover
+from gpu_tenant.leases.recover import begins_words, recover
 from gpu_tenant.watchdog.loop import Watchdog
 
 RATE = """\
@@ -201,3 +201,55 @@ async def test_a_job_that_was_asked_to_save_leads_to_a_line_that_works_while_its
         assert tenant.lease(new.lease).recovers == lease
         again = await tenancy.monitor(lease, wait_s=0)
         assert again.next.startswith(f"`gpu-tenant monitor {new.lease}`")
+
+
+async def test_a_box_that_was_started_again_has_no_notice_of_its_earlier_start(
+    tmp_path: Path,
+) -> None:
+    async with scene_at("gcp", tmp_path) as scene:
+        tenant, ledger = scene.tenant, scene.tenant.tenancy.ledger
+        lease = await spot(scene, tmp_path / "tree", when_done="keep")
+        box = tenant.lease(lease).box_id
+        tenant.fault("preempted", box=box)
+        assert eventually(lambda: "ended_at" in notice_on(scene, box))
+        await scene.look()
+        assert "preemption" in scene.alarms()
+        await scene.later(seconds=300)
+        assert tenant.thing(box).phase == "parked"
+        stopped = scene.alarms()
+        assert not any("may be running" in words for _, words in stopped.values()), stopped
+
+        await tenant.tenancy.change_lease(lease, "resume")
+        await scene.later(seconds=60)
+
+        assert tenant.thing(box).phase == "running"
+        assert notice_on(scene, box), "the record is still on its disk"
+        assert "preemption" not in scene.alarms()
+        assert notice_on_record(ledger.events(lease)) is None
+        looked = await tenant.tenancy.monitor(lease, "train", wait_s=0)
+        assert "is taking this one back" not in looked.next
+
+
+async def test_a_notice_names_what_is_not_here_because_nobody_has_claimed_it(
+    tmp_path: Path,
+) -> None:
+    async with scene_at("gcp", tmp_path) as scene:
+        tenant = scene.tenant
+        lease = await spot(scene, tmp_path / "tree", when_done="keep")
+        box = tenant.lease(lease).box_id
+        (work,) = tenant.home_of(str(box)).glob("gpu-tenant/*/work")
+        (work / "notes.txt").write_text("odd", encoding="utf-8")
+        tenant.fault("preempted", box=box)
+        assert eventually(lambda: "ended_at" in notice_on(scene, box))
+
+        await scene.look()
+        before = await begins_words(tenant.tenancy.context, lease)
+
+        _, words = scene.alarms()["preemption"]
+        assert "all that it had" not in words
+        assert "all that is declared is here, as of " in words
+        assert "1 file is not, because nobody has claimed it: notes.txt; " in words
+        assert f"`gpu-tenant collect {lease} --artifact 'notes.txt'` keeps it" in words
+        assert before.startswith(
+            f"the work of {lease} goes on from its newest checkpoint, which is"
+        )

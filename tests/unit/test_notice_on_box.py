@@ -208,6 +208,29 @@ def test_a_notice_of_before_a_restart_is_not_told(box: Box, metadata: Metadata) 
     assert box.ask("status")["notice"] is None
 
 
+@pytest.mark.parametrize("what", ["its platform says so", "its first process is another one"])
+def test_a_notice_counts_for_the_start_of_the_box_at_which_it_was_given(
+    box: Box, metadata: Metadata, what: str
+) -> None:
+    marker, start = box.root / ".rehearsal.json", box.root / "start"
+    marker.write_text(json.dumps({"metadata": metadata.url, "start": str(start)}), encoding="utf-8")
+    start.write_text("first", encoding="utf-8")
+    metadata.word = b"TRUE"
+    box.arm(600, **LISTENS)
+    until(lambda: (box.ask("status")["notice"] or {}).get("ended_at"))
+
+    path = box.home / "notice.json"
+    if what == "its platform says so":
+        start.write_text("second", encoding="utf-8")
+    else:
+        record = json.loads(path.read_text())
+        boot, _, said = record["start"].split(" ")
+        path.write_text(json.dumps(record | {"start": f"{boot} 1 {said}"}), encoding="utf-8")
+
+    assert path.exists()
+    assert box.ask("status")["notice"] is None
+
+
 def test_a_box_that_was_not_told_to_listen_asks_no_metadata(box: Box, metadata: Metadata) -> None:
     box.arm(600, idle_s=0.2)
     box.turns()

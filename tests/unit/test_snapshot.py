@@ -179,6 +179,17 @@ async def test_what_is_complete_comes_home_once_with_its_time_and_what_is_not_st
     }
 
 
+async def test_what_came_is_named_with_the_newest_first(running: Running) -> None:
+    for step in range(1, 8):
+        running.saves(f"{step}.json", "{}")
+        os.utime(running.out / f"{step}.json", (1_000_000 + step, 1_000_000 + step))
+
+    looked = await running.look()
+
+    newest_first = tuple(f"work/out/{step}.json" for step in (7, 6, 5, 4, 3))
+    assert (looked.names, running.looks()[-1].names) == (newest_first, newest_first)
+
+
 async def test_what_was_just_written_is_left_for_the_next_look(running: Running) -> None:
     running.saves("1.json", "{}")
 

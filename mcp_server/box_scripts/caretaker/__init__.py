@@ -15,6 +15,7 @@ PARTS = (
     "disk_room",
     "failure_cause",
     "job_state",
+    "listening",
     "notice",
     "status",
     # its beginning and its end
@@ -47,7 +48,6 @@ PARTS = (
     "requests",
     "verbs",
     "by_hand",
-    "listening",
     "guard_clock",
     "next_look",
     "presence",

@@ -11,8 +11,9 @@ from pydantic import AwareDatetime, Field
 
 from gpu_tenant.artifacts.destination import claim_directory, require_its_own
 from gpu_tenant.artifacts.download import Gathering
-from gpu_tenant.artifacts.losses import in_words, vanished_names
+from gpu_tenant.artifacts.losses import vanished_names
 from gpu_tenant.artifacts.unbegun_jobs import unbegun_jobs
+from gpu_tenant.artifacts.unclaimed import NAMED, claim_words
 from gpu_tenant.box.manifest import reseal, unread_bytes
 from gpu_tenant.box.seal_request import as_refusal
 from gpu_tenant.box.session import Session
@@ -21,8 +22,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.record import Record
-from gpu_tenant.domain.seal import Manifest, SealedFile, Unclaimed
-from gpu_tenant.domain.untrusted_text import quote_text
+from gpu_tenant.domain.seal import Manifest, SealedFile
 from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.domain.wording import some
 from gpu_tenant.files.artifact_directory import SUPERSEDED
@@ -36,9 +36,6 @@ from gpu_tenant.files.patterns import (
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.transfer.bandwidth_share import CallLimits
 from gpu_tenant.transfer.download import Arrival
-
-_NAMED = 5
-"""An answer names this many unclaimed files."""
 
 
 class Collected(Record):
@@ -221,9 +218,12 @@ def _require_given_up(
                 remedy=f"{Command('collect', lease.id)} shows what nobody has claimed, with the line that gives it up",
             )
         narrow = literal_pattern(names[0].removeprefix("work/"))
+        home, end = Command("collect", lease.id), Command("teardown", lease.id)
         raise BadRequest(
             f"{by[0]!r} keeps {names[0].removeprefix('work/')}, which {pattern!r} was to give up; nothing was fetched",
-            remedy=f"name it more narrowly than {by[0]!r} does: {Command('collect', lease.id, discard=narrow)}",
+            remedy=f"it is declared, and nothing has to be given up: {home} brings it, then {end}"
+            if narrow in (pattern, *kept)
+            else f"name it more narrowly than {by[0]!r} does: {Command('collect', lease.id, discard=narrow)}",
         )
 
 
@@ -324,7 +324,7 @@ def answer_of(
         fetched_bytes=sum(entry.size_bytes for entry in fetched),
         unclaimed_files=seal.unclaimed.count,
         unclaimed_bytes=seal.unclaimed.size_bytes,
-        unclaimed_largest=tuple(lease.from_work(x.at) for x in seal.unclaimed.largest[:_NAMED]),
+        unclaimed_largest=tuple(lease.from_work(x.at) for x in seal.unclaimed.largest[:NAMED]),
         discarded_bytes=seal.discarded.size_bytes,
         discarded_by=tuple(p.pattern for p in seal.discarded.patterns),
         cannot_be_kept=cannot,
@@ -338,41 +338,9 @@ def answer_of(
 def _keep_or_lose(lease: Lease, seal: Manifest, never_appeared: Sequence[str]) -> str:
     """Return the lines to paste for what prevents a teardown: one line that keeps it, and one that gives it up."""
     if seal.unclaimed.count:
-        claimed = unclaimed_patterns(lease, seal.unclaimed)
-        keeps = Command("collect", lease.id, artifact=claimed)
-        return f"{keeps} keeps it; {Command('collect', lease.id, discard=claimed)} gives it up"
+        return claim_words(lease, seal.unclaimed)
     if never_appeared:
         return (
             f"{Command('collect', lease.id, discard=never_appeared)}, if it is not to come any more"
         )
     return f"for what is named above: {Command('collect', lease.id, discard='PATTERN')} gives it up"
-
-
-def unclaimed_patterns(lease: Lease, unclaimed: Unclaimed) -> list[str]:
-    """Return the patterns that keep, or give up, what nobody has claimed."""
-    return _patterns_of([lease.from_work(path.at) for path in unclaimed.largest], unclaimed.count)
-
-
-def unclaimed_words(lease: Lease, unclaimed: Unclaimed, *, first: Command | None = None) -> str:
-    """Say what nobody has claimed, with the calls that keep it and give it up. `first` starts a box that is stopped."""
-    names = [quote_text(lease.from_work(path.at)) for path in unclaimed.largest]
-    patterns = unclaimed_patterns(lease, unclaimed)
-    keeps = Command("collect", lease.id, artifact=patterns)
-    told = in_words(names, unclaimed.count)
-    what = (
-        f"1 file is unclaimed, and no teardown happens: {told}"
-        if unclaimed.count == 1
-        else f"{unclaimed.count:,} files are unclaimed, and no teardown happens: {told}"
-    )
-    starts = f"its box is stopped: {first}, then " if first is not None else ""
-    return f"{what}; {starts}{keeps} keeps it; {Command('collect', lease.id, discard=patterns)} gives it up"
-
-
-def _patterns_of(named: Sequence[str], count: int) -> list[str]:
-    """Patterns for the first of those files; for their directory, if there are many and they share one."""
-    if count <= _NAMED:
-        return [literal_pattern(at) for at in named[:_NAMED]]
-    shared = os.path.commonpath(named) if len({at.startswith("/") for at in named}) == 1 else ""
-    if shared.strip("/") and shared not in named:
-        return [f"{literal_pattern(shared)}/"]
-    return [literal_pattern(at) for at in named[:_NAMED]]

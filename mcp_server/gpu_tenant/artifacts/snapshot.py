@@ -165,7 +165,7 @@ async def snapshot(
         directory=str(directory),
         files=len(one.came),
         size_bytes=sum(entry.size_bytes for entry in one.came),
-        names=tuple(entry.name for entry in one.came[:_NAMED]),
+        names=_newest_names(one.came),
         left_out=seen.left_out,
         to_come_bytes=one.to_come_bytes(seen),
         unfinished_files=len(seen.unfinished) - seen.left_out,
@@ -342,12 +342,18 @@ class _Look:
             files=len(self.came),
             bytes=sum(entry.size_bytes for entry in self.came),
             took_s=(self._ledger.now() - self._fetching_since).total_seconds() * self._share,
-            names=tuple(entry.name for entry in self.came[:_NAMED]),
+            names=_newest_names(self.came),
             saves=tuple((s.at_s, s.took_s, s.size_bytes) for s in saves[-_SAVES:]),
             listed=put_list(self._directory, listed, self._lease),
         )
         self._ledger.keep_in(self._lease.id, self._directory)
         self._ledger.note(self._lease.id, told, at=self._at)
+
+
+def _newest_names(entries: Sequence[SealedFile]) -> tuple[str, ...]:
+    """Return the names of the few newest entries, the newest first. Files arrive in another order."""
+    newest = sorted(entries, key=lambda entry: entry.mtime_ns, reverse=True)
+    return tuple(entry.name for entry in newest[:_NAMED])
 
 
 # What is here

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pwd
+import secrets
 import shlex
 import shutil
 import signal
@@ -36,6 +37,8 @@ Code that would switch the box off looks for it first, because the box is only p
 _NO_VOLUMES: Mapping[str, str] = {}
 _FAULTS = TypeAdapter(list[GpuFault])
 _FAULTS_FILE, _RENTED_FILE = "gpu_faults.json", "gpus.json"
+_START_FILE = "start"
+"""Beside the home of a box: a text that differs at each of its starts, in place of a boot id."""
 
 
 class Sites:
@@ -84,6 +87,7 @@ class Sites:
             if not link.is_symlink():
                 link.symlink_to(kept, target_is_directory=True)
         self._mark(directory, box_id, environ or {}, (*mounts, *volumes))
+        replace_file(directory / _START_FILE, secrets.token_hex(8), durable="none")
         self._put_gpus(directory, gpus)
         if self.way == "local":
             programs = None if gpus is None else os.fspath(directory / _PROGRAMS)
@@ -103,6 +107,7 @@ class Sites:
             "api": self._url,
             "power_off": f"{self._url}/_rehearsal/boxes/{box_id}/power_off",
             "metadata": f"{self._url}/_rehearsal/boxes/{box_id}/metadata",
+            "start": os.fspath((directory / _START_FILE).absolute()),
             # As seen from the home, so that a box is never taken for another one's disk.
             "places": {mount: f"../{stand_in(mount)}" for mount in mounts},
         }

@@ -10,9 +10,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from gpu_tenant.artifacts.collect import unclaimed_patterns
 from gpu_tenant.artifacts.left_behind import left_out_words, missing_on_box, reasons_of
 from gpu_tenant.artifacts.push import ASKS, sendable
+from gpu_tenant.artifacts.unclaimed import unclaimed_patterns
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errand import (
     RENTED,
@@ -1145,7 +1145,10 @@ class Drive:
 def _ways(run: str, patterns: Sequence[str]) -> tuple[str, ...]:
     """Return the calls that keep, and that give up, what nobody has claimed, and go on."""
     keeps = Command("run", resume=run, artifact=list(patterns))
-    return (f"{keeps} keeps it; {Command('run', resume=run, discard=list(patterns))} gives it up",)
+    gives_up = Command("run", resume=run, discard=list(patterns))
+    if len(patterns) == 1:
+        return (f"{keeps} keeps it; {gives_up} gives it up",)
+    return (f"{keeps} keeps them; {gives_up} gives them up",)
 
 
 def _agree_words(plan: RentalPlan) -> str:

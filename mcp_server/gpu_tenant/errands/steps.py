@@ -47,7 +47,7 @@ WORDS: dict[Step, str] = {
     "prepare": "packages are installed",
     "launch": "the job is started",
     "follow": "the job runs",
-    "recover": "the work goes on elsewhere: its box was taken",
+    "recover": "the work goes on elsewhere: its platform takes its box",
     "end": "what it wrote is now collected and proved; only then is the box torn down",
     "show": "it has ended",
     "over": "it has ended",

@@ -143,7 +143,7 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
         "phase-5-teardown",
     ),
     "preempted": (
-        "the box was taken back: its profile says what survives; continue from the checkpoint",
+        "its platform takes the box back: its profile says what survives; continue from the checkpoint",
         "spot",
     ),
     "outbid": (

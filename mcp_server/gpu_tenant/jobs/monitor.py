@@ -307,10 +307,19 @@ def _short_of_disk(status: JobStatus, lease: Lease) -> str | None:
     )
 
 
+def by_itself_words(lease: Lease) -> str:
+    """Say what the watchdog does with the box once its jobs have ended, and what keeps the box."""
+    ends = "parked" if lease.terms.when_done == "park" else "ended"
+    hold = Command("hold", lease.id, "30m")
+    return (
+        f"the watchdog collects its work, and its box is {ends} {GRACE_S} s after its last job has ended; a launch, "
+        f"or {hold}, before then keeps the box"
+    )
+
+
 def _next(status: JobStatus, lease: Lease, looked_after: LookedAfter) -> str:
     terms, home = lease.terms, Command("collect", lease.id)
     hold = Command("hold", lease.id, "30m")
-    ends = "parked" if terms.when_done == "park" else "ended"
     match status.state:
         case "starting" | "running":
             return f"{Command('monitor', lease.id)} again with this cursor"
@@ -322,10 +331,7 @@ def _next(status: JobStatus, lease: Lease, looked_after: LookedAfter) -> str:
         case "finished" if terms.when_done != "keep" and looked_after == "unwatched":
             return f"{home}, then {Command('teardown', lease.id)}: no watchdog runs that would end the lease"
         case "finished" if terms.when_done != "keep":
-            return (
-                f"nothing: the watchdog collects its work, and its box is {ends} {GRACE_S} s after its last job has "
-                f"ended; a launch, or {hold}, before then keeps the box"
-            )
+            return f"nothing: {by_itself_words(lease)}"
         case "finished":
             return str(home)
         case "failed" | "killed" | "stopped" if (

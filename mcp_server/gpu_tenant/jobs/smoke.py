@@ -548,7 +548,7 @@ def unclaimed_output(
     *,
     ledger: Ledger,
 ) -> str | None:
-    """Say what the smoke test of that work tree wrote and the job does not declare. None if nothing."""
+    """Say what the smoke test of that work tree wrote and these patterns do not declare. None if nothing."""
     tested = newest_test_of(directory, ledger=ledger)
     names = undeclared(tested.wrote, artifacts, discard) if tested else []
     if tested is None or not names:
@@ -556,7 +556,13 @@ def unclaimed_output(
     patterns = [literal_pattern(name) for name in names]
     keep = Command("collect", lease, artifact=patterns[:_NAMED])
     give_up = Command("collect", lease, discard=patterns[:_NAMED])
+    wrote = in_words([quote_text(name) for name in names])
+    if len(names) == 1:
+        return (
+            f"{tested.id} wrote {wrote}, which no job here declares: if the job writes it, too, {keep} keeps it, and "
+            f"{give_up} gives it up"
+        )
     return (
-        f"{tested.id} wrote {in_words([quote_text(name) for name in names])}, which this job does not declare: if it "
-        f"writes that, too, {keep} keeps it, and {give_up} gives it up"
+        f"{tested.id} wrote {wrote}, which no job here declares: if the job writes them, too, {keep} keeps them, and "
+        f"{give_up} gives them up"
     )

@@ -291,11 +291,13 @@ def card(
     looked_after: LookedAfter = "watched",
     again: Command | None = None,
     unclaimed: Sequence[str] = (),
+    may_be_open: str = "",
 ) -> Card:
     """Show the lease at `now`, from its timeline and from what its provider shows of the box.
 
     `again` launches its newest job again, if the taking of the box ended that job. `unclaimed` are patterns for the
-    files on the box that nobody has claimed.
+    files on the box that nobody has claimed. `may_be_open` is what may keep its box from being
+    ended by itself, in words.
     """
     born, taken_by = lease.active_at or lease.created_at, recorded_fate(events)
     phase = _phase(lease, box, taken_by)
@@ -324,7 +326,7 @@ def card(
         too_little = "both" if told.past_deadline and not stands else "budget"
     elif live and told.past_deadline and not stands and not moved:
         too_little = "time"
-    by_itself = _by_itself(lease, events, looked_after)
+    by_itself = _by_itself(lease, events, looked_after, may_be_open)
     if by_itself.get(job or "") and not others and _killed_by(events) is None:
         condition = _without_person(condition)
     next_step = _next(
@@ -564,13 +566,14 @@ def _job_words(
 ) -> str:
     """Return what to do about the newest job of a box that is ready.
 
-    `unclaimed` is what nobody has claimed, and `by_itself` what a watchdog does once the job is over, each in words.
+    `unclaimed` is what nobody has claimed, and `by_itself` what a watchdog does once the job is over, and what may
+    keep it from that, each in words.
     """
     home, end = Command("collect", lease), Command("teardown", lease)
     if is_over and unclaimed:
         return f"{unclaimed}; then {end}"
     if is_over and by_itself:
-        return f"nothing: {by_itself}; {Command('hold', lease, '30m')} keeps the box for more work"
+        return f"{by_itself}; {Command('hold', lease, '30m')} keeps the box for more work"
     if is_over:
         return f"{home}, then {end}: its work has ended"
     when_over = f"when the job has ended: {home}, then {end}"
@@ -654,8 +657,13 @@ def _next(
             return f"{over}; {further}" if further else over
 
 
-def _by_itself(lease: Lease, events: Lines, looked_after: LookedAfter) -> dict[str, str]:
-    """Say, for each state in which its job may have ended, what a watchdog then does by itself. Empty if nothing."""
+def _by_itself(
+    lease: Lease, events: Lines, looked_after: LookedAfter, may_be_open: str
+) -> dict[str, str]:
+    """Say, for each state in which its job may have ended, what a watchdog then does by itself. Empty if nothing.
+
+    `may_be_open` says what may keep it from that.
+    """
     terms = lease.terms
     tried = tries_of(events)
     refused = tried.refused is not None or tried.failed
@@ -670,7 +678,14 @@ def _by_itself(lease: Lease, events: Lines, looked_after: LookedAfter) -> dict[s
         does = "parks its box" if rule.does == "park" else "ends it"
         words = f"the watchdog collects its work, and {does} {duration_words(rule.after_s)} after the job's end"
         told |= dict.fromkeys(("failed", "killed", "stopped"), words)
-    return told
+    return {state: by_itself_step(words, may_be_open) for state, words in told.items()}
+
+
+def by_itself_step(by_itself: str, may_be_open: str) -> str:
+    """Return the next step where a watchdog ends the box by itself. `may_be_open` may keep it from that."""
+    if may_be_open:
+        return f"{may_be_open}; if all is declared, {by_itself}"
+    return f"nothing: {by_itself}"
 
 
 def _without_person(condition: Condition) -> Condition:

@@ -42,6 +42,7 @@ from gpu_tenant.leases.reopen import (
 from gpu_tenant.leases.settle import PATIENCE_S, Survey, deployment_of, survey
 from gpu_tenant.leases.ssh_access import refresh_hosts
 from gpu_tenant.leases.taken_step import known_unclaimed
+from gpu_tenant.leases.undeclared_output import what_may_be_open
 
 if TYPE_CHECKING:
     from gpu_tenant.box.ownership import Seen
@@ -71,6 +72,7 @@ def card_of(
         unclaimed=known_unclaimed(context.ledger, lease) if went_on(events) is not None else (),
         protection=context.protection(lease),
         looked_after=context.looked_after,
+        may_be_open=what_may_be_open(context, lease) if lease.touched_at is not None else "",
     )
     if shown.terms:
         shown = shown.model_copy(update={"watched": context.watch_words()})
@@ -88,11 +90,13 @@ def card_of(
 
 def words_of_unclaimed(context: Context, lease: Lease) -> str:
     """Say what nobody has claimed, as far as it is known. Empty if all is claimed."""
-    unclaimed = context.ledger.unclaimed(lease.id)
+    if context.ledger.unclaimed(lease.id) is None:
+        return ""
+    from gpu_tenant.artifacts.unclaimed import unclaimed_now, unclaimed_words
+
+    unclaimed = unclaimed_now(context.ledger, lease)
     if unclaimed is None:
         return ""
-    from gpu_tenant.artifacts.collect import unclaimed_words
-
     events, now = context.ledger.events(lease.id), context.clock.now()
     stopped = lease.parked_at is not None or recorded_fate(events) is not None
     return unclaimed_words(

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.interruption import recorded_fate
+from gpu_tenant.domain.interruption import is_being_taken, recorded_fate
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.wording import some
@@ -28,6 +28,15 @@ def recovery_words(
     taken_at = kept.taken_at if kept else None
     files = len(kept.files) if kept else 0
     begins = _begins_words(ledger, lost, taken_at, files, looked_after)
+    runs = lost.state is LeaseState.ACTIVE and lost.parked_at is None
+    if runs and is_being_taken(ledger.events(lost.id), ledger.now()):
+        # Its platform has given notice. While the box answers, a newer checkpoint is fetched before the work goes on.
+        begins = f"the work of {lost.id} goes on from its newest checkpoint, which is fetched first while its box answers"
+        begins += (
+            "; none is here yet"
+            if taken_at is None
+            else f"; what is here so far is of {taken_at:%Y-%m-%d %H:%M:%S} UTC ({some(files, 'file')})"
+        )
     return "; ".join(filter(None, (begins, left_words(ledger, lost))))
 
 

@@ -85,10 +85,10 @@ def taken_step(lease: Lease, events: Lines, job: str, now: datetime, again: Comm
 
 
 def known_unclaimed(ledger: Ledger, lease: Lease) -> list[str]:
-    """Return patterns for the files on the lease's box that nobody has claimed, as of its newest seal."""
-    unclaimed = ledger.unclaimed(lease.id)
-    if unclaimed is None:
+    """Return patterns for the files on the lease's box that nobody has claimed, as far as it is known."""
+    if ledger.unclaimed(lease.id) is None:
         return []
-    from gpu_tenant.artifacts.collect import unclaimed_patterns
+    from gpu_tenant.artifacts.unclaimed import unclaimed_now, unclaimed_patterns
 
-    return unclaimed_patterns(lease, unclaimed)
+    unclaimed = unclaimed_now(ledger, lease)
+    return [] if unclaimed is None else unclaimed_patterns(lease, unclaimed)

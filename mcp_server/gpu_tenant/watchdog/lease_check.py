@@ -5,13 +5,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from gpu_tenant.artifacts.unclaimed import claim_words, unclaimed_names, unclaimed_now
 from gpu_tenant.box.caretaker import Standing
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.billing import charged_bytes_usd, newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
+    BoxStopped,
     BoxTrouble,
+    BoxUnreachable,
     JobRunning,
     LeaseHeld,
     NotReady,
@@ -31,6 +34,7 @@ from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import WAIT_S
 from gpu_tenant.leases.end_reserve import end_reserve_s
 from gpu_tenant.leases.launch_again import open_run_of
+from gpu_tenant.leases.readiness import why_silent
 from gpu_tenant.leases.recover import may_recover, recover
 from gpu_tenant.leases.recovery_plan import gone_on
 from gpu_tenant.leases.term_checks import Outrun, as_it_was, is_near, outrun, time_left_s
@@ -246,9 +250,18 @@ class Attendant:
         came = (timeline.Snapped, timeline.Collected)
         for at, event in reversed(self._tenancy.ledger.events(lease.id, *came)):
             if isinstance(event, timeline.Collected):
-                return f"all that it had at {at:%H:%M:%S} UTC is here"
+                left = unclaimed_now(self._tenancy.ledger, lease)
+                if left is None:
+                    return f"all that it had at {at:%H:%M:%S} UTC is here"
+                stays = (
+                    f"1 file is not, because nobody has claimed it: {unclaimed_names(lease, left)}"
+                    if left.count == 1
+                    else f"{left.count:,} files are not, because nobody has claimed them: {unclaimed_names(lease, left)}"
+                )
+                ways = claim_words(lease, left)
+                return f"all that is declared is here, as of {at:%H:%M:%S} UTC; {stays}; {ways}"
             if isinstance(event, timeline.Snapped) and event.files:
-                names = [quote_text(name.removeprefix("work/")) for name in event.names[-2:]]
+                names = [quote_text(name.removeprefix("work/")) for name in event.names[:2]]
                 return f"the newest checkpoint that is here came at {at:%H:%M:%S} UTC: {', '.join(names)}"
         return "no checkpoint is here yet"
 
@@ -293,16 +306,27 @@ class Attendant:
             raise
         except BoxTrouble as trouble:
             # A box that cannot be seen is not dead: conclude nothing, and do nothing to the box.
-            self.told.alarm(
-                "unreachable",
-                f"{trouble.message}; its box may be running, {rate_words(lease)}",
-                Level.WARNING,
-            )
+            await self._tell_unseen(lease, trouble)
         except TenantError as trouble:
             self.told.alarm("broke", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
         except Exception as error:  # noqa: BLE001 - what a box answers must not keep its lease from ending
             self.told.alarm("broke", f"looking at its box failed: {error!r}", Level.URGENT)
         return BoxLook()
+
+    async def _tell_unseen(self, lease: Lease, trouble: BoxTrouble) -> None:
+        """Tell a person that the box could not be looked at, and what its provider knows of that."""
+        if isinstance(trouble, BoxUnreachable):
+            trouble = await why_silent(self._tenancy.context, lease, trouble)
+        if isinstance(trouble, BoxStopped):
+            if "standing" not in self.told.raised:  # which says that it is stopped
+                self.told.alarm(
+                    "unreachable", f"{trouble.message}; {trouble.remedy}", Level.WARNING
+                )
+            return
+        why = f"its box may be running, {rate_words(lease)}"
+        if self._has_notice(lease):
+            why = f"its platform has said that it takes the box back; until it is stopped it bills {rate_words(lease)}"
+        self.told.alarm("unreachable", f"{trouble.message}; {why}", Level.WARNING)
 
     async def _make_ready(self, lease: Lease) -> None:
         """Try to make the box ready. Give an unused box back if it was not ready in time, or is not what was quoted."""

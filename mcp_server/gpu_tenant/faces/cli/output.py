@@ -187,7 +187,7 @@ def card(shown: Card, terms: Sequence[tuple[str, str]] = ()) -> None:
         ("price", shown.price_words),
         *(terms or _without_terms(shown)),
         *([("goes on", shown.recovered)] if shown.recovered else []),
-        *([("unclaimed", shown.unclaimed)] if shown.unclaimed else []),
+        *([("unclaimed", shown.unclaimed)] if shown.unclaimed not in shown.next else []),
         *([("GPU memory", shown.memory)] if shown.memory else []),
         *(("open to the internet", port) for port in shown.published),
         ("next", shown.next),

@@ -1,0 +1,81 @@
+"""What nobody has claimed on a box: which files it is, in words and in patterns, and the calls that decide on them."""
+
+import os
+from collections.abc import Sequence
+
+from gpu_tenant.artifacts.losses import in_words
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.seal import Unclaimed
+from gpu_tenant.domain.untrusted_text import quote_text
+from gpu_tenant.files.patterns import literal_pattern, matches_kept_name
+from gpu_tenant.ledger import Ledger
+
+NAMED = 5
+"""An answer names this many unclaimed files."""
+
+
+def unclaimed_now(ledger: Ledger, lease: Lease) -> Unclaimed | None:
+    """Return what nobody has claimed, as far as it is known: by the newest seal, less what was declared since.
+
+    None if no such file is known by name. Of a great many files the box names only the largest.
+    """
+    sealed = ledger.unclaimed(lease.id)
+    if sealed is None:
+        return None
+    declared = [pattern for each in ledger.declarations(lease.id) for pattern in each]
+    left = tuple(x for x in sealed.largest if not _is_declared(lease.from_work(x.at), declared))
+    claimed = [x for x in sealed.largest if x not in left]
+    count = sealed.count - len(claimed)
+    if not left:
+        return None
+    size = max(0, sealed.size_bytes - sum(x.size_bytes for x in claimed))
+    return sealed.model_copy(update={"count": count, "size_bytes": size, "largest": left})
+
+
+def _is_declared(at: str, patterns: Sequence[str]) -> bool:
+    name = f"root{at}" if at.startswith("/") else f"work/{at}"
+    return any(matches_kept_name(pattern, name) for pattern in patterns)
+
+
+def unclaimed_patterns(lease: Lease, unclaimed: Unclaimed) -> list[str]:
+    """Return the patterns that keep, or give up, what nobody has claimed."""
+    return _patterns_of([lease.from_work(path.at) for path in unclaimed.largest], unclaimed.count)
+
+
+def unclaimed_words(lease: Lease, unclaimed: Unclaimed, *, first: Command | None = None) -> str:
+    """Say what nobody has claimed, with the calls that keep it and give it up. `first` starts a box that is stopped."""
+    told = unclaimed_names(lease, unclaimed)
+    what = (
+        f"1 file is unclaimed, and no teardown happens: {told}"
+        if unclaimed.count == 1
+        else f"{unclaimed.count:,} files are unclaimed, and no teardown happens: {told}"
+    )
+    starts = f"its box is stopped: {first}, then " if first is not None else ""
+    return f"{what}; {starts}{claim_words(lease, unclaimed)}"
+
+
+def unclaimed_names(lease: Lease, unclaimed: Unclaimed) -> str:
+    """Name the largest of the unclaimed files, and say how many more there are."""
+    names = [quote_text(lease.from_work(path.at)) for path in unclaimed.largest]
+    return in_words(names, unclaimed.count)
+
+
+def claim_words(lease: Lease, unclaimed: Unclaimed) -> str:
+    """Return the lines to paste for what nobody has claimed: one that keeps it, and one that gives it up."""
+    patterns = unclaimed_patterns(lease, unclaimed)
+    keeps = Command("collect", lease.id, artifact=patterns)
+    gives_up = Command("collect", lease.id, discard=patterns)
+    if unclaimed.count == 1:
+        return f"{keeps} keeps it; {gives_up} gives it up"
+    return f"{keeps} keeps them; {gives_up} gives them up"
+
+
+def _patterns_of(named: Sequence[str], count: int) -> list[str]:
+    """Patterns for the first of those files; for their directory, if there are many and they share one."""
+    if count <= NAMED:
+        return [literal_pattern(at) for at in named[:NAMED]]
+    shared = os.path.commonpath(named) if len({at.startswith("/") for at in named}) == 1 else ""
+    if shared.strip("/") and shared not in named:
+        return [f"{literal_pattern(shared)}/"]
+    return [literal_pattern(at) for at in named[:NAMED]]

@@ -1,0 +1,53 @@
+"""Whether a job may have written what nobody declared, which would keep its box from being ended by itself."""
+
+import asyncio
+
+from gpu_tenant.box.manifest import reseal
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.errors import TenantError
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.seal import Unclaimed
+from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.leases.context import Context
+
+_LOOK_S = 20.0
+"""So long a look at the box's files may take before it is given up."""
+
+
+def is_sealed_since(events: Lines) -> bool:
+    """Whether the box was sealed after its newest launch. Then all that its jobs wrote is on record."""
+    told = [event for _, event in events if isinstance(event, timeline.Launched | timeline.Sealed)]
+    return bool(told) and isinstance(told[-1], timeline.Sealed)
+
+
+def what_may_be_open(context: Context, lease: Lease) -> str:
+    """Say what may keep the box from being ended by itself, by the record. Empty if all that was written is known.
+
+    A file that the smoke test wrote and nobody declared is named. Where nobody has looked at the box's files since the
+    newest launch, the call that does so is named.
+    """
+    if is_sealed_since(context.ledger.events(lease.id, timeline.Launched, timeline.Sealed)):
+        return ""
+    from gpu_tenant.artifacts.push import pushed_trees
+    from gpu_tenant.jobs.smoke import unclaimed_output
+
+    ledger = context.ledger
+    for tree in pushed_trees(ledger, lease.id)[-1:]:
+        kept, given_up = ledger.declarations(lease.id)
+        tested = unclaimed_output(lease.id, tree.directory, kept, given_up, ledger=ledger)
+        if tested is not None:
+            return tested
+    return f"{Command('collect', lease.id)} shows what nobody has declared"
+
+
+async def unclaimed_on_box(context: Context, lease: Lease) -> Unclaimed | None:
+    """List what was written on the box and nobody has claimed, by a look that changes nothing. None if the look failed."""
+    try:
+        async with asyncio.timeout(_LOOK_S):
+            draft = await reseal(
+                context.session(lease), ledger=context.ledger, hashes="recalled", running="listed"
+            )
+    except (TenantError, TimeoutError):
+        return None  # a look at a job must not fail because of this
+    return draft.unclaimed
