@@ -364,8 +364,12 @@ def unclaimed_words(lease: Lease, unclaimed: Unclaimed, *, first: Command | None
         if unclaimed.count == 1
         else f"{unclaimed.count:,} files are unclaimed, and no teardown happens: {told}"
     )
-    starts = f"its box is stopped: {first}, then " if first is not None else ""
-    return f"{what}; {starts}{keeps} keeps it; {Command('collect', lease.id, discard=patterns)} gives it up"
+    gives_up = Command("collect", lease.id, discard=patterns)
+    if first is not None:
+        return (
+            f"{what}; its box is stopped: {first}, then {keeps} keeps it, or {gives_up} gives it up"
+        )
+    return f"{what}; {keeps} keeps it; {gives_up} gives it up"
 
 
 def _patterns_of(named: Sequence[str], count: int) -> list[str]:
