@@ -242,7 +242,9 @@ async def assess_unstarted(
     why = await started_since(context, lease, read)
     events = ledger.events(lease.id)
     noticed = read_in_notice(events)
-    stands = read_at_stop(events) == read if by is None else noticed is not None and noticed[1] == by
+    stands = (
+        read_at_stop(events) == read if by is None else noticed is not None and noticed[1] == by
+    )
     if why is not None or not stands:
         return _parked(context, lease, why or "it is parked")
     if evidence:
