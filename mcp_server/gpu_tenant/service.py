@@ -643,6 +643,7 @@ class Tenancy:
         from gpu_tenant.jobs.launch import launch
         from gpu_tenant.jobs.smoke import unclaimed_output
         from gpu_tenant.leases.orders import with_ordered
+        from gpu_tenant.leases.recovery_words import tree_words
         from gpu_tenant.leases.take_work import held_for_work, require_box_for_work
         from gpu_tenant.providers.credentials import references, resolve_all
         from gpu_tenant.sweeps.commands import begin_sweep
@@ -705,9 +706,11 @@ class Tenancy:
             if trees
             else None
         )
-        return launched.model_copy(
-            update={"budget_end": self._budget_end(found), "undeclared": loose}
-        )
+        as_pushed = tree_words(context.ledger, found)
+        told = {"budget_end": self._budget_end(found), "undeclared": loose}
+        if as_pushed is not None:
+            told["next"] = f"{launched.next}; {as_pushed}"
+        return launched.model_copy(update=told)
 
     def _launched_cells(self, lease: str, grid: Grid, begun: SweepReport) -> Launched:
         from gpu_tenant.box.guard_record import armed_now
@@ -825,7 +828,7 @@ class Tenancy:
         The box may know sooner than the ledger, and its provider sooner than the box.
         """
         from gpu_tenant.leases.launch_again import again_step
-        from gpu_tenant.leases.taken_step import taken_step
+        from gpu_tenant.leases.taken_step import known_unclaimed, notice_step, taken_step
         from gpu_tenant.leases.watch_actions import standing_of
 
         context = self.context
@@ -836,7 +839,10 @@ class Tenancy:
                 lease, _ = await settled_if_free(context, lease)
         events = context.ledger.events(lease.id)
         again = again_step(context.ledger, lease, run)
-        step = taken_step(lease, events, run, context.clock.now(), again)
+        now, unclaimed = context.clock.now(), known_unclaimed(context.ledger, lease)
+        notice_s = context.profile(lease.provider).notice_s
+        before = notice_step(lease, events, notice_s, now, unclaimed)
+        step = taken_step(lease, events, run, now, again, before=before)
         return {} if step is None else {"next": step}
 
     def _budget_end(self, lease: Lease) -> str | None:

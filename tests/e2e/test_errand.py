@@ -18,7 +18,8 @@ from gpu_tenant.domain.policy import rules_of
 from gpu_tenant.domain.terms import FAILURE_LOOK_S
 from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.errands.answers import in_few_words
-from gpu_tenant.errands.drive import Drive, begin
+from gpu_tenant.errands.drive import Drive, begin, declare
+from gpu_tenant.jobs.monitor import Watched
 
 AT = ["vastai", "runpod", "lambda_cloud"]
 
@@ -417,3 +418,49 @@ async def test_the_ledger_allows_an_errand_no_second_box(renting: Tenant, tmp_pa
         )
 
     assert lease.state is LeaseState.GONE
+
+
+async def test_files_that_changed_since_the_smoke_test_are_tried_again_before_anything_is_rented(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    tree = a_tree(tmp_path / "tree")
+    errand = an_errand(renting.tenancy, tree, max_usd="5")
+    undecided = await goes_on(renting.tenancy, errand, Asker(agrees=None))
+    script = tree / "train.sh"
+    as_tried = script.read_text(encoding="utf-8")
+
+    script.write_text("exit 3\n", encoding="utf-8")
+    person = Asker()
+    broken = await goes_on(renting.tenancy, errand, person)
+    script.write_text(as_tried, encoding="utf-8")
+    mended = await goes_on(renting.tenancy, errand, Asker(agrees=None))
+    same = Asker(agrees=None)
+    await goes_on(renting.tenancy, errand, same)
+
+    assert undecided.step == "choose"
+    assert "the files changed since the smoke test: train.sh; tried again here" in person.heard
+    assert (broken.outcome, broken.step, renting.creates()) == ("failed", "smoke", 0), broken
+    assert mended.step == "choose"
+    assert not any("changed since" in words for words in same.heard)
+
+
+async def test_what_is_said_of_a_file_before_anybody_asks_is_on_record_and_is_used_at_the_end(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    tree = a_tree(tmp_path / "tree", "echo 1 > notes.txt")
+    tenancy = renting.tenancy
+    errand = an_errand(tenancy, tree, max_usd="5")
+
+    class SaysEarly(Asker):
+        async def follow(self, lease: str, job: str) -> Watched:
+            assert declare(tenancy, job, ["notes.txt"], []) == "late"
+            return await super().follow(lease, job)
+
+    person = SaysEarly()
+    standing = await goes_on(tenancy, errand, person)
+
+    assert standing.outcome == "done", standing
+    assert standing.ended is not None
+    assert (Path(standing.ended.receipt.kept_in or "") / "work/notes.txt").exists()
+    assert not any(asks.unclaimed for asks in person.asked if asks.lease), "it was said before"
+    assert declare(tenancy, standing.run, ["more.txt"], []) == "over"

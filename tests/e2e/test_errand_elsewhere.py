@@ -20,6 +20,7 @@ from gpu_tenant.domain.errors import BoxUnreachable
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Leases
+from gpu_tenant.leases.read_in_notice import needs_no_start
 from gpu_tenant.leases.work_done import RELAUNCH_S
 from gpu_tenant.watchdog.loop import Watchdog
 
@@ -391,7 +392,8 @@ async def test_a_run_whose_box_has_notice_does_not_end_it_and_goes_on_there_afte
             tenant.tenancy, tree, on="gcp", gpu="T4", interruptible="yes", max_usd="5"
         )
 
-        standing = await goes_on(tenant.tenancy, errand, Preempted(tenant))
+        person = Preempted(tenant)
+        standing = await goes_on(tenant.tenancy, errand, person)
 
         (lease,) = tenant.tenancy.ledger.leases()
         assert (standing.outcome, lease.state) == ("asks", LeaseState.ACTIVE), standing
@@ -399,7 +401,12 @@ async def test_a_run_whose_box_has_notice_does_not_end_it_and_goes_on_there_afte
         assert standing.asks is not None
         assert "resume" in standing.asks.ways[0]
         assert f"recover {lease.id}" in standing.asks.ways[1]
-        await tenant.tenancy.change_lease(lease.id, "resume", hours=1)
+        assert needs_no_start(tenant.tenancy.context, lease), "all of it is here, and was read"
+        later = Asker()
+        await goes_on(tenant.tenancy, errand, later)
+        assert not any("the job runs" in words for words in later.heard), later.heard
+        resumed = await tenant.tenancy.change_lease(lease.id, "resume", hours=1)
+        assert resumed.next.startswith(f"`gpu-tenant run --resume {standing.run}`")
         again = await goes_on(tenant.tenancy, errand, Asker())
         assert again.outcome == "done", again
         assert again.ended is not None

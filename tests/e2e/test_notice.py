@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -14,6 +15,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.interruption import notice_on_record
 from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.leases.read_in_notice import assess_taken, needs_no_start
 from gpu_tenant.leases.recover import begins_words, recover
 from gpu_tenant.watchdog.loop import Watchdog
 
@@ -43,8 +45,8 @@ while step < 10**6 and not (step and pathlib.Path("enough").exists()):
 """It saves only when it is asked to: what goes on from a step was saved for the notice."""
 
 
-async def spot(scene: Scene, tree: Path, **terms: Any) -> str:
-    """A Spot box on which the job has begun."""
+async def spot(scene: Scene, tree: Path, *, also: str = "", **terms: Any) -> str:
+    """A Spot box on which the job has begun, after what it does `also`."""
     tenant = scene.tenant
     tenant.home.root.mkdir(exist_ok=True, parents=True)
     tenant.home.configuration.write_text(RATE, encoding="utf-8")
@@ -63,7 +65,10 @@ async def spot(scene: Scene, tree: Path, **terms: Any) -> str:
     (tree / "train.py").write_text(JOB, encoding="utf-8")
     await tenant.tenancy.push(card.lease, str(tree))
     await tenant.tenancy.launch_detached(
-        card.lease, "exec python3 train.py", ["out/state.json", "out/runs.txt"], name="train"
+        card.lease,
+        f"{also}\nexec python3 train.py".strip(),
+        ["out/state.json", "out/runs.txt"],
+        name="train",
     )
     home = tenant.home_of(str(card.box))
     assert eventually(lambda: [*home.glob("gpu-tenant/*/**/runs.txt")])
@@ -164,6 +169,113 @@ async def test_without_a_place_to_go_on_the_box_is_told_of_and_nothing_is_rented
         assert (scene.kept() / "out" / "state.json").exists(), "what it saved is here"
         await tenant.tenancy.collect(lease)
         assert (await tenant.tenancy.verify_and_teardown(lease)).receipt.ground == "verified"
+
+
+async def stopped_after_its_notice(scene: Scene, lease: str) -> str | None:
+    """A watchdog looks while the box has notice of its end, until its platform has stopped it. Returns the box."""
+    tenant = scene.tenant
+    box = tenant.lease(lease).box_id
+    tenant.fault("preempted", box=box)
+    assert eventually(lambda: "ended_at" in notice_on(scene, box))
+    for _ in range(20):
+        if tenant.thing(box).phase != "running":
+            break
+        await scene.later(seconds=10)
+    assert tenant.thing(box).phase == "parked"
+    await scene.look()
+    return box
+
+
+async def test_what_was_read_in_full_in_its_notice_is_ended_without_a_start_once_it_is_stopped(
+    tmp_path: Path,
+) -> None:
+    async with scene_at("gcp", tmp_path) as scene:
+        tenant, tenancy = scene.tenant, scene.tenant.tenancy
+        lease = await spot(scene, tmp_path / "tree", when_done="end")
+        box = await stopped_after_its_notice(scene, lease)
+        assert tenant.lease(lease).state is LeaseState.ACTIVE, "its work goes on nowhere"
+        assert timeline.ReadInNotice.kind in scene.kinds
+
+        new = await recover(tenancy.context, lease, wait_s=3600)
+        (old,) = [x for x in (await tenancy.list_leases()).leases if x.lease == lease]
+        assert f"`gpu-tenant teardown {lease}` ends it without a start" in old.next
+        await scene.later(seconds=60)
+
+        assert tenant.lease(lease).state is LeaseState.GONE, scene.alarms()
+        receipt = tenancy.ledger.receipt(tenant.lease(lease).id)
+        assert receipt is not None
+        assert receipt.ground == "verified"
+        assert tenant.thing(box).phase == "ended"
+        assert scene.asked("POST", "/start") == 0
+        assert timeline.ReadAtStop.kind in scene.kinds
+        await tenancy.stop_job(new.lease, "train", grace_s=5)
+
+
+async def test_a_box_that_somebody_started_after_its_notice_is_not_ended_by_what_was_read_before(
+    tmp_path: Path,
+) -> None:
+    async with scene_at("gcp", tmp_path) as scene:
+        tenant, tenancy = scene.tenant, scene.tenant.tenancy
+        lease = await spot(scene, tmp_path / "tree", when_done="end")
+        await stopped_after_its_notice(scene, lease)
+        connector = tenancy.context.connectors["gcp"]
+        await connector.resume(tenant.lease(lease))  # type: ignore[attr-defined]  # as from the console
+        await tenant.clock.sleep(60)
+        await connector.park(tenant.lease(lease))  # type: ignore[attr-defined]
+        await tenant.clock.sleep(60)
+        assert needs_no_start(tenancy.context, tenant.lease(lease)), "as far as our own record says"
+
+        seen = await assess_taken(tenancy.context, tenant.lease(lease), store=None)
+
+        assert seen is None, "its provider says that it was started since"
+        assert {timeline.ReadAtStop.kind, timeline.Parked.kind}.isdisjoint(scene.kinds)
+        tenant.assert_no_destroy_was_asked()
+
+
+async def test_a_file_that_nobody_claimed_is_named_while_the_box_answers_with_the_time_that_is_left(
+    tmp_path: Path,
+) -> None:
+    async with scene_at("gcp", tmp_path) as scene:
+        tenant, tenancy = scene.tenant, scene.tenant.tenancy
+        lease = await spot(scene, tmp_path / "tree", also="echo 1 > notes.txt", when_done="end")
+        box = tenant.lease(lease).box_id
+        tenant.fault("preempted", box=box)
+        assert eventually(lambda: "ended_at" in notice_on(scene, box))
+
+        await scene.look()
+        (card,) = (await tenancy.list_leases()).leases
+
+        for words in (card.next, scene.alarms()["preemption"][1]):
+            assert re.search(
+                r"its box stops about \d\d:\d\d:\d\d UTC, in 1?\d\d s; after that", words
+            )
+            assert f"`gpu-tenant collect {lease} --artifact 'notes.txt'`" in words
+        assert timeline.ReadInNotice.kind not in scene.kinds, "something is on it alone"
+        await tenancy.collect(lease, artifacts=["notes.txt"])
+        await scene.later(seconds=10)
+        assert timeline.ReadInNotice.kind in scene.kinds
+
+
+async def test_after_a_resume_the_next_step_launches_the_job_again_though_a_file_is_unclaimed(
+    tmp_path: Path,
+) -> None:
+    async with scene_at("gcp", tmp_path) as scene:
+        tenancy = scene.tenant.tenancy
+        lease = await spot(scene, tmp_path / "tree", also="echo 1 > notes.txt", when_done="end")
+        await stopped_after_its_notice(scene, lease)
+        (stopped,) = (await tenancy.list_leases()).leases
+        assert len(set(re.findall(r"`gpu-tenant resume[^`]*`", f"{stopped}"))) == 1
+        assert re.search(
+            r"then `gpu-tenant collect \S+ --artifact 'notes.txt'` keeps it, or", stopped.unclaimed
+        )
+
+        resumed = await tenancy.change_lease(lease, "resume", hours=1)
+
+        assert resumed.next.startswith(
+            f"`gpu-tenant launch --lease {lease} --artifact 'out/state.json'"
+        )
+        assert "exec python3 train.py" in resumed.next
+        assert "notes.txt" in resumed.unclaimed
 
 
 async def test_a_watch_hears_of_a_notice_between_two_looks(tmp_path: Path) -> None:

@@ -14,11 +14,12 @@ from waited import over
 
 from gpu_tenant.artifacts.snapshot import snapshot
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.errors import NoCapacity, SignatureWanted
+from gpu_tenant.domain.errors import NoCapacity, Refused, SignatureWanted
 from gpu_tenant.emulators.vastai.market import ASKS
 from gpu_tenant.faces.report import as_markdown, report_of
 from gpu_tenant.faces.timeline_text import describe
-from gpu_tenant.leases.recover import may_recover, recover
+from gpu_tenant.leases.recover import begins_words, may_recover, recover
+from gpu_tenant.leases.recovery_words import tree_words
 
 COMMAND = "mkdir -p out; echo 1 > out/kept.txt; sleep 600"
 
@@ -181,3 +182,38 @@ async def test_what_ends_the_box_before_names_the_files_on_it_that_nobody_has_cl
     assert keeps in new.recovered
     (old,) = [x for x in (await tenancy.list_leases()).leases if x.lease == card.lease]
     assert keeps in old.next
+
+
+async def test_where_the_pushed_files_changed_nothing_is_said_to_go_on_and_the_launch_had_said_so(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    tenancy = tenant.tenancy
+    lost = await outbid(tenant, tmp_path, recover=["same"])
+    assert (await begins_words(tenancy.context, lost)).startswith(f"the work of {lost} goes on")
+    (tmp_path / "tree/README").write_text("edited since", encoding="utf-8")
+
+    before = await begins_words(tenancy.context, lost)
+
+    assert before == ""
+    with pytest.raises(Refused, match="has changed since it was pushed"):
+        await recover(tenancy.context, lost, wait_s=3600)
+    told = tree_words(tenancy.ledger, tenant.lease(lost))
+    assert told is not None
+    assert told.startswith(f"leave {tmp_path / 'tree'} as it is while the job runs")
+
+
+async def test_a_launch_says_that_the_pushed_files_must_stay_where_its_work_may_go_on(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "README").write_text("work", encoding="utf-8")
+    quotes = await tenant.quotes(hours=2, interruptible="yes")
+    card = await tenant.tenancy.provision(
+        smoke="none", quotes=quotes[:1], wait_s=3600, recover=["same"]
+    )
+    await tenant.tenancy.push(card.lease, str(tree))
+
+    launched = await tenant.tenancy.launch_detached(card.lease, "true", ["out/"], name="train")
+
+    assert f"leave {tree} as it is while the job runs" in launched.next

@@ -259,6 +259,23 @@ def test_a_rehearsed_google_has_prices_for_spot_and_what_nobody_offers_is_status
     assert "\nnext: " in nothing.stdout
 
 
+@pytest.mark.parametrize("provider", ["gcp", "vastai"])
+def test_a_fault_strikes_the_box_that_its_number_alone_or_its_lease_names(
+    provider: str, rehearse: Callable[..., Rehearsal]
+) -> None:
+    stage = rehearse(provider)
+    lease, box = stage.rented()
+    stage.ask("faults", {"do": "foreign_box"})
+
+    by_number, by_lease = (
+        stage.ask("faults", {"do": "host_lost", "box": name})["did"][0]
+        for name in (box.rpartition("/")[2], lease)
+    )
+
+    assert "finds no box" not in by_number + by_lease
+    assert f"({box} is " in by_number, "and not the newest, which is somebody else's"
+
+
 def test_a_rehearsal_says_which_package_a_client_of_it_lacks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

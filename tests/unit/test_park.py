@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from arranged import NOON, TERMS, HandClock, context_of, job, profile
+from arranged import NOON, TERMS, HandClock, context_of, job, lease, profile
 from tiny import TinyParking, TinyProvider, no_answer, nothing_free
 
 from gpu_tenant.box.caretaker import Caretaker
@@ -25,6 +25,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import BoxState, Lease, LeaseId, Profile, SshAddress
 from gpu_tenant.files.skill_files import script
+from gpu_tenant.leases.kept_parked import parked_step
 from gpu_tenant.leases.lifecycle import change
 from gpu_tenant.leases.owner_approval import Owner
 from gpu_tenant.leases.park import park, resume
@@ -428,3 +429,16 @@ async def test_a_start_that_is_only_queued_is_said_to_be(garage: Garage) -> None
     assert waits in (told.alarm or "")
     assert told.phase == "stopped by its provider"
     assert "nothing ends the bill for its disk" in told.stops_the_meter
+
+
+def test_what_ends_a_parked_box_names_the_files_that_nobody_has_claimed() -> None:
+    parked = lease().model_copy(update={"parked_at": NOON})
+
+    known = parked_step(parked, (), NOON, ["notes.txt"])
+    unknown = parked_step(parked, (), NOON)
+
+    assert "then `gpu-tenant collect" in known
+    assert "--artifact 'notes.txt'` (or `--discard` instead of `--artifact`" in known
+    assert (
+        "`--artifact 'FILE'` for what it names as unclaimed, then `gpu-tenant teardown" in unknown
+    )

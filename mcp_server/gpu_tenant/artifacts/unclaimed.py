@@ -51,8 +51,10 @@ def unclaimed_words(lease: Lease, unclaimed: Unclaimed, *, first: Command | None
         if unclaimed.count == 1
         else f"{unclaimed.count:,} files are unclaimed, and no teardown happens: {told}"
     )
-    starts = f"its box is stopped: {first}, then " if first is not None else ""
-    return f"{what}; {starts}{claim_words(lease, unclaimed)}"
+    if first is not None:
+        ways = claim_words(lease, unclaimed, between=", or ")
+        return f"{what}; its box is stopped: {first}, then {ways}"
+    return f"{what}; {claim_words(lease, unclaimed)}"
 
 
 def unclaimed_names(lease: Lease, unclaimed: Unclaimed) -> str:
@@ -61,14 +63,13 @@ def unclaimed_names(lease: Lease, unclaimed: Unclaimed) -> str:
     return in_words(names, unclaimed.count)
 
 
-def claim_words(lease: Lease, unclaimed: Unclaimed) -> str:
+def claim_words(lease: Lease, unclaimed: Unclaimed, *, between: str = "; ") -> str:
     """Return the lines to paste for what nobody has claimed: one that keeps it, and one that gives it up."""
     patterns = unclaimed_patterns(lease, unclaimed)
     keeps = Command("collect", lease.id, artifact=patterns)
     gives_up = Command("collect", lease.id, discard=patterns)
-    if unclaimed.count == 1:
-        return f"{keeps} keeps it; {gives_up} gives it up"
-    return f"{keeps} keeps them; {gives_up} gives them up"
+    it = "it" if unclaimed.count == 1 else "them"
+    return f"{keeps} keeps {it}{between}{gives_up} gives {it} up"
 
 
 def _patterns_of(named: Sequence[str], count: int) -> list[str]:

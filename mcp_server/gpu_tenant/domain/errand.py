@@ -110,6 +110,8 @@ class Smoked(Noted):
 
     kind = "smoked"
     receipt: str
+    tree: str = Field(default="", description="the tried files' fingerprint; empty: not recorded")
+    newest_ns: int = Field(default=0, description="when the newest of these files was changed")
 
 
 class Agreed(Noted):
@@ -124,11 +126,14 @@ class Agreed(Noted):
 
 
 class MoreDeclared(Noted):
-    """Somebody said, before the job was launched, what else must be kept and what else may be lost."""
+    """Somebody said, after the run began, what else must be kept and what else may be lost."""
 
     kind = "declared"
     artifacts: _Names = ()
     discard: _Names = ()
+    lease: str | None = Field(
+        default=None, description="on whose box; None: for the job, which was not launched yet"
+    )
 
 
 class Unprepared(Noted):

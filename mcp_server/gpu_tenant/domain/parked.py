@@ -1,5 +1,6 @@
 """Why a parked box is kept, and whether it was read in full right before its stop, by a lease's timeline."""
 
+from datetime import datetime
 from typing import NamedTuple
 
 from gpu_tenant.domain import timeline
@@ -26,6 +27,16 @@ _CHANGES_NO_DISK = (
 """What may follow without anything new on a stopped box's disk. After any other event the box has to be read again."""
 
 
+_TAKES_IT = (
+    timeline.Taken
+    | timeline.Forewarned
+    | timeline.Recovered
+    | timeline.Progressed
+    | timeline.JobEnded
+)
+"""What its platform does when it takes a box back, and what is recorded meanwhile: nothing new on the box's disk."""
+
+
 class Kept(NamedTuple):
     """Why a box was parked and is kept."""
 
@@ -48,6 +59,19 @@ def read_at_stop(events: Lines) -> timeline.ReadAtStop | None:
         if isinstance(event, timeline.ReadAtStop):
             return event
         if not isinstance(event, _CHANGES_NO_DISK):
+            return None
+    return None
+
+
+def read_in_notice(lines: Lines) -> tuple[datetime, timeline.ReadInNotice] | None:
+    """Return what was last read of a box that had notice, and when, if the ledger knows of nothing new on it since.
+
+    That the box was stopped soon after, and was not started again, is for its provider to say.
+    """
+    for at, event in reversed(lines):
+        if isinstance(event, timeline.ReadInNotice):
+            return at, event
+        if not isinstance(event, _CHANGES_NO_DISK | _TAKES_IT):
             return None
     return None
 

@@ -565,6 +565,28 @@ class Chronicling(Protocol):
         ...
 
 
+class Turns(NamedTuple):
+    """When a box was last started and stopped, as its provider says."""
+
+    started: str
+    """The newest start, in the provider's words. After any further start it is another."""
+    stopped_at: datetime | None
+    """The newest stop. None if there was none."""
+
+
+@runtime_checkable
+class Dating(Protocol):
+    """A connector whose provider says when a box was last started, and when it was last stopped, by whomever."""
+
+    async def turns(self, lease: Lease) -> Turns | None:
+        """Return when the lease's box was last started and stopped. None if its provider does not say.
+
+        Raises:
+            ProviderTrouble: the provider did not answer.
+        """
+        ...
+
+
 @runtime_checkable
 class Lending(Protocol):
     """A connector with our own list of machines. Somebody else rents these machines, and may move them."""

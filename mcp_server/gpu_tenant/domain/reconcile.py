@@ -176,11 +176,12 @@ def news(
     *,
     stops: Literal["if asked", "when done"] = "if asked",
     on: str | None = None,
+    resume: Command | None = None,
 ) -> News:
     """Return how the box differs from its record in the ledger. `fate` is what took the box, if that is known.
 
     With `stops="when done"`, the guard on the box may have stopped it because its work was done. `on` is what is to be
-    done about a box that was stopped.
+    done about a box that was stopped, and `resume` starts it, with what its terms need for that.
     """
     price = box.price_usd_h
     moved = price if price is not None and price != lease.price_usd_h else None
@@ -197,7 +198,9 @@ def news(
         who = "the provider has stopped it, and not because we asked"
         if stops == "when done" and fate in (None, "stopped_by_provider"):
             who = "its guard has stopped it if its work was done, otherwise its provider has stopped it"
-        step = Command("recover", lease.id) if way == "recover" else Command("resume", lease.id)
+        step = Command("recover", lease.id)
+        if way == "resume":
+            step = resume or Command("resume", lease.id)
         words.append(f"{who}; a parked box still bills: {on or f'{step} {how[way]}'}")
     if box.state is BoxState.BOOTING and box.taken is not None:
         words.append("it was taken back, and waits to start again")

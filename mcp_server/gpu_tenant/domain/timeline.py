@@ -509,6 +509,18 @@ class ReadAtStop(Told):
     last_change: str
 
 
+class ReadInNotice(Told):
+    """The whole box was read after its platform had said that it takes it, and it held nothing that is not kept.
+
+    `started` is what its provider said then of its newest start.
+    """
+
+    kind = "read in notice"
+    seal: str
+    missing: tuple[str, ...]
+    started: str
+
+
 class Waived(Told):
     """A person signed for the loss of what could not be proved."""
 
@@ -655,6 +667,7 @@ Event: TypeAlias = (
     | Reread
     | Refused
     | ReadAtStop
+    | ReadInNotice
     | Waived
     | WaivedAhead
     | Ending

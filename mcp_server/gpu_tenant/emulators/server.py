@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -435,7 +436,8 @@ class Stage:
         if unknown:
             return JSONResponse({"error": f"no fault {unknown}", "known": known}, 400)
         did = list[str]()
-        for fault in faults:
+        for named in faults:
+            fault = named.model_copy(update={"box": self._box_named(named.box)})
             if fault.match is not None:
                 self.world.state.faults.append(fault)
                 did.append(f"{fault.do} waits for {_request_words(fault)}: {known[fault.do]}")
@@ -444,6 +446,17 @@ class Stage:
             else:
                 did.append(f"{self._struck_words(fault)}: {known[fault.do]}")
         return JSONResponse({"did": did})
+
+    def _box_named(self, name: str | None) -> str | None:
+        """Return the id of the box that goes by that name: its id, its number alone, or the lease that it is for.
+
+        Return the name itself if no box goes by it, or more than one.
+        """
+        boxes = self.world.things()
+        if name is None or any(box.id == name for box in boxes):
+            return name
+        found = [box.id for box in boxes if _goes_by(box, name)]
+        return found[0] if len(found) == 1 else name
 
     def _struck_words(self, fault: Fault) -> str:
         """Let the fault strike, and say what it has struck."""
@@ -539,6 +552,28 @@ def faults_of(provider: str) -> Mapping[str, str]:
     nowhere = Sites(Path(), "local", "")
     emulator: Emulator = module.emulate(World(tariff=module.TARIFF), nowhere)
     return _known_faults(emulator)
+
+
+def _goes_by(box: Thing, name: str) -> bool:
+    """Whether that is the box's number, or the name of its lease, which every mark of a box ends with."""
+    if box.id.rpartition("/")[2] == name:
+        return True
+    ends = re.compile(rf"(^|[^a-z0-9]){re.escape(name)}$")
+    return any(ends.search(said) for said in (box.name, *_strings_of(box.facts)))
+
+
+def _strings_of(value: JsonValue) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for each in value.values():
+                yield from _strings_of(each)
+        case list():
+            for each in value:
+                yield from _strings_of(each)
+        case _:
+            pass
 
 
 def _request_words(fault: Fault) -> str:

@@ -26,11 +26,10 @@ _LOG_BYTES = 800
 
 
 class AgentCall:
-    """One call: who agrees in it to what is rented, and what it says about unclaimed files."""
+    """One call: who agrees in it to what is rented, and how far it looks."""
 
     def __init__(self, tenancy: Verbs, *, by: str | None) -> None:
         self._tenancy, self._by = tenancy, by
-        self._said: Answers | None = None
         self._drive: Drive | None = None
         self.plan: RentalPlan | None = None
         """What a person was to agree to, if nobody agreed in this call."""
@@ -56,8 +55,7 @@ class AgentCall:
         if artifacts or discard:
             assert isinstance(artifacts, tuple)
             assert isinstance(discard, tuple)
-            if not declare(self._tenancy, run, artifacts, discard):
-                self._said = Answers(artifacts, discard)
+            declare(self._tenancy, run, artifacts, discard)
         return run
 
     def is_undecided(self, run: str) -> bool:
@@ -95,6 +93,5 @@ class AgentCall:
         )
 
     async def answer(self, asks: Unanswered) -> Answers | None:
-        """Return what this call has said about unclaimed files. It is returned only once."""
-        said, self._said = self._said, None
-        return said
+        """Return nothing: what a call says about unclaimed files is on record by then."""
+        return None

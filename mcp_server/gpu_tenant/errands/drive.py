@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from gpu_tenant.artifacts.left_behind import left_out_words, missing_on_box, reasons_of
+from gpu_tenant.artifacts.losses import in_words
 from gpu_tenant.artifacts.push import ASKS, sendable
 from gpu_tenant.artifacts.unclaimed import unclaimed_patterns
 from gpu_tenant.domain.command import Command, Option
@@ -28,6 +30,7 @@ from gpu_tenant.domain.errors import (
     BoxTrouble,
     BoxUnreachable,
     HostLeftOut,
+    JobRunning,
     LeaseHeld,
     NoCapacity,
     NoQuota,
@@ -59,15 +62,18 @@ from gpu_tenant.files.patterns import (
     matches_kept_name,
     require_narrow,
     require_patterns,
+    told_apart,
 )
-from gpu_tenant.files.worktree import left_out_reasons
+from gpu_tenant.files.worktree import LeftOut, left_out_reasons
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
 from gpu_tenant.leases.end_reserve import QuotedBudget, resume_step
+from gpu_tenant.leases.read_in_notice import needs_no_start, read_while_it_answers
 from gpu_tenant.leases.recovery_plan import gone_on, successor
-from gpu_tenant.leases.taken_step import known_unclaimed, left_behind_step
+from gpu_tenant.leases.recovery_words import tree_words
+from gpu_tenant.leases.taken_step import known_unclaimed, left_behind_step, notice_step
 from gpu_tenant.leases.wanted_place import copy_line
-from gpu_tenant.leases.watch_actions import standing_of
+from gpu_tenant.leases.watch_actions import has_news, standing_of
 from gpu_tenant.leases.whole_work import whole_work_words
 
 if TYPE_CHECKING:
@@ -94,6 +100,8 @@ _SOON_OVER = (BoxUnreachable, ProviderSilent, RateLimited, NotReady)
 _NOT_HAD = (NoCapacity, NoQuota, PriceMoved, NotReady, HostLeftOut)
 _PLACES = 3
 """How many artifacts are told with their place here. The others lie beside them."""
+_NEWER = 3
+"""How many files are named that changed since the smoke test."""
 _QUOTES = 3
 """How many quotes are tried in order."""
 
@@ -220,6 +228,8 @@ class Drive:
         self._until_s = None if wait_s is None else asyncio.get_running_loop().time() + wait_s
         self._answered: set[str] = set()
         self._told: set[str] = set()
+        self._is_compared = False
+        """Whether this process has seen that the files are those that the smoke test tried."""
         self._is_kept = False
         """Whether this process has brought home what a failed job wrote, while its box is kept for a look."""
 
@@ -316,6 +326,8 @@ class Drive:
         match step:
             case "smoke":
                 return await self._smoke()
+            case "choose" | "rent" if not await self._is_as_tried(facts):
+                return await self._smoke()
             case "choose":
                 return await self._choose(facts)
             case "rent":
@@ -345,16 +357,11 @@ class Drive:
     async def _smoke(self) -> ErrandStatus | None:
         errand, tenancy = self._errand, self._tenancy
         # Refuse now what a push would refuse later, before anything bills.
-        _, left_out = await sendable(
-            Path(errand.directory),
-            include=errand.include,
-            include_secrets=(),
-            guarded=tenancy.context.key_places.guarded,
-            ledger=tenancy.ledger,
-        )
+        files, left_out = await self._sendable()
         if errand.smoke == "none":
             self._note(Smoked(receipt="none"))
             return None
+        tree, newest_ns = await asyncio.to_thread(_fingerprint, files)
         if not errand.smoke:
             self._face.hear(
                 f"the job's own command is its smoke test, and is stopped after {span(_SMOKE_LIMIT_S)}; "
@@ -368,7 +375,7 @@ class Drive:
             hear=self._hear_of_smoke,
         )
         if receipt.passed:
-            self._note(Smoked(receipt=receipt.id))
+            self._note(Smoked(receipt=receipt.id, tree=tree, newest_ns=newest_ns))
             return None
         ended = (
             f"ran into its time limit: name a shorter command for it ({Option('smoke', 'COMMAND')})"
@@ -395,6 +402,33 @@ class Drive:
             log_of="the smoke test's log, from here",
             next=then,
         )
+
+    async def _sendable(self) -> tuple[dict[str, Path], list[LeftOut]]:
+        """Return the files that the push of this run would send now, and what it would leave out."""
+        tenancy = self._tenancy
+        return await sendable(
+            Path(self._errand.directory),
+            include=self._errand.include,
+            include_secrets=(),
+            guarded=tenancy.context.key_places.guarded,
+            ledger=tenancy.ledger,
+        )
+
+    async def _is_as_tried(self, facts: Known) -> bool:
+        """Whether the files are those that the smoke test tried, as far as that is on record."""
+        tried = facts.tried_tree
+        if self._is_compared or tried is None:
+            return True
+        files, _ = await self._sendable()
+        tree, _ = await asyncio.to_thread(_fingerprint, files)
+        if tree == tried.tree:
+            self._is_compared = True
+            return True
+        newer = await asyncio.to_thread(_newer, files, tried.newest_ns)
+        named = in_words([quote_text(name) for name in newer[:_NEWER]], len(newer))
+        which = f": {named}" if newer else ""
+        self._face.hear(f"the files changed since the smoke test{which}; tried again here")
+        return False
 
     def _hear_of_smoke(self, seconds: float, last_line: str) -> None:
         """Report that the smoke test still runs, and how far it has come."""
@@ -703,6 +737,8 @@ class Drive:
                 f"{name}, and continues from what its disk kept"
             )
         await _start(self._tenancy, facts, self._run)
+        if facts.lease is not None and (words := tree_words(self._tenancy.ledger, facts.lease)):
+            self._face.hear(words)
         return None
 
     async def _follow(self, facts: Known) -> ErrandStatus | None:
@@ -718,7 +754,7 @@ class Drive:
             if facts.was_taken:
                 return self._asks_for_its_box(facts)
             if facts.was_cut_off:
-                return await self._wait_for_its_stop()
+                return await self._wait_for_its_stop(lease)
         try:
             seen = await self._face.follow(lease.id, job.id)
         except BoxTrouble:
@@ -742,12 +778,26 @@ class Drive:
             return self._standing("under way", "follow", words, log="\n".join((seen.log, *named)))
         return None
 
-    async def _wait_for_its_stop(self) -> ErrandStatus | None:
-        """Wait until the provider has taken a box that had notice of it. Its job was asked to save, and has ended."""
+    async def _wait_for_its_stop(self, lease: Lease) -> ErrandStatus | None:
+        """Wait until the provider has taken a box that had notice of it. Its job was asked to save, and has ended.
+
+        What it saved comes home meanwhile, and the box is read in full, so that it can be ended without a start.
+        """
+        context = self._tenancy.context
+        with suppress(BoxTrouble, JobRunning):
+            if has_news(context, lease):
+                await self._tenancy.collect(lease.id, self._to(lease))
+            await read_while_it_answers(context, lease)
         words = "the job is not over: its provider is taking its box back, and stops it soon"
         if words not in self._told:
             self._told.add(words)
-            self._face.hear(words)
+            events, now = context.ledger.events(lease.id), self._tenancy.clock.now()
+            notice_s, unclaimed = (
+                context.profile(lease.provider).notice_s,
+                known_unclaimed(context.ledger, lease),
+            )
+            before = notice_step(lease, events, notice_s, now, unclaimed)
+            self._face.hear(f"{words}; {before}" if before and unclaimed else words)
         if not self._has_time():
             return self._standing("under way", "follow", words)
         await self._tenancy.clock.sleep(_AGAIN_S)
@@ -926,7 +976,7 @@ class Drive:
     async def _bring_home(self, lease: Lease) -> TornDown | ErrandStatus:
         """Collect, prove, and tear down. Ask everything that only a person can answer at once."""
         tenancy = self._tenancy
-        if lease.state is LeaseState.ACTIVE:
+        if lease.state is LeaseState.ACTIVE and not needs_no_start(tenancy.context, lease):
             collected = await tenancy.collect(lease.id, self._to(lease))
             if collected.superseded is not None:
                 self._face.hear(collected.superseded)
@@ -965,6 +1015,8 @@ class Drive:
         )
         if report.digest not in self._answered:
             self._answered.add(report.digest)
+            if await self._takes_what_was_said(lease):
+                return await self._bring_home(self._tenancy.ledger.lease(lease.id))
             said = await self._face.answer(asks)
             if said is not None:
                 if said.artifacts or said.discard:
@@ -980,6 +1032,21 @@ class Drive:
                 "again"
             ),
         )
+
+    async def _takes_what_was_said(self, lease: Lease) -> bool:
+        """Collect by what was said after the job had been launched. Return whether anything was, and could be used."""
+        ledger = self._tenancy.ledger
+        kept, given_up = told_apart(*self._facts().said_of(lease))
+        artifacts, discard = ledger.declarations(lease.id)
+        late = [p for p in kept if p not in artifacts], [p for p in given_up if p not in discard]
+        if not any(late):
+            return False
+        try:
+            await self._tenancy.collect(lease.id, self._to(lease), *late)
+        except BadRequest as unfit:
+            self._face.hear(f"what was said before cannot be used: {unfit.message}; {unfit.remedy}")
+            return False
+        return True
 
     def _ways_of(self, lease: Lease, collected: Collected | None) -> list[str]:
         """Return the calls that answer what the collect has found. Empty if it has found nothing."""
@@ -1122,6 +1189,8 @@ class Drive:
 
     def _words(self, facts: Known, step: Step) -> str:
         at = f" ({facts.lease.id})" if facts.lease is not None else ""
+        if step == "follow" and (facts.was_taken or facts.was_cut_off):
+            return f"its box was taken: whether it runs again is looked up{at}"
         return f"{WORDS[step]}{at}"
 
     def _standing(self, outcome: str, step: Step, words: str, *, log: str = "") -> ErrandStatus:
@@ -1140,6 +1209,21 @@ class Drive:
 
     def _note(self, event: Smoked | Agreed | Unprepared) -> None:
         self._tenancy.ledger.note_errand(self._run, event, at=self._tenancy.clock.now())
+
+
+def _fingerprint(files: Mapping[str, Path]) -> tuple[str, int]:
+    """Return one value for these files, their sizes and when each was changed, and when the newest of them was."""
+    digest, newest_ns = sha256(), 0
+    for name, path in sorted(files.items()):
+        seen = path.stat()
+        newest_ns = max(newest_ns, seen.st_mtime_ns)
+        digest.update(f"{name}\0{seen.st_size}\0{seen.st_mtime_ns}\0".encode())
+    return digest.hexdigest(), newest_ns
+
+
+def _newer(files: Mapping[str, Path], than_ns: int) -> list[str]:
+    """Return the files that were changed after that moment."""
+    return [name for name, path in sorted(files.items()) if path.stat().st_mtime_ns > than_ns]
 
 
 def _ways(run: str, patterns: Sequence[str]) -> tuple[str, ...]:
@@ -1280,22 +1364,34 @@ def begin(tenancy: Verbs, errand: ErrandRequest) -> str:
     return tenancy.ledger.begin_errand(errand, at=tenancy.clock.now())
 
 
-def declare(tenancy: Verbs, run: str, artifacts: Sequence[str], discard: Sequence[str]) -> bool:
-    """Record what else must be kept and may be lost. Return whether that was in time: before the job was launched.
+def declare(
+    tenancy: Verbs, run: str, artifacts: Sequence[str], discard: Sequence[str]
+) -> Literal["in time", "late", "over"]:
+    """Record what else must be kept and may be lost, and say whether that was in time: before the job was launched.
+
+    What is said later is used when the files are asked for at the end. If the box has ended, nothing is recorded.
 
     Raises:
         BadRequest: a pattern cannot be used, or gives up everything.
     """
     facts = facts_of(tenancy, run)
     is_launched = facts.job is not None and not facts.was_cut_off
-    if is_launched or (facts.lease is not None and not facts.lease.state.live):
-        return False
+    live = [lease for lease in facts.leases if lease.state.live]
+    if facts.lease is not None and not live:
+        return "over"
+    # The box that the work is done on; when that has ended, the one before, which may still be asked about.
+    of = None
+    if is_launched:
+        of = facts.lease if facts.lease in live else live[0]
     require_patterns((*artifacts, *discard))
     require_narrow(discard)
-    if not ({*artifacts} <= {*facts.artifacts} and {*discard} <= {*facts.discard}):
-        said = MoreDeclared(artifacts=tuple(artifacts), discard=tuple(discard))
+    kept, given_up = facts.said_of(of or facts.lease)
+    if not ({*artifacts} <= {*kept} and {*discard} <= {*given_up}):
+        said = MoreDeclared(
+            artifacts=tuple(artifacts), discard=tuple(discard), lease=of.id if of else None
+        )
         tenancy.ledger.note_errand(run, said, at=tenancy.clock.now())
-    return True
+    return "late" if is_launched else "in time"
 
 
 def watch_over(tenancy: Verbs, run: str) -> str:

@@ -90,6 +90,12 @@ class Known:
         )
 
     @property
+    def tried_tree(self) -> Smoked | None:
+        """The smoke test that passed last, if it is on record which files it tried. None if not."""
+        tried = [x.event for x in self.events if isinstance(x.event, Smoked)]
+        return tried[-1] if tried and tried[-1].tree else None
+
+    @property
     def agreed(self) -> Agreed | None:
         """The last agreement. None if nobody was asked yet."""
         return next((x.event for x in reversed(self.events) if isinstance(x.event, Agreed)), None)
@@ -97,14 +103,23 @@ class Known:
     @property
     def artifacts(self) -> tuple[str, ...]:
         """What must be kept: what was asked for, and what was said since."""
-        said = (x for each in self._declared for x in each.artifacts)
-        return tuple(dict.fromkeys((*self.errand.artifacts, *said)))
+        return self.said_of(self.lease)[0]
 
     @property
     def discard(self) -> tuple[str, ...]:
         """What may be lost: what was asked for, and what was said since."""
-        said = (x for each in self._declared for x in each.discard)
-        return tuple(dict.fromkeys((*self.errand.discard, *said)))
+        return self.said_of(self.lease)[1]
+
+    def said_of(self, lease: Lease | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return what must be kept of that lease's box, and what may be lost with it. What was said of another does not count."""
+        of_it = (None, lease.id if lease is not None else None)
+        said = [each for each in self._declared if each.lease in of_it]
+        kept = (x for each in said for x in each.artifacts)
+        given_up = (x for each in said for x in each.discard)
+        return (
+            tuple(dict.fromkeys((*self.errand.artifacts, *kept))),
+            tuple(dict.fromkeys((*self.errand.discard, *given_up))),
+        )
 
     @property
     def _declared(self) -> list[MoreDeclared]:

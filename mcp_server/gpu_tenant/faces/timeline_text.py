@@ -191,6 +191,8 @@ def describe(event: timeline.Event) -> str:
             return f"What is kept was re-read from its storage, against seal {_short(digest)}."
         case timeline.ReadAtStop():
             return "The whole box was read right before its stop: it held nothing that is not kept here."
+        case timeline.ReadInNotice():
+            return "The whole box was read before its platform took it: it held nothing that is not kept here."
         case timeline.Refused(words=words):
             return f"A teardown was refused: {_clause(words)}."
         case timeline.Waived(by=who, losses=losses):

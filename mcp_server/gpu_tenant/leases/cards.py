@@ -53,7 +53,7 @@ from gpu_tenant.leases.condition import (
 from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.kept_parked import kept_words, parked_step
 from gpu_tenant.leases.names import labels_of
-from gpu_tenant.leases.taken_step import left_behind_step, went_on_words
+from gpu_tenant.leases.taken_step import left_behind_step, notice_step, went_on_words
 from gpu_tenant.leases.work_done import tries_of
 
 MONTH_H = 720
@@ -118,6 +118,10 @@ class Card(Record):
     )
     _by_itself: Mapping[str, str] = PrivateAttr(default_factory=dict)
     """For each state in which its job may have ended: what a watchdog then does by itself, in words."""
+    _goes_on: str = PrivateAttr(default="")
+    """How a job goes on that ended because its box was taken. Empty if that is not what is next."""
+    _notice: str = PrivateAttr(default="")
+    """What is next on a box whose platform has said ahead that it takes it. Empty if it has not."""
     _more: tuple[Lack, str] | None = PrivateAttr(default=None)
     """What its job will run short of at its pace, and what to do about that."""
 
@@ -155,8 +159,8 @@ class Card(Record):
         if condition.is_wasted and self._by_itself.get(state or ""):
             condition = _without_person(condition)
         next_step = self.next
-        knows_why = state == "killed" and self.next.startswith(str(_again(self.lease)))
-        ready = self.phase == "ready" and not knows_why
+        knows_why = self._goes_on and state in ENDED
+        ready = self.phase == "ready" and not knows_why and not self._notice
         if ready and state is not None and (self.jobs or condition.is_wasted):
             near = condition.to_do is not None and condition.to_do.matter == "ends soon"
             is_over = state in ENDED and not others_running
@@ -175,7 +179,7 @@ class Card(Record):
         """Return the same card after a look at the box's files. Nothing else ends a box with files that nobody claimed."""
         shown = self.model_copy(update={"unclaimed": words})
         is_over = self.phase == "ready" and self.condition.word.startswith("job ")
-        if not (words and is_over):
+        if not (words and is_over) or self._goes_on or self._notice:
             return shown
         return shown.model_copy(
             update={"next": _job_words(self.lease, is_over=True, is_near=False, unclaimed=words)}
@@ -327,6 +331,7 @@ def card(
     elif live and told.past_deadline and not stands and not moved:
         too_little = "time"
     by_itself = _by_itself(lease, events, looked_after, may_be_open)
+    is_over = job in ENDED and not others
     if by_itself.get(job or "") and not others and _killed_by(events) is None:
         condition = _without_person(condition)
     next_step = _next(
@@ -334,7 +339,7 @@ def card(
         jobs,
         phase,
         taken_by,
-        is_over=job in ENDED and not others,
+        is_over=is_over,
         by_itself=by_itself.get(job or "", ""),
         is_near=too_little is None
         and condition.to_do is not None
@@ -342,9 +347,15 @@ def card(
         parked_until=deleted_at(profile, lease),
         now=now,
         events=events,
-        again=again,
         unclaimed=unclaimed,
     )
+    goes_on = notice = ""
+    if phase == "ready" and went_on(events) is None:
+        notice = notice_step(lease, events, profile.notice_s, now, unclaimed) or ""
+        goes_on = _goes_on_words(lease, events, again) if is_over and not notice else ""
+    if notice and lease.quote is not None and not lease.terms.recover:
+        notice += f"; {Command('recover', lease.id)} goes on at another box"
+    next_step = notice or goes_on or next_step
     more: tuple[Lack, str] | None = None
     if too_little is not None:
         enough = budget_until(lease, events, now, ends_at or lease.terms.deadline_at)
@@ -387,6 +398,7 @@ def card(
         fleet=lease.fleet,
     )
     shown._by_itself, shown._more = by_itself, more
+    shown._goes_on, shown._notice = goes_on, notice
     return shown
 
 
@@ -594,7 +606,6 @@ def _next(
     now: datetime,
     by_itself: str,
     events: Lines = (),
-    again: Command | None = None,
     unclaimed: Sequence[str] = (),
 ) -> str:
     match lease.state:
@@ -617,11 +628,11 @@ def _next(
             )
         case LeaseState.ACTIVE if phase == "parked" and is_over:
             kept = kept_words(lease, events) or "its work has ended"
-            return (
-                f"{parked_step(lease, events, now)}; {kept}; {_parked_words(lease, parked_until)}"
-            )
+            step = parked_step(lease, events, now, unclaimed)
+            return f"{step}; {kept}; {_parked_words(lease, parked_until)}"
         case LeaseState.ACTIVE if phase == "parked" and (why := kept_words(lease, events)):
-            return f"{parked_step(lease, events, now)}; {why}; {_parked_words(lease, parked_until)}"
+            step = parked_step(lease, events, now, unclaimed)
+            return f"{step}; {why}; {_parked_words(lease, parked_until)}"
         case LeaseState.ACTIVE if phase in STANDS_STILL:
             way = way_on(lease, fate) if phase == TAKEN else "resume"
             elsewhere = Command("recover", lease.id)
@@ -630,12 +641,6 @@ def _next(
         case LeaseState.ACTIVE if lease.ready_at is None:
             looks = Command("monitor", lease.id) if jobs else Command("audit", lease.id)
             return f"{looks}: this waits until the box lets us in"
-        case LeaseState.ACTIVE if is_over and (met := _killed_by(events)) is not None:
-            return (
-                f"{again or _again(lease.id)} again continues from what its disk kept: its last job was killed when its "
-                f"provider took the box ({met}); or {Command('collect', lease.id)}, then "
-                f"{Command('teardown', lease.id)}"
-            )
         case LeaseState.ACTIVE if jobs:
             return _job_words(lease.id, is_over=is_over, is_near=is_near, by_itself=by_itself)
         case LeaseState.ACTIVE if (setup := _setup_words(lease, events)) is not None:
@@ -655,6 +660,17 @@ def _next(
             )
             further = goes_on_words(lease, jobs, events)
             return f"{over}; {further}" if further else over
+
+
+def _goes_on_words(lease: Lease, events: Lines, again: Command | None) -> str:
+    """Say how the newest job goes on, if the taking of its box ended it. Empty if something else did."""
+    met = _killed_by(events)
+    if met is None or lease.state is not LeaseState.ACTIVE or lease.ready_at is None:
+        return ""
+    return (
+        f"{again or _again(lease.id)} again continues from what its disk kept: its last job was killed when its "
+        f"provider took the box ({met}); or {Command('collect', lease.id)}, then {Command('teardown', lease.id)}"
+    )
 
 
 def _by_itself(

@@ -26,6 +26,7 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.inspection import check_before_seal, must_be_the_box, occupancy
 from gpu_tenant.leases.overview import give_back_twins
+from gpu_tenant.leases.read_in_notice import assess_taken
 from gpu_tenant.leases.readiness import (
     arm_guard,
     close_connections,
@@ -66,6 +67,8 @@ async def _assess(context: Context, lease: Lease) -> Assessment:
 
 
 async def _assess_box(context: Context, lease: Lease) -> Assessment:
+    if (taken := await assess_taken(context, lease, store=_store(context, lease))) is not None:
+        return taken
     lease, found = await check_before_seal(context, lease)
     if isinstance(found, Assessment):
         return found
@@ -163,6 +166,7 @@ async def end_verified(
             return await _just_torn_down(context, found, receipt)
         try:
             assessment = await _assess(context, found)
+            found = context.ledger.lease(found.id)  # a look at a box that was taken may park it
         except BoxUnreachable as silent:
             silent.remedy += f"; if the box is gone for good, the lease's owner runs {Command('waive', found.id)}"
             raise

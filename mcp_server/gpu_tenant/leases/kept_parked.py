@@ -1,8 +1,9 @@
 """Why a parked box is kept, and the one next step, in words. Every face shows the same ones."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
-from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.parked import read_at_stop, why_kept
 from gpu_tenant.domain.timeline import Lines
@@ -28,10 +29,19 @@ def not_ended_words(lease: Lease, events: Lines) -> str:
     return f"it is kept, because this would be lost: {kept.lost}" if kept.lost else ""
 
 
-def parked_step(lease: Lease, events: Lines, now: datetime) -> str:
-    """Return what collects a parked box and ends it, with figures that suffice."""
+def parked_step(lease: Lease, events: Lines, now: datetime, unclaimed: Sequence[str] = ()) -> str:
+    """Return what collects a parked box and ends it, with figures that suffice.
+
+    A file that nobody has claimed prevents the teardown. So the collect names those that are known, `unclaimed`, and
+    otherwise the option for them.
+    """
     kept, read = why_kept(events), read_at_stop(events)
-    home, end = Command("collect", lease.id), Command("teardown", lease.id)
+    end = Command("teardown", lease.id)
+    home = str(Command("collect", lease.id, artifact=list(unclaimed)))
+    if unclaimed:
+        home += f" (or {Option('discard')} instead of {Option('artifact')}, which gives up what it names)"
+    else:
+        home += f", with {Option('artifact', 'FILE')} for what it names as unclaimed"
     gives_up = Command("collect", lease.id, discard=list(kept.missing)) if kept.missing else None
     if read is not None and kept.given_up:
         return f"{end}: the box is ended without being started"

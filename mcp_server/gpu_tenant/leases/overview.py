@@ -11,7 +11,7 @@ from gpu_tenant.concurrency import each
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LeaseHeld, Refused, TenantError
-from gpu_tenant.domain.interruption import recorded_fate, went_on
+from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import Box, Lease, LeaseState
 from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Market
@@ -20,7 +20,6 @@ from gpu_tenant.leases.account_check import same_account
 from gpu_tenant.leases.balance import balance_alarms
 from gpu_tenant.leases.cards import Card, Foreign, Leases, Spent, card, in_all
 from gpu_tenant.leases.context import PAGE, Context
-from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.launch_again import again_step, cut_off_job
 from gpu_tenant.leases.lease_search import is_found, only
 from gpu_tenant.leases.provider_listing import is_of, shown_box
@@ -41,7 +40,7 @@ from gpu_tenant.leases.reopen import (
 )
 from gpu_tenant.leases.settle import PATIENCE_S, Survey, deployment_of, survey
 from gpu_tenant.leases.ssh_access import refresh_hosts
-from gpu_tenant.leases.taken_step import known_unclaimed
+from gpu_tenant.leases.taken_step import known_unclaimed, start_step
 from gpu_tenant.leases.undeclared_output import what_may_be_open
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def card_of(
         events=events,
         box=box,
         again=again_step(context.ledger, lease, cut_off) if cut_off is not None else None,
-        unclaimed=known_unclaimed(context.ledger, lease) if went_on(events) is not None else (),
+        unclaimed=known_unclaimed(context.ledger, lease) if lease.state.live else (),
         protection=context.protection(lease),
         looked_after=context.looked_after,
         may_be_open=what_may_be_open(context, lease) if lease.touched_at is not None else "",
@@ -100,7 +99,7 @@ def words_of_unclaimed(context: Context, lease: Lease) -> str:
     events, now = context.ledger.events(lease.id), context.clock.now()
     stopped = lease.parked_at is not None or recorded_fate(events) is not None
     return unclaimed_words(
-        lease, unclaimed, first=resume_step(lease, events, now) if stopped else None
+        lease, unclaimed, first=start_step(lease, events, now) if stopped else None
     )
 
 

@@ -79,7 +79,7 @@ def parked_refusal(context: Context, lease: Lease) -> Refused:
         job += f" ({why})" if why else ""
     left = left_behind_step(lease, events, now, known_unclaimed(context.ledger, lease))
     step = left or (
-        parked_step(lease, events, now)
+        parked_step(lease, events, now, known_unclaimed(context.ledger, lease))
         if kept
         else f"{resume_step(lease, events, now)}, then run the same command again"
     )

@@ -37,6 +37,7 @@ from gpu_tenant.jobs.launch import launch
 from gpu_tenant.leases.audit import audit_box
 from gpu_tenant.leases.cards import Card, goes_on_words
 from gpu_tenant.leases.context import WAIT_S, Context
+from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.ended_words import ended_words
 from gpu_tenant.leases.host_memory import hosts_faults
 from gpu_tenant.leases.inspection import look_at_new_box
@@ -165,6 +166,11 @@ async def begins_words(context: Context, lease: str) -> str:
     lost = context.ledger.lease(lease)
     if gone_on(context.ledger, lost) is not None or not unfinished_jobs(context.ledger, lost.id):
         return ""
+    try:
+        # What is said here must be so. A call that is going to be refused says why itself.
+        work_of(lost, ledger=context.ledger)
+    except Refused:
+        return ""
     kept = await _newest_of_all(context, lost)
     return recovery_words(context.ledger, lost, kept, context.looked_after)
 
@@ -275,7 +281,7 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
     if met is None or met.fate not in GOES_ON:
         raise Refused(
             f"the box of {lost.id} was not taken" if met is None else f"{lost.id}: {met.words}",
-            remedy=f"{Command('leases')} looks at the box; {Command('resume', lost.id)} starts a box that is stopped",
+            remedy=f"{Command('leases')} looks at the box; {resume_step(lost, events, now)} starts a box that is stopped",
         )
     if met.fate != on_record:
         context.ledger.note(lost.id, timeline.Taken(fate=met.fate, words=met.words), at=now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from gpu_tenant.artifacts.push import pushed_trees
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.interruption import is_being_taken, recorded_fate
 from gpu_tenant.domain.model import LeaseState
@@ -50,6 +51,15 @@ def recovered_words(ledger: Ledger, new: Lease, looked_after: LookedAfter) -> st
             left = left_words(ledger, lost) if lost.state.live else None
             return "; ".join(filter(None, (begins, box_words(new), left)))
     return ""
+
+
+def tree_words(ledger: Ledger, lease: Lease) -> str | None:
+    """Say that the pushed files must stay as they are. None if the work does not go on elsewhere, or nothing was pushed."""
+    trees = pushed_trees(ledger, lease.id) if lease.terms.recover else []
+    if not trees:
+        return None
+    named = " and ".join(tree.directory for tree in trees)
+    return f"leave {named} as it is while the job runs: where the box is taken, its files are pushed again, unchanged"
 
 
 def box_words(new: Lease) -> str:

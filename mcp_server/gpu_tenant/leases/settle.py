@@ -58,7 +58,7 @@ from gpu_tenant.leases.missing_boxes import (
     stand_on,
 )
 from gpu_tenant.leases.provider_listing import Listing, boxes_of, is_of, look, patience
-from gpu_tenant.leases.taken_step import known_unclaimed, left_behind_step
+from gpu_tenant.leases.taken_step import known_unclaimed, left_behind_step, start_step
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.response_limits import await_list
 
@@ -184,6 +184,7 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | Non
         recorded_fate(events),
         stops="when done" if armed is not None and armed.when_done else "if asked",
         on=left_behind_step(lease, events, ledger.now(), known_unclaimed(ledger, lease)),
+        resume=start_step(lease, events, ledger.now()),
     )
     if seen.usd_h is not None:
         if lease.price_usd_h is not None:

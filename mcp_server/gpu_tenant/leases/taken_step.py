@@ -1,11 +1,18 @@
 """What is next for work whose box was taken: on that box when it runs again, or elsewhere, where it may have gone."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpu_tenant.domain.command import Command, Option
-from gpu_tenant.domain.interruption import cut_off_at, notice_on_record, recorded_fate, went_on
+from gpu_tenant.domain.interruption import (
+    cut_off_at,
+    is_being_taken,
+    notice_on_record,
+    recorded_fate,
+    went_on,
+)
 from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.parked import read_in_notice
 from gpu_tenant.domain.reconcile import way_on, ways_on
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.leases.end_reserve import resume_step
@@ -53,17 +60,74 @@ def end_step(lease: Lease, events: Lines, now: datetime, unclaimed: Sequence[str
         "" if unclaimed else f", with {Option('artifact', 'FILE')} for what it names as unclaimed"
     )
     ends = f"{home}{keeps}, then {end}"
+    if recorded_fate(events) == "preempted" and read_in_notice(events) is not None:
+        return (
+            f"{end} ends it without a start, because the whole box was read before it was stopped"
+        )
     if lease.parked_at is not None or recorded_fate(events) is not None:
-        on = resume_step(lease, events, now, hours=_WAY_HOME_H)
-        ends = f"{on}, then {ends}"
+        ends = f"{start_step(lease, events, now)}, then {ends}"
         ends += f"; or {Command('waive', lease.id)} gives up what is on its disk, over a signature"
     return ends
 
 
-def taken_step(lease: Lease, events: Lines, job: str, now: datetime, again: Command) -> str | None:
+def start_step(lease: Lease, events: Lines, now: datetime) -> Command:
+    """Return the command that starts the stopped box of that lease, with what its terms need for that.
+
+    A box whose work went on elsewhere is only collected and ended, which takes a short start.
+    """
+    if went_on(events) is not None:
+        return resume_step(lease, events, now, hours=_WAY_HOME_H)
+    return resume_step(lease, events, now)
+
+
+def stops_words(events: Lines, notice_s: float | None, now: datetime) -> str | None:
+    """Say until when a box answers whose platform has said ahead that it takes it. None if it has not, or is over."""
+    heard = notice_on_record(events)
+    if heard is None or notice_s is None or not is_being_taken(events, now):
+        return None
+    stops_at = heard.at + timedelta(seconds=notice_s)
+    left_s = round((stops_at - now).total_seconds())
+    if left_s <= 0:
+        return "its box stops at any moment; after that a look at it costs a start"
+    return f"its box stops about {stops_at:%H:%M:%S} UTC, in {left_s} s; after that a look at it costs a start"
+
+
+def notice_step(
+    lease: Lease,
+    events: Lines,
+    notice_s: float | None,
+    now: datetime,
+    unclaimed: Sequence[str] = (),
+) -> str | None:
+    """Return until when the lease's box answers, and which command is worth giving before. None if it has no notice.
+
+    As long as a job saves there, nothing can be collected. `unclaimed` are patterns for the files on the box that
+    nobody has claimed.
+    """
+    stops, heard = stops_words(events, notice_s, now), notice_on_record(events)
+    if stops is None or heard is None or lease.state is not LeaseState.ACTIVE:
+        return None
+    home = Command("collect", lease.id, artifact=list(unclaimed))
+    keeps = (
+        "" if unclaimed else f", with {Option('artifact', 'FILE')} for what it names as unclaimed"
+    )
+    when = "before that" if heard.ended or not heard.jobs else "before that, once its job has saved"
+    return f"{stops}; {when}: {home}{keeps}"
+
+
+def taken_step(
+    lease: Lease,
+    events: Lines,
+    job: str,
+    now: datetime,
+    again: Command,
+    *,
+    before: str | None = None,
+) -> str | None:
     """Return what is next for that job, if its box was taken, or is about to be. None if it was not.
 
-    `again` launches the job again on a box that runs again.
+    `again` launches the job again on a box that runs again. `before` is what is worth doing on a box that is about to
+    be taken, in words.
     """
     told = went_on(events)
     if told is not None:
@@ -78,6 +142,7 @@ def taken_step(lease: Lease, events: Lines, job: str, now: datetime, again: Comm
         return (
             f"{Command('recover', lease.id)} goes on at another box: its platform is taking this one back; or, once it is "
             f"stopped, {resume_step(lease, events, now)}"
+            f"{f'; {before}' if before else ''}"
         )
     if cut_off_at(events, job) is not None:
         return f"{again} again continues from what its disk kept; or {Command('collect', lease.id)}"

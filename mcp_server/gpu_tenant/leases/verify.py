@@ -32,7 +32,7 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.evidence import Evidence
 from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import BoxId, BoxState, Lease
-from gpu_tenant.domain.parked import read_at_stop
+from gpu_tenant.domain.parked import read_at_stop, read_in_notice
 from gpu_tenant.domain.permit import (
     _SEAL,
     NeverUsed,
@@ -216,9 +216,16 @@ async def assess(
 
 
 async def assess_unstarted(
-    context: Context, lease: Lease, read: timeline.ReadAtStop, *, store: DurableStore | None = None
+    context: Context,
+    lease: Lease,
+    read: timeline.ReadAtStop,
+    *,
+    store: DurableStore | None = None,
+    by: timeline.ReadInNotice | None = None,
 ) -> Assessment:
     """Assess a parked box by the seal from right before its stop, without starting the box.
+
+    `by` is on record instead of `read`, if the box was read while its platform took it.
 
     The kept files are re-read as for any teardown. Last, the provider is asked whether somebody has started the box
     since that seal. If the provider does not say that nobody has, the box counts as one that cannot be seen.
@@ -226,15 +233,20 @@ async def assess_unstarted(
     ledger = context.ledger
     seal = ledger.seal(lease.id)
     if seal is None or seal.digest != read.seal:
-        return _parked(lease, "it is parked")
+        return _parked(context, lease, "it is parked")
     losses = [
         *unkept_losses(seal, lease, not_awaited(seal, lease, ledger)),
         *untold_losses(seal, lease, ledger, seal),
     ]
     evidence, unproved = await _reread(seal, lease, store)
     why = await started_since(context, lease, read)
-    if why is not None or read_at_stop(ledger.events(lease.id)) != read:
-        return _parked(lease, why or "it is parked")
+    events = ledger.events(lease.id)
+    noticed = read_in_notice(events)
+    stands = (
+        read_at_stop(events) == read if by is None else noticed is not None and noticed[1] == by
+    )
+    if why is not None or not stands:
+        return _parked(context, lease, why or "it is parked")
     if evidence:
         ledger.file_evidence(lease.id, seal.digest, evidence, at=ledger.now())
     return Assessment(
@@ -267,8 +279,9 @@ async def started_since(context: Context, lease: Lease, read: timeline.ReadAtSto
     return None
 
 
-def _parked(lease: Lease, why: str) -> Assessment:
-    return cannot_be_seen(why, f"{Command('resume', lease.id)}, then run the same command again")
+def _parked(context: Context, lease: Lease, why: str) -> Assessment:
+    on = resume_step(lease, context.ledger.events(lease.id), context.clock.now())
+    return cannot_be_seen(why, f"{on}, then run the same command again")
 
 
 async def _reread(

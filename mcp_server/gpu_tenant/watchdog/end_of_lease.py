@@ -36,6 +36,7 @@ from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.end import awaits_owner, honour_waiver
 from gpu_tenant.leases.end_reserve import STOP_GRACE_S
 from gpu_tenant.leases.kept_parked import kept_words, not_ended_words, parked_step
+from gpu_tenant.leases.taken_step import known_unclaimed
 from gpu_tenant.leases.term_checks import (
     Outrun,
     as_it_was,
@@ -236,7 +237,7 @@ class LeaseEnder:
         events = self._tenancy.ledger.events(lease.id)
         late = as_it_was(outrun(lease, now, look_s=self._look_s), events)
         words = f"it is parked, and bills {rate_words(lease)}"
-        rescued = parked_step(lease, events, now)
+        rescued = parked_step(lease, events, now, known_unclaimed(self._tenancy.ledger, lease))
         deleted, level = self._deletion_words(lease)
         kept = kept_words(lease, events)
         if await self._try_to_end_parked(lease, events):

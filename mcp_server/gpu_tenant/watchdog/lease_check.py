@@ -23,8 +23,9 @@ from gpu_tenant.domain.errors import (
     Refused,
     TenantError,
 )
-from gpu_tenant.domain.interruption import is_being_taken, notice_on_record
+from gpu_tenant.domain.interruption import is_being_taken, notice_on_record, went_on
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
+from gpu_tenant.domain.parked import read_in_notice
 from gpu_tenant.domain.protection import WATCHED_S
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.untrusted_text import quote_text
@@ -32,11 +33,13 @@ from gpu_tenant.domain.wording import some
 from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import WAIT_S
-from gpu_tenant.leases.end_reserve import end_reserve_s
+from gpu_tenant.leases.end_reserve import end_reserve_s, resume_step
 from gpu_tenant.leases.launch_again import open_run_of
+from gpu_tenant.leases.read_in_notice import needs_no_start, read_while_it_answers
 from gpu_tenant.leases.readiness import why_silent
 from gpu_tenant.leases.recover import may_recover, recover
 from gpu_tenant.leases.recovery_plan import gone_on
+from gpu_tenant.leases.taken_step import known_unclaimed, notice_step
 from gpu_tenant.leases.term_checks import Outrun, as_it_was, is_near, outrun, time_left_s
 from gpu_tenant.leases.watch_actions import has_news, kept_back, pull, rearm, try_ready
 from gpu_tenant.leases.woken_box import cut_off_jobs, launch_cut_off_again, may_launch_again
@@ -110,6 +113,9 @@ class Attendant:
             return  # The look at the provider's list has settled this lease already.
         if may_recover(self._tenancy.context, lease) and not self._has_notice(lease):
             await self._recover(lease)
+        lease = self._tenancy.ledger.lease(lease.id)
+        if needs_no_start(self._tenancy.context, lease) and await self._ends_what_moved(lease):
+            return
         if lease.state is LeaseState.TERMINATING:
             await self._lease_ender.go_on_ending(lease)
         elif lease.parked_at is not None:
@@ -194,6 +200,8 @@ class Attendant:
         """Tell a person of the notice, and begin to continue the work elsewhere while the box still exists."""
         heard = notice_on_record(self._tenancy.ledger.events(lease.id))
         assert heard is not None
+        events, now = self._tenancy.ledger.events(lease.id), self._tenancy.clock.now()
+        notice_s = self._tenancy.context.profile(lease.provider).notice_s
         words = (
             f"its platform is taking the box back: the box was told so at {heard.at:%H:%M:%S} UTC"
         )
@@ -207,12 +215,42 @@ class Attendant:
             words += "; its work goes on elsewhere, as its terms say"
         else:
             words += (
-                f"; {Command('resume', lease.id)} starts it again later, where its disk is kept"
+                f"; {resume_step(lease, events, now)} starts it again later, where its disk is kept"
             )
+        unclaimed = known_unclaimed(self._tenancy.ledger, lease)
+        before = notice_step(lease, events, notice_s, now, unclaimed) if unclaimed else None
+        if before is not None:
+            words += f"; {before}"
         self.told.alarm("preemption", words, Level.NOTICE)
         self.again_at = self._tenancy.clock.now() + timedelta(seconds=_NOTICE_LOOK_S)
         if may_recover(self._tenancy.context, lease):
             await self._recover(lease, wait_s=0)
+        if heard.ended or not heard.jobs:
+            await self._use_the_notice(lease)
+
+    async def _use_the_notice(self, lease: Lease) -> None:
+        """End a box at once whose work goes on elsewhere, or else read it in full: once it is stopped, a look costs a start.
+
+        Only a box of which everything is here is ended. A job that goes on nowhere keeps its box.
+        """
+        context = self._tenancy.context
+        await read_while_it_answers(context, lease)
+        await self._ends_what_moved(lease)
+
+    async def _ends_what_moved(self, lease: Lease) -> bool:
+        """End a box whose work goes on elsewhere, and which held nothing that is not here. Return whether it has ended.
+
+        If a teardown was refused since it was read, it is not tried again.
+        """
+        events = self._tenancy.ledger.events(lease.id)
+        if went_on(events) is None or read_in_notice(events) is None:
+            return False
+        for _, event in reversed(events):
+            if isinstance(event, timeline.Refused):
+                return False
+            if isinstance(event, timeline.ReadInNotice):
+                break
+        return await self._lease_ender.tear_down(lease) is None
 
     async def _launched_again(self, lease: Lease, work: Work) -> bool:
         """Launch again what was cut off when the box was taken, now that it runs again. Returns whether that was done.

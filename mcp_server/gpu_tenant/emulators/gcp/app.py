@@ -441,6 +441,7 @@ class GcpEmulator:
                 self._sites.close(_site(thing))
                 self._unreachable(thing)
                 thing.status, thing.phase, thing.facts["going"] = "TERMINATED", "parked", None
+                thing.facts["stopped_at"] = self._world.now
                 self._world.bill(thing, disk=gce.disk_usd_h(gce.body_of(thing)))
             # The preemption of a run that has already ended must not stop a later run.
             case _ if event == f"preempt-{thing.facts['starts']}" and thing.status == "RUNNING":

@@ -440,6 +440,8 @@ def instance(box: Thing, sizes: Mapping[str, int]) -> Body:
     }
     if box.facts.get("started_at"):
         shown["lastStartTimestamp"] = _moment(float(str(box.facts["started_at"])))
+    if box.facts.get("stopped_at"):
+        shown["lastStopTimestamp"] = _moment(float(str(box.facts["stopped_at"])))
     if count:
         kind = link(f"zones/{zone}/acceleratorTypes/{gpu}")
         shown["guestAccelerators"] = [{"acceleratorType": kind, "acceleratorCount": count}]

@@ -88,14 +88,14 @@ async def run(
     where it is, after any death. `[run]` of gpu-tenant.toml says what does not change. Status 10: it waits for an
     answer that only a person can give.
     """
-    from gpu_tenant.errands.drive import Answers, Drive, begin, declare, watch_over, what_stands
+    from gpu_tenant.errands.drive import Drive, begin, declare, watch_over, what_stands
     from gpu_tenant.faces.cli.limits import as_owner
     from gpu_tenant.faces.watch import watching
 
     words = command_words()
     if again is not None:
         _require_unchanged(words, said)
-    late: Answers | None = None
+    said_late = False
     async with output.tenancy() as tenancy:
         if again is None:
             line = join_words(words) if words else ""
@@ -104,9 +104,11 @@ async def run(
         else:
             name = again or _newest(tenancy)
             discard = said["discard"]
-            if (artifact or discard) and not declare(tenancy, name, artifact, discard):
-                late = Answers(artifact, discard)
-        terminal = _Terminal(tenancy, name, agrees=yes, quiet=as_json, late=late)
+            if artifact or discard:
+                said_late = declare(tenancy, name, artifact, discard) == "late"
+        terminal = _Terminal(tenancy, name, agrees=yes, quiet=as_json)
+        if said_late:
+            terminal.hear("what this line keeps and gives up is on record, and is used at the end")
         drive = Drive(tenancy, name, terminal)
 
         async def go_on() -> ErrandStatus:
@@ -127,7 +129,6 @@ async def run(
                 click.echo(f"watched from now on: {watched}", err=True)
             raise
         tenancy.context.watches = None
-        terminal.say_what_was_not_used()
         standing = standing.model_copy(update={"watched": watch_over(tenancy, name)})
         if terminal.has_shown_log and standing.step != "smoke":
             standing = standing.model_copy(update={"log": ""})
@@ -193,13 +194,9 @@ class _Terminal:
     If stderr is no terminal, all of it goes to stdout: whoever captures the two apart could not put them in order.
     """
 
-    def __init__(
-        self, tenancy: Tenancy, name: str, *, agrees: bool, quiet: bool, late: Answers | None
-    ) -> None:
+    def __init__(self, tenancy: Tenancy, name: str, *, agrees: bool, quiet: bool) -> None:
         self._tenancy = tenancy
         self._name, self._agrees, self._quiet = name, agrees, quiet
-        self._late = late
-        """What this line says about unclaimed files of a job that was launched before."""
         self._cursor: int | None = None
         self._aside = quiet or sys.stderr.isatty()
         self.has_shown_log = False
@@ -226,11 +223,6 @@ class _Terminal:
                 for part in output.in_lines(line, 2, err=self._aside):
                     click.echo(f"  {part}", err=self._aside)
 
-    def say_what_was_not_used(self) -> None:
-        """Say that an answer of this line is not on record, because nothing has asked for it yet."""
-        if self._late is not None:
-            self.hear("what this line keeps and gives up was not asked for yet: say it again then")
-
     async def follow(self, lease: str, job: str) -> Watched:
         from gpu_tenant.faces.cli import bars
 
@@ -251,9 +243,6 @@ class _Terminal:
         """Ask once about all that nobody has claimed. What differs or does not load is asked for by a signature."""
         from gpu_tenant.errands.drive import Answers
 
-        said, self._late = self._late, None
-        if said is not None:
-            return said
         if self._quiet or not prompts.is_at_terminal():
             return None
         _print_losses(asks, err=True)

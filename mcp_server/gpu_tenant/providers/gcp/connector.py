@@ -30,7 +30,7 @@ from gpu_tenant.domain.permit import (
     genuine,
     genuine_for_volume,
 )
-from gpu_tenant.domain.ports import Asking, Setting
+from gpu_tenant.domain.ports import Asking, Setting, Turns
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.volumes import ListedVolume, Volume
@@ -360,6 +360,23 @@ class GcpConnector:
     async def timer_at(self, lease: Lease) -> datetime | None:
         """Implement `Timed.timer_at`."""
         return run_timer.fires_at(await self._calls.ask("Instances", "get", _where(lease.box_id)))
+
+    async def turns(self, lease: Lease) -> Turns | None:
+        """Implement `Dating.turns`. A resume from a suspension counts as a start."""
+        seen = await self._calls.ask("Instances", "get", _where(lease.box_id))
+        if not seen.last_start_timestamp:
+            return None
+        return Turns(
+            started=f"started {seen.last_start_timestamp}, suspended {seen.last_suspended_timestamp or 'never'}",
+            stopped_at=instant(seen.last_stop_timestamp),
+        )
+
+    async def last_change(self, lease: Lease) -> str | None:
+        """Implement `Chronicling.last_change`."""
+        turns = await self.turns(lease)
+        if turns is None or turns.stopped_at is None:
+            return None
+        return f"{turns.started}, stopped {turns.stopped_at.isoformat()}"
 
     def _box(self, instance: Message) -> Box:
         if not (instance.id and instance.zone):
