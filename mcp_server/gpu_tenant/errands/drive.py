@@ -69,6 +69,7 @@ from gpu_tenant.leases.taken_step import known_unclaimed, left_behind_step
 from gpu_tenant.leases.wanted_place import copy_line
 from gpu_tenant.leases.watch_actions import standing_of
 from gpu_tenant.leases.whole_work import whole_work_words
+from gpu_tenant.leases.won_back import not_yet
 
 if TYPE_CHECKING:
     from gpu_tenant.artifacts.collect import Collected
@@ -716,6 +717,8 @@ class Drive:
             if next_step(facts) != "follow":
                 return None
             if facts.was_taken:
+                if (boots := await not_yet(self._tenancy.context, lease)) is not None:
+                    raise boots
                 return self._asks_for_its_box(facts)
             if facts.was_cut_off:
                 return await self._wait_for_its_stop()
@@ -1029,7 +1032,7 @@ class Drive:
                 known, events = ledger.lease(old.id), ledger.events(old.id)
                 stopped = known.parked_at is not None or recorded_fate(events)
                 if not isinstance(trouble, Refused) and (
-                    isinstance(trouble, ProviderTrouble) or not stopped
+                    isinstance(trouble, ProviderTrouble | NotReady) or not stopped
                 ):
                     raise
                 now = self._tenancy.clock.now()

@@ -65,6 +65,7 @@ from gpu_tenant.leases.recovery_plan import (
 from gpu_tenant.leases.recovery_words import ends_early_words, recovery_words
 from gpu_tenant.leases.settle import return_unused
 from gpu_tenant.leases.setup import LAUNCH_WAITS_S, begin_if_ordered, report_setup
+from gpu_tenant.leases.won_back import not_yet
 from gpu_tenant.providers.credentials import resolve_all
 from gpu_tenant.transfer.bandwidth_share import limits_of_call
 
@@ -115,6 +116,7 @@ async def recover(
         Refused: nothing has taken the box, and nothing announces that; or the deadline has passed; or the work
             cannot be continued as it was.
         SignatureWanted: the price cap is higher than what the owner has agreed to.
+        NotReady: its box starts again by itself, and boots.
         NoCapacity, PriceMoved, ...: nothing within its caps can be had now.
         BoxTrouble: the new box did not do its part; it stays, for the next call.
     """
@@ -272,6 +274,8 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
             if cut_off is not None
             else f"{Command('monitor', lost.id)} looks at its job, and says how it goes on",
         )
+    if met is None and (boots := await not_yet(context, lost)) is not None:
+        raise boots
     if met is None or met.fate not in GOES_ON:
         raise Refused(
             f"the box of {lost.id} was not taken" if met is None else f"{lost.id}: {met.words}",

@@ -20,7 +20,7 @@ from gpu_tenant.domain.errors import (
     Refused,
     TenantError,
 )
-from gpu_tenant.domain.interruption import is_being_taken, notice_on_record
+from gpu_tenant.domain.interruption import is_being_taken, notice_on_record, recorded_fate
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.protection import WATCHED_S
 from gpu_tenant.domain.reconcile import rate_words
@@ -113,6 +113,12 @@ class Attendant:
         else:
             await self._running(lease)
 
+    def _wakes(self, lease: Lease) -> bool:
+        """Whether its provider had stopped the box, which boots again by itself, as the last list has shown."""
+        boots = self._card is not None and self._card.phase == "booting"
+        events = self._tenancy.ledger.events(lease.id)
+        return boots and lease.ready_at is not None and recorded_fate(events) is not None
+
     async def _running(self, lease: Lease) -> None:
         if lease.ready_at is None:
             await self._make_ready(lease)
@@ -122,6 +128,8 @@ class Attendant:
                 return
         begun, since = self._tenancy.clock.now(), self._tenancy.ledger.newest_event()
         seen = BoxLook()
+        if self._outrun(lease, begun, BoxLook()) is None and self._wakes(lease):
+            return  # It cannot be asked yet, and that is no trouble.
         if self._outrun(lease, begun, BoxLook()) is None:
             # A look may take long. Give it no more time than the lease has left.
             seen = await self._within(lease, self._look_at_box(lease))
@@ -423,6 +431,9 @@ class Attendant:
             card = await recover(self._tenancy.context, lease.id, wait_s=wait_s)
         except LeaseHeld:
             raise
+        except NotReady as boots:
+            # It has won its GPU back. Once it answers, its work goes on there.
+            self.told.alarm("boots", f"{boots.message}; {boots.remedy}", Level.NOTICE)
         except Refused as refused:
             # Its box may run again by now, as the provider has just shown; then the work goes on there.
             if may_recover(self._tenancy.context, self._tenancy.ledger.lease(lease.id)):
