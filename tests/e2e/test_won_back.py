@@ -1,19 +1,28 @@
 """A box that was outbid and boots again by itself has one state and one next step, whoever is asked about it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from e2e.renting import Tenant, tenant_at
 from errands import a_tree
+from sshd import wait_until
 from waited import over
 
-from gpu_tenant.domain.errors import BoxUnreachable, NotReady
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.errors import BoxUnreachable, LeaseHeld, NotReady
 from gpu_tenant.domain.interruption import recorded_fate
-from gpu_tenant.leases.cards import Card
+from gpu_tenant.domain.model import LeaseId
+from gpu_tenant.faces.cli import lease_table
+from gpu_tenant.faces.report import as_markdown, report_of
+from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.readiness import why_silent
-from gpu_tenant.leases.recover import recover
+from gpu_tenant.leases.recover import begins_words, recover
+from gpu_tenant.leases.watchdog_heartbeat import put_heartbeat
 from gpu_tenant.leases.won_back import not_yet
+from gpu_tenant.service import Tenancy
+from gpu_tenant.watchdog.lease_check import Attendant
 from gpu_tenant.watchdog.loop import Watchdog
 
 WON = "it won its GPU back and boots; it bills "
@@ -113,3 +122,118 @@ async def test_once_it_runs_with_a_dead_job_the_launch_again_is_what_to_do(
     assert card.condition.to_do.matter == "job over"
     assert card.next.startswith(f"`gpu-tenant launch --lease {lease} --artifact 'out/' -- ")
     assert await not_yet(tenant.tenancy.context, tenant.lease(lease)) is None
+
+
+async def outbid(tenant: Tenant, tree: Path, **asked: object) -> str:
+    """A lease whose box was outbid while its job ran, and stays so."""
+    quotes = await tenant.quotes(hours=2, interruptible="yes")
+    card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600, **asked)  # type: ignore[arg-type]
+    await tenant.tenancy.push(card.lease, str(a_tree(tree)))
+    await tenant.tenancy.launch_detached(card.lease, "sleep 600", ["out/"], name="train")
+    tenant.fault("outbid", box=card.box)
+    await tenant.tenancy.list_leases()
+    return card.lease
+
+
+async def test_what_a_watchdog_recovers_by_itself_is_nothing_to_do_and_a_second_recovery_says_whose_it_is(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    lease = await outbid(tenant, tmp_path / "tree", recover=["same"])
+    tenancy = tenant.tenancy
+    put_heartbeat(tenant.home.watchdog, at=tenancy.clock.now(), every_s=60, unasked={})
+
+    told = await tenancy.list_leases()
+    other = tenant.anew_tenancy()
+    with tenancy.context.hold_lease(lease, "recover"):
+        refused = list[str]()
+        for ask in (begins_words, recover):
+            with pytest.raises(LeaseHeld) as held:
+                await ask(other.context, lease)
+            refused.append(held.value.message)
+
+    nothing = "nothing to do: the watchdog continues its work at another box, as its terms say"
+    (card,) = told.leases
+    assert (card.next, card.condition.to_do) == (nothing, None)
+    assert [nothing in words for words in told.alarms] == [True]
+    assert refused == [f"the watchdog is recovering {lease} now: nothing to do"] * 2
+
+
+async def test_what_became_of_an_outbid_box_is_said_once_and_short(
+    tenant: Tenant, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lease = await outbid(tenant, tmp_path / "tree")
+    tenancy = tenant.tenancy
+    new = (await recover(tenancy.context, lease, wait_s=3600)).lease
+
+    told = await tenancy.list_leases()
+    lease_table.leases(told)
+
+    printed = capsys.readouterr()
+    shown = printed.out + printed.err
+    ends = f"`gpu-tenant resume {lease}`, then `gpu-tenant collect {lease}`, then `gpu-tenant teardown {lease}`"
+    assert shown.count(ends) == 1
+    assert shown.count("it may start again by itself, and bill") == 1
+    assert "waive" not in shown
+    (cap,) = [words for words in tenant_terms(told, new) if "becomes dearer" in words]
+    assert cap.endswith(f", the most agreed for {lease}, whose work it continues")
+
+
+def tenant_terms(told: Leases, lease: str) -> tuple[str, ...]:
+    return next(card.terms for card in told.leases if card.lease == lease)
+
+
+async def test_a_new_job_on_an_interruptible_box_is_looked_at_soon_until_something_of_it_is_here(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    tenancy = tenant.tenancy
+    quotes = await tenant.quotes(hours=2, interruptible="yes")
+    card = await tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600)
+    await tenancy.push(card.lease, str(a_tree(tmp_path / "tree")))
+    await tenancy.launch_detached(
+        card.lease, "while [ ! -e go ]; do sleep 0.1; done; mkdir out; echo 1 > out/1; sleep 600", ["out/"]
+    )  # fmt: skip
+    lease = tenant.lease(card.lease)
+    work = tenant.home_of(str(lease.box_id)) / lease.work_directory
+
+    before = await attended(tenancy, lease.id)
+    (work / "go").touch()
+    await asyncio.to_thread(wait_until, (work / "out/1").exists)
+    while not tenancy.ledger.events(lease.id, timeline.Snapped):
+        await attended(tenancy, lease.id)
+    after = await attended(tenancy, lease.id)
+
+    assert (before.is_busy, before.again_at is not None) == (False, True)
+    assert (after.is_busy, after.again_at) == (True, None)
+
+
+async def attended(tenancy: Tenancy, lease: LeaseId) -> Attendant:
+    attendant = Attendant(tenancy, lease, None, look_s=60, done=lambda _: None)
+    await attendant.attend()
+    return attendant
+
+
+async def test_what_a_later_collect_moved_away_is_found_by_the_report_and_told_by_the_watchdog(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    tenancy, to = tenant.tenancy, tmp_path / "results"
+    said = list[str]()
+    leases = list[str]()
+    for words in ("one", "other"):
+        card = await tenant.rented()
+        await tenancy.launch_detached(card.lease, f"mkdir out; echo {words} > out/x", ["out/"], name="train")  # fmt: skip
+        await over(tenancy, card.lease)
+        if not leases:
+            await tenancy.collect(card.lease, str(to))
+            await tenancy.verify_and_teardown(card.lease)
+        else:
+            tenancy.ledger.note_kept_in(card.lease, to)
+        leases.append(card.lease)
+    await Watchdog(tenancy, tell=said.append).once()
+
+    (aside,) = (to / ".superseded").iterdir()
+    assert any(f"older versions of what came are kept in {aside}" in words for words in said), said
+    report = await report_of(tenancy.context, leases[0])
+    assert report.kept is not None
+    x = f"work/out/x lies in {aside} now: a later collect brought another file of that name"
+    assert x in report.kept.moved
+    assert x in as_markdown(report)

@@ -90,7 +90,7 @@ async def test_a_receipt_has_the_bill_beside_the_cost_and_a_warning_where_they_d
     (warning,) = receipt.warnings
     assert (receipt.billed_usd, receipt.cost_usd) == (Decimal("0.61"), Decimal("0.5000"))
     assert receipt.spent_usd == Decimal("0.61"), "the sum that is shown is never below the bill"
-    assert receipt.sum_words == "0.6100 USD billed so far; by our count 0.5000 USD"
+    assert receipt.sum_words == "0.61 USD billed so far; by our count 0.5000 USD"
     assert "billed 0.61 USD, but 0.5000 USD were counted: more than was quoted" in warning
     assert (
         receipt.counts
@@ -109,7 +109,7 @@ async def test_a_bill_that_agrees_and_is_another_sum_has_its_reason_on_the_recei
 
     assert (receipt.billed_usd, receipt.cost_usd) == (Decimal("0.49"), Decimal("0.5000"))
     assert receipt.warnings == ()
-    assert receipt.sum_words == "0.5000 USD by our count; billed so far 0.4900 USD"
+    assert receipt.sum_words == "0.5000 USD by our count; billed so far 0.49 USD"
     assert "our count goes until it was seen gone; the bill is until " in (receipt.counts or "")
 
 

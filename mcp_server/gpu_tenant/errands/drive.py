@@ -65,7 +65,7 @@ from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
 from gpu_tenant.leases.end_reserve import QuotedBudget, resume_step
 from gpu_tenant.leases.recovery_plan import gone_on, successor
-from gpu_tenant.leases.taken_step import known_unclaimed, left_behind_step
+from gpu_tenant.leases.taken_step import WAY_HOME_H
 from gpu_tenant.leases.wanted_place import copy_line
 from gpu_tenant.leases.watch_actions import standing_of
 from gpu_tenant.leases.whole_work import whole_work_words
@@ -1035,21 +1035,25 @@ class Drive:
                     isinstance(trouble, ProviderTrouble | NotReady) or not stopped
                 ):
                     raise
-                now = self._tenancy.clock.now()
-                way = left_behind_step(known, events, now, known_unclaimed(ledger, known))
+                on = resume_step(known, events, self._tenancy.clock.now(), hours=WAY_HOME_H)
+                again = Command("run", resume=self._run)
+                way = f"{on} starts it, then {again} brings home what it has, and ends it"
                 asks = Unanswered(
                     lease=old.id,
                     losses=(),
-                    ways=(way if stopped and way else trouble.remedy,),
+                    ways=(way if stopped else trouble.remedy,),
                     usd_h=known.price_usd_h,
                 )
+                why = "it is stopped" if stopped else trouble.message
                 words = (
-                    f"{home}; but {old.id}, the box before, could not be ended, and bills {rate_words(known)}: "
-                    f"{trouble.message}"
+                    f"{home}; what is left is {old.id}, the box before, which could not be ended, and bills "
+                    f"{rate_words(known)}: {why}"
                 )
-                return self._asking(asks, words)
+                asking = self._asking(asks, words, then=way if stopped else "")
+                return asking.model_copy(update={"ended": self._ended(facts)})
             if isinstance(ended, ErrandStatus):
-                return ended.model_copy(update={"words": f"{home}; {old.id}: {ended.words}"})
+                told = {"words": f"{home}; {old.id}: {ended.words}", "ended": self._ended(facts)}
+                return ended.model_copy(update=told)
         return None
 
     async def _without_twin(self, facts: Known) -> str | None:
@@ -1076,17 +1080,7 @@ class Drive:
     ) -> ErrandStatus:
         lease = facts.lease or (facts.leases[-1] if facts.leases else None)
         receipt = self._tenancy.ledger.receipt(lease.id) if lease else None
-        ended = (
-            TornDown(
-                lease=lease.id,
-                state=lease.state,
-                receipt=receipt,
-                twin=twin,
-                work=whole_work_words(self._tenancy.ledger, facts.leases),
-            )
-            if lease and receipt
-            else None
-        )
+        ended = self._ended(facts, twin=twin)
         state = facts.job_state
         if receipt is None:
             where = f"; what was collected is in {lease.kept_in}" if lease and lease.kept_in else ""
@@ -1109,6 +1103,20 @@ class Drive:
             ended=ended,
             mend=mend,
             next=_after_words(lease, state, mend),
+        )
+
+    def _ended(self, facts: Known, *, twin: str | None = None) -> TornDown | None:
+        """Return the receipt of the lease under which the work was done. None if it has none."""
+        lease = facts.lease or (facts.leases[-1] if facts.leases else None)
+        receipt = self._tenancy.ledger.receipt(lease.id) if lease else None
+        if lease is None or receipt is None:
+            return None
+        return TornDown(
+            lease=lease.id,
+            state=lease.state,
+            receipt=receipt,
+            twin=twin,
+            work=whole_work_words(self._tenancy.ledger, facts.leases),
         )
 
     def _not_there_words(self, receipt: Receipt | None) -> str:

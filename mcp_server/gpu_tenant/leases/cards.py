@@ -54,11 +54,10 @@ from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.kept_parked import kept_words, parked_step
 from gpu_tenant.leases.launch_again import died_unseen
 from gpu_tenant.leases.names import labels_of
-from gpu_tenant.leases.taken_step import left_behind_step, went_on_words
+from gpu_tenant.leases.taken_step import left_behind_step, recovers_words, went_on_words
 from gpu_tenant.leases.won_back import next_words, starts_again, state_words
 from gpu_tenant.leases.work_done import tries_of
 
-RECOVERS = "the watchdog continues its work at another box, as its terms say"
 MONTH_H = 720
 """Thirty days."""
 
@@ -338,7 +337,9 @@ def card(
         condition = _without_person(condition)
     watched = looked_after == "watched"
     launches_again = watched and bool(lease.terms.recover) and killed_by is not None
-    recovers = watched and phase == TAKEN and not moved and way_on(lease, taken_by) == "recover"
+    recovers = None
+    if phase == TAKEN and not moved:
+        recovers = recovers_words(lease, taken_by, looked_after)
     if launches_again or recovers:
         condition = _without_person(condition)
     next_step = _next(
@@ -363,7 +364,7 @@ def card(
         on = next_words(lease, events, again or _again(lease.id), looked_after)
         next_step = f"{state_words(lease, events)}; {on}"
     elif recovers:
-        next_step = f"nothing: {RECOVERS}"
+        next_step = recovers
     more: tuple[Lack, str] | None = None
     if too_little is not None:
         enough = budget_until(lease, events, now, ends_at or lease.terms.deadline_at)

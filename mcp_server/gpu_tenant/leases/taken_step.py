@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from gpu_tenant.domain.command import Command, Option
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.interruption import cut_off_at, notice_on_record, recorded_fate, went_on
-from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.model import Fate, Lease, LeaseState
+from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.reconcile import way_on, ways_on
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.ledger import Ledger
 
-_WAY_HOME_H = 0.05
+WAY_HOME_H = 0.05
 """So long a box whose work went on elsewhere has to run at least, to be collected and ended."""
 
 
@@ -40,8 +41,8 @@ def left_behind_step(
 def end_step(lease: Lease, events: Lines, now: datetime, unclaimed: Sequence[str] = ()) -> str:
     """Return what ends a box whose work goes on elsewhere, or is about to.
 
-    A file that nobody has claimed prevents the teardown. So the collect names those that are known, and the option
-    for others.
+    A file that nobody has claimed prevents the teardown. So the collect claims those that are known; it names others
+    itself.
     """
     home, end = (
         Command("collect", lease.id, artifact=list(unclaimed)),
@@ -49,15 +50,18 @@ def end_step(lease: Lease, events: Lines, now: datetime, unclaimed: Sequence[str
     )
     if recorded_fate(events) == "host_lost":
         return f"{end} gives up the box, and says what is lost with it"
-    keeps = (
-        "" if unclaimed else f", with {Option('artifact', 'FILE')} for what it names as unclaimed"
-    )
-    ends = f"{home}{keeps}, then {end}"
+    ends = f"{home}, then {end}"
     if lease.parked_at is not None or recorded_fate(events) is not None:
-        on = resume_step(lease, events, now, hours=_WAY_HOME_H)
+        on = resume_step(lease, events, now, hours=WAY_HOME_H)
         ends = f"{on}, then {ends}"
-        ends += f"; or {Command('waive', lease.id)} gives up what is on its disk, over a signature"
     return ends
+
+
+def recovers_words(lease: Lease, fate: Fate | None, looked_after: LookedAfter) -> str | None:
+    """Say that a watchdog continues the work of a box that was taken. None if nobody does that unasked."""
+    if looked_after != "watched" or fate is None or way_on(lease, fate) != "recover":
+        return None
+    return "nothing to do: the watchdog continues its work at another box, as its terms say"
 
 
 def taken_step(lease: Lease, events: Lines, job: str, now: datetime, again: Command) -> str | None:
