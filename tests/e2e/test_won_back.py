@@ -14,9 +14,10 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BoxUnreachable, LeaseHeld, NotReady
 from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import LeaseId
+from gpu_tenant.domain.policy import brief_of
 from gpu_tenant.faces.cli import lease_table
 from gpu_tenant.faces.report import as_markdown, report_of
-from gpu_tenant.leases.cards import Card, Leases
+from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.readiness import why_silent
 from gpu_tenant.leases.recover import begins_words, recover
 from gpu_tenant.leases.watchdog_heartbeat import put_heartbeat
@@ -174,12 +175,11 @@ async def test_what_became_of_an_outbid_box_is_said_once_and_short(
     assert shown.count(ends) == 1
     assert shown.count("it may start again by itself, and bill") == 1
     assert "waive" not in shown
-    (cap,) = [words for words in tenant_terms(told, new) if "becomes dearer" in words]
+    lent, now = tenant.lease(new), tenancy.clock.now()
+    profile = tenancy.context.profile("vastai")
+    terms = brief_of(lent, profile, looked_after="watched", now=now).agreed
+    (cap,) = [words for words in terms if "becomes dearer" in words]
     assert cap.endswith(f", the most agreed for {lease}, whose work it continues")
-
-
-def tenant_terms(told: Leases, lease: str) -> tuple[str, ...]:
-    return next(card.terms for card in told.leases if card.lease == lease)
 
 
 async def test_a_new_job_on_an_interruptible_box_is_looked_at_soon_until_something_of_it_is_here(
@@ -226,7 +226,7 @@ async def test_what_a_later_collect_moved_away_is_found_by_the_report_and_told_b
             await tenancy.collect(card.lease, str(to))
             await tenancy.verify_and_teardown(card.lease)
         else:
-            tenancy.ledger.note_kept_in(card.lease, to)
+            tenancy.ledger.keep_in(tenant.lease(card.lease).id, to)
         leases.append(card.lease)
     await Watchdog(tenancy, tell=said.append).once()
 
@@ -236,4 +236,4 @@ async def test_what_a_later_collect_moved_away_is_found_by_the_report_and_told_b
     assert report.kept is not None
     x = f"work/out/x lies in {aside} now: a later collect brought another file of that name"
     assert x in report.kept.moved
-    assert x in as_markdown(report)
+    assert f"{aside.name} now: a later collect" in as_markdown(report)

@@ -5,7 +5,6 @@ from gpu_tenant.domain.errors import NotReady
 from gpu_tenant.domain.interruption import recorded_fate, went_on
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState
 from gpu_tenant.domain.policy import LookedAfter, running_usd_h
-from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.launch_again import again_step, newest_launched
@@ -25,9 +24,11 @@ def state_words(lease: Lease, events: Lines) -> str:
     won = "it won its GPU back and boots"
     if recorded_fate(events) != "outbid":
         won = "it starts again by itself and boots"
-    running = running_usd_h(lease)
-    later = "" if running is None else f" now, and {running} USD/h once it runs"
-    return f"{won}; it bills {rate_words(lease).removeprefix('at ')}{later}"
+    now, running = (
+        "an unknown rate" if usd_h is None else f"{usd_h} USD/h"
+        for usd_h in (lease.price_usd_h, running_usd_h(lease))
+    )
+    return f"{won}; it bills {now} now, and {running} once it runs"
 
 
 def next_words(lease: Lease, events: Lines, again: Command, looked_after: LookedAfter) -> str:
