@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from waited import over
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BoxUnreachable, LeaseHeld, NotReady
 from gpu_tenant.domain.interruption import recorded_fate
-from gpu_tenant.domain.model import LeaseId
+from gpu_tenant.domain.model import LeaseId, LeaseState
 from gpu_tenant.domain.policy import brief_of
 from gpu_tenant.faces.cli import lease_table
 from gpu_tenant.faces.report import as_markdown, report_of
@@ -125,13 +126,20 @@ async def test_once_it_runs_with_a_dead_job_the_launch_again_is_what_to_do(
     assert await not_yet(tenant.tenancy.context, tenant.lease(lease)) is None
 
 
-async def outbid(tenant: Tenant, tree: Path, **asked: object) -> str:
-    """A lease whose box was outbid while its job ran, and stays so."""
+async def outbid(
+    tenant: Tenant, tree: Path, *, wakes_in_s: float | None = None, **asked: object
+) -> str:
+    """A lease whose box was outbid while its job ran, and stays so, or for so long."""
     quotes = await tenant.quotes(hours=2, interruptible="yes")
     card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600, **asked)  # type: ignore[arg-type]
     await tenant.tenancy.push(card.lease, str(a_tree(tree)))
-    await tenant.tenancy.launch_detached(card.lease, "sleep 600", ["out/"], name="train")
-    tenant.fault("outbid", box=card.box)
+    job = "mkdir out; echo 1 > out/1; sleep 600"
+    await tenant.tenancy.launch_detached(card.lease, job, ["out/"], name="train")
+    lease = tenant.lease(card.lease)
+    saved = tenant.home_of(str(lease.box_id)) / lease.work_directory / "out/1"
+    await asyncio.to_thread(wait_until, saved.exists)
+    more = {} if wakes_in_s is None else {"seconds": wakes_in_s}
+    tenant.fault("outbid", box=card.box, **more)
     await tenant.tenancy.list_leases()
     return card.lease
 
@@ -237,3 +245,29 @@ async def test_what_a_later_collect_moved_away_is_found_by_the_report_and_told_b
     x = f"work/out/x lies in {aside} now: a later collect brought another file of that name"
     assert x in report.kept.moved
     assert f"{aside.name} now: a later collect" in as_markdown(report)
+
+
+async def test_a_woken_box_whose_work_went_on_elsewhere_is_ended_by_the_watchdog_alone(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    old = await outbid(
+        tenant, tmp_path / "tree", wakes_in_s=3600, recover=["same"], on_failure="end after 0s"
+    )
+    tenancy = tenant.tenancy
+    wakes_at = tenancy.clock.now() + timedelta(seconds=3601)
+    new = (await recover(tenancy.context, old, wait_s=3600)).lease
+    tenant.wait((wakes_at - tenancy.clock.now()).total_seconds())
+    put_heartbeat(tenant.home.watchdog, at=tenancy.clock.now(), every_s=60, unasked={})
+
+    boots = next(x for x in (await tenancy.list_leases()).leases if x.lease == old)
+    tenant.wait(600)
+    watchdog = Watchdog(tenancy, tell=lambda _: None)
+    for _ in range(3):
+        await watchdog.once()
+        tenant.wait(60)
+
+    assert boots.next.startswith(WON)
+    assert boots.next.endswith("the watchdog collects what its jobs wrote, and ends it")
+    why = [alarm.words for alarm in tenancy.ledger.open_alarms_of(tenant.lease(old).id)]
+    assert tenant.lease(old).state is LeaseState.GONE, why
+    assert tenant.lease(new).state.live

@@ -98,6 +98,19 @@ async def test_a_receipt_has_the_bill_beside_the_cost_and_a_warning_where_they_d
     )
 
 
+async def test_a_bill_with_fewer_digits_than_our_count_is_shown_with_its_own(
+    tiny: TinyBooks, ledger: Ledger, clock: HandClock
+) -> None:
+    lease = await rented(tiny, ledger)
+    clock.advance(3600)
+    tiny.told = bill("0.499")
+    own = await tear_down(context_of(ledger, TINY, tiny), prove_unused(lease, NeverIn()), lease)
+    same = own.model_copy(update={"billed_usd": own.cost_usd})
+
+    assert own.sum_words == "0.5000 USD by our count; billed so far 0.499 USD"
+    assert same.sum_words == "0.5000 USD, and as much is billed so far"
+
+
 async def test_a_bill_that_agrees_and_is_another_sum_has_its_reason_on_the_receipt(
     tiny: TinyBooks, ledger: Ledger, clock: HandClock
 ) -> None:
