@@ -185,9 +185,11 @@ async def test_the_box_that_did_the_work_is_ended_though_the_one_before_cannot_b
 class OutbidAndDark(Outbid):
     """Somebody whose first box is outbid, and answers nobody while it is stopped."""
 
+    home = Path()
+
     async def _takes(self, lease: Lease) -> None:
-        home = self._tenant.home_of(str(lease.box_id))
-        home.rename(home.with_name("dark"))
+        self.home = self._tenant.home_of(str(lease.box_id))
+        self.home.rename(self.home.with_name("dark"))
         self._tenant.fault("outbid", box=lease.box_id)
         raise BoxUnreachable("a box that was outbid answers nobody", remedy="look again")
 
@@ -208,7 +210,8 @@ async def test_the_end_of_a_run_names_what_ends_the_box_before_that_its_provider
             max_usd="5",
         )
 
-        standing = await goes_on(tenancy, errand, OutbidAndDark(tenant))
+        person = OutbidAndDark(tenant)
+        standing = await goes_on(tenancy, errand, person)
 
         old, new = tenancy.ledger.leases()
         assert (old.state, new.state) == (LeaseState.ACTIVE, LeaseState.GONE)
@@ -222,9 +225,8 @@ async def test_the_end_of_a_run_names_what_ends_the_box_before_that_its_provider
         assert standing.ended is not None, "the finished job's receipt is shown at once"
         assert standing.ended.lease == new.id
 
+        person.home.with_name("dark").rename(person.home)
         await tenancy.change_lease(old.id, "resume")
-        dark = next(tenant.home_of(str(old.box_id)).parent.glob("dark"))
-        dark.rename(tenant.home_of(str(old.box_id)))
         tenant.wait(600)
         over = await goes_on(tenancy, errand, Asker())
         assert over.outcome == "done", over
