@@ -171,7 +171,9 @@ async def test_the_box_that_did_the_work_is_ended_though_the_one_before_cannot_b
             old.id,
             "finished",
         )
-        assert f"{old.id}, the box before, could not be ended, and bills" in standing.words
+        assert (
+            f"what is left is {old.id}, the box before, which could not be ended" in standing.words
+        )
         receipt = tenant.tenancy.ledger.receipt(new.id)
         assert receipt is not None
         assert receipt.kept_in is not None
@@ -184,9 +186,11 @@ async def test_the_box_that_did_the_work_is_ended_though_the_one_before_cannot_b
 class OutbidAndDark(Outbid):
     """Somebody whose first box is outbid, and answers nobody while it is stopped."""
 
+    home = Path()
+
     async def _takes(self, lease: Lease) -> None:
-        home = self._tenant.home_of(str(lease.box_id))
-        home.rename(home.with_name("dark"))
+        self.home = self._tenant.home_of(str(lease.box_id))
+        self.home.rename(self.home.with_name("dark"))
         self._tenant.fault("outbid", box=lease.box_id)
         raise BoxUnreachable("a box that was outbid answers nobody", remedy="look again")
 
@@ -207,16 +211,27 @@ async def test_the_end_of_a_run_names_what_ends_the_box_before_that_its_provider
             max_usd="5",
         )
 
-        standing = await goes_on(tenancy, errand, OutbidAndDark(tenant))
+        person = OutbidAndDark(tenant)
+        standing = await goes_on(tenancy, errand, person)
 
         old, new = tenancy.ledger.leases()
         assert (old.state, new.state) == (LeaseState.ACTIVE, LeaseState.GONE)
         assert standing.asks is not None
         (way,) = standing.asks.ways
-        starts, collects = f"`gpu-tenant resume {old.id}", f"`gpu-tenant collect {old.id}`"
-        assert way.startswith(starts), way
-        assert f"{collects}, with `--artifact 'FILE'` for what it names as unclaimed" in way
-        assert f"then `gpu-tenant teardown {old.id}`" in way
+        again = f"`gpu-tenant run --resume {standing.run}`"
+        assert way.startswith(f"`gpu-tenant resume {old.id}"), way
+        assert way.endswith(f" starts it, then {again} brings home what it has, and ends it")
+        assert standing.next == way
+        assert f"what is left is {old.id}, the box before" in standing.words
+        assert standing.ended is not None, "the finished job's receipt is shown at once"
+        assert standing.ended.lease == new.id
+
+        person.home.with_name("dark").rename(person.home)
+        await tenancy.change_lease(old.id, "resume")
+        tenant.wait(600)
+        over = await goes_on(tenancy, errand, Asker())
+        assert over.outcome == "done", over
+        tenant.assert_nothing_bills()
 
 
 class OldBoxAnswersLate(Outbid):

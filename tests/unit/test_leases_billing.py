@@ -90,12 +90,25 @@ async def test_a_receipt_has_the_bill_beside_the_cost_and_a_warning_where_they_d
     (warning,) = receipt.warnings
     assert (receipt.billed_usd, receipt.cost_usd) == (Decimal("0.61"), Decimal("0.5000"))
     assert receipt.spent_usd == Decimal("0.61"), "the sum that is shown is never below the bill"
-    assert receipt.sum_words == "0.6100 USD billed so far; by our count 0.5000 USD"
+    assert receipt.sum_words == "0.61 USD billed so far; by our count 0.5000 USD"
     assert "billed 0.61 USD, but 0.5000 USD were counted: more than was quoted" in warning
     assert (
         receipt.counts
         == "compute and disk by the rate on record; bytes are not in it: their cost is unknown"
     )
+
+
+async def test_a_bill_with_fewer_digits_than_our_count_is_shown_with_its_own(
+    tiny: TinyBooks, ledger: Ledger, clock: HandClock
+) -> None:
+    lease = await rented(tiny, ledger)
+    clock.advance(3600)
+    tiny.told = bill("0.499")
+    own = await tear_down(context_of(ledger, TINY, tiny), prove_unused(lease, NeverIn()), lease)
+    same = own.model_copy(update={"billed_usd": own.cost_usd})
+
+    assert own.sum_words == "0.5000 USD by our count; billed so far 0.499 USD"
+    assert same.sum_words == "0.5000 USD, and as much is billed so far"
 
 
 async def test_a_bill_that_agrees_and_is_another_sum_has_its_reason_on_the_receipt(
@@ -109,7 +122,7 @@ async def test_a_bill_that_agrees_and_is_another_sum_has_its_reason_on_the_recei
 
     assert (receipt.billed_usd, receipt.cost_usd) == (Decimal("0.49"), Decimal("0.5000"))
     assert receipt.warnings == ()
-    assert receipt.sum_words == "0.5000 USD by our count; billed so far 0.4900 USD"
+    assert receipt.sum_words == "0.5000 USD by our count; billed so far 0.49 USD"
     assert "our count goes until it was seen gone; the bill is until " in (receipt.counts or "")
 
 

@@ -124,6 +124,7 @@ def test_a_stopped_box_has_one_next_step_wherever_it_is_told(
         protection=Protection(kind="nothing", words="nothing ends it"),
         events=[timeline.Line(NOON, timeline.Taken(fate=fate))],
         box=stopped,
+        looked_after="unwatched",
     )
 
     assert f"`gpu-tenant {way} {standing.id}`" in (told.words or "")

@@ -80,9 +80,8 @@ def _why_stopped(
     if not box.interruptible:
         return Taken("stopped_by_provider", f"it was stopped, and not by us{said}")
     if profile.kind == "marketplace":
-        return Taken(
-            "outbid", f"somebody pays more for its GPU; it may start again, and bill{said}"
-        )
+        may = box.words or "it may start again by itself, and bill"
+        return Taken("outbid", f"somebody pays more for its GPU; {may}")
     return Taken("preempted", f"its provider took the GPU back; its disk is kept, and bills{said}")
 
 

@@ -259,7 +259,11 @@ def _agreed(lease: Lease, profile: Profile) -> Iterator[str]:
     terms = lease.terms
     cap = owners_cap(lease)
     if cap is not None:
-        yield f"it is ended if it becomes dearer than {cap} USD/h"
+        words = f"it is ended if it becomes dearer than {cap} USD/h"
+        handed = lease.quote is not None and lease.quote.wish.max_price_usd_h == cap
+        if lease.recovers is not None and handed:
+            words += f", the most agreed for {lease.recovers}, whose work it continues"
+        yield words
     if profile.kind != "own" and (
         terms.when_done != "end" or terms.on_failure not in (OnFailure(), _AT_ONCE)
     ):

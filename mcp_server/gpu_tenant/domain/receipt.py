@@ -7,7 +7,7 @@ from pydantic import AwareDatetime, Field
 
 from gpu_tenant.domain.model import BoxId, LeaseId
 from gpu_tenant.domain.record import Record, Usd
-from gpu_tenant.domain.wording import cost_words, usd_words
+from gpu_tenant.domain.wording import billed_words, cost_words, usd_words
 
 
 class Receipt(Record):
@@ -63,9 +63,10 @@ class Receipt(Record):
         counted, billed = self.cost_usd, self.billed_usd
         if billed is None or counted is None:
             told = cost_words(self.spent_usd, self.counts)
-            return told if billed is None else f"{told} billed so far"
-        if usd_words(counted) == usd_words(billed):
+            return told if billed is None else f"{billed_words(billed)} billed so far"
+        if billed == counted:
             return f"{usd_words(billed)}, and as much is billed so far"
+        own = billed_words(billed)
         if billed > counted:
-            return f"{usd_words(billed)} billed so far; by our count {usd_words(counted)}"
-        return f"{usd_words(counted)} by our count; billed so far {usd_words(billed)}"
+            return f"{own} billed so far; by our count {usd_words(counted)}"
+        return f"{usd_words(counted)} by our count; billed so far {own}"

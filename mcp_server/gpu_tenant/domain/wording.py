@@ -24,6 +24,11 @@ def usd_words(amount: Decimal | None, unknown: str = "unknown") -> str:
     return f"{amount:.{2 if abs(amount) >= 1 else 4}f} USD"
 
 
+def billed_words(amount: Decimal) -> str:
+    """Return a sum of a provider's own books with the provider's own digits: more places would claim what it did not say."""
+    return f"{amount:f} USD"
+
+
 def cost_words(amount: Decimal | None, counts: str | None) -> str:
     """Do as `usd_words`. Where nothing is counted because nobody bills, that is said in place of *unknown*."""
     return usd_words(amount, NOBODY_BILLS if counts == NOBODY_BILLS else "unknown")

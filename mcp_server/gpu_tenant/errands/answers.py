@@ -123,7 +123,7 @@ def in_few_words(standing: ErrandStatus, log: str = "") -> RunTold:
         told = standing.asks
         asks = (*told.losses[:_TOLD], *told.ways)
         if told.usd_h is not None:
-            words += f"; it bills {told.usd_h} USD/h until then"
+            words += f"; it bills {told.usd_h} USD/h until it is ended"
     return RunTold(
         run=standing.run,
         outcome=standing.outcome,

@@ -71,10 +71,11 @@ from gpu_tenant.leases.end_reserve import QuotedBudget, resume_step
 from gpu_tenant.leases.read_in_notice import needs_no_start, read_while_it_answers
 from gpu_tenant.leases.recovery_plan import gone_on, successor
 from gpu_tenant.leases.recovery_words import tree_words
-from gpu_tenant.leases.taken_step import known_unclaimed, left_behind_step, notice_step
+from gpu_tenant.leases.taken_step import WAY_HOME_H, known_unclaimed, notice_step
 from gpu_tenant.leases.wanted_place import copy_line
 from gpu_tenant.leases.watch_actions import has_news, standing_of
 from gpu_tenant.leases.whole_work import whole_work_words
+from gpu_tenant.leases.won_back import not_yet
 
 if TYPE_CHECKING:
     from gpu_tenant.artifacts.collect import Collected
@@ -752,6 +753,8 @@ class Drive:
             if next_step(facts) != "follow":
                 return None
             if facts.was_taken:
+                if (boots := await not_yet(self._tenancy.context, lease)) is not None:
+                    raise boots
                 return self._asks_for_its_box(facts)
             if facts.was_cut_off:
                 return await self._wait_for_its_stop(lease)
@@ -1096,24 +1099,28 @@ class Drive:
                 known, events = ledger.lease(old.id), ledger.events(old.id)
                 stopped = known.parked_at is not None or recorded_fate(events)
                 if not isinstance(trouble, Refused) and (
-                    isinstance(trouble, ProviderTrouble) or not stopped
+                    isinstance(trouble, ProviderTrouble | NotReady) or not stopped
                 ):
                     raise
-                now = self._tenancy.clock.now()
-                way = left_behind_step(known, events, now, known_unclaimed(ledger, known))
+                on = resume_step(known, events, self._tenancy.clock.now(), hours=WAY_HOME_H)
+                again = Command("run", resume=self._run)
+                way = f"{on} starts it, then {again} brings home what it has, and ends it"
                 asks = Unanswered(
                     lease=old.id,
                     losses=(),
-                    ways=(way if stopped and way else trouble.remedy,),
+                    ways=(way if stopped else trouble.remedy,),
                     usd_h=known.price_usd_h,
                 )
+                why = "it is stopped" if stopped else trouble.message
                 words = (
-                    f"{home}; but {old.id}, the box before, could not be ended, and bills {rate_words(known)}: "
-                    f"{trouble.message}"
+                    f"{home}; what is left is {old.id}, the box before, which could not be ended, and bills "
+                    f"{rate_words(known)}: {why}"
                 )
-                return self._asking(asks, words)
+                asking = self._asking(asks, words, then=way if stopped else "")
+                return asking.model_copy(update={"ended": self._ended(facts)})
             if isinstance(ended, ErrandStatus):
-                return ended.model_copy(update={"words": f"{home}; {old.id}: {ended.words}"})
+                told = {"words": f"{home}; {old.id}: {ended.words}", "ended": self._ended(facts)}
+                return ended.model_copy(update=told)
         return None
 
     async def _without_twin(self, facts: Known) -> str | None:
@@ -1140,17 +1147,7 @@ class Drive:
     ) -> ErrandStatus:
         lease = facts.lease or (facts.leases[-1] if facts.leases else None)
         receipt = self._tenancy.ledger.receipt(lease.id) if lease else None
-        ended = (
-            TornDown(
-                lease=lease.id,
-                state=lease.state,
-                receipt=receipt,
-                twin=twin,
-                work=whole_work_words(self._tenancy.ledger, facts.leases),
-            )
-            if lease and receipt
-            else None
-        )
+        ended = self._ended(facts, twin=twin)
         state = facts.job_state
         if receipt is None:
             where = f"; what was collected is in {lease.kept_in}" if lease and lease.kept_in else ""
@@ -1173,6 +1170,20 @@ class Drive:
             ended=ended,
             mend=mend,
             next=_after_words(lease, state, mend),
+        )
+
+    def _ended(self, facts: Known, *, twin: str | None = None) -> TornDown | None:
+        """Return the receipt of the lease under which the work was done. None if it has none."""
+        lease = facts.lease or (facts.leases[-1] if facts.leases else None)
+        receipt = self._tenancy.ledger.receipt(lease.id) if lease else None
+        if lease is None or receipt is None:
+            return None
+        return TornDown(
+            lease=lease.id,
+            state=lease.state,
+            receipt=receipt,
+            twin=twin,
+            work=whole_work_words(self._tenancy.ledger, facts.leases),
         )
 
     def _not_there_words(self, receipt: Receipt | None) -> str:

@@ -52,8 +52,15 @@ from gpu_tenant.leases.condition import (
 )
 from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.kept_parked import kept_words, parked_step
+from gpu_tenant.leases.launch_again import died_unseen
 from gpu_tenant.leases.names import labels_of
-from gpu_tenant.leases.taken_step import left_behind_step, notice_step, went_on_words
+from gpu_tenant.leases.taken_step import (
+    left_behind_step,
+    notice_step,
+    recovers_words,
+    went_on_words,
+)
+from gpu_tenant.leases.won_back import next_words, starts_again, state_words
 from gpu_tenant.leases.work_done import tries_of
 
 MONTH_H = 720
@@ -305,13 +312,18 @@ def card(
     """
     born, taken_by = lease.active_at or lease.created_at, recorded_fate(events)
     phase = _phase(lease, box, taken_by)
+    wakes = starts_again(lease, events, box)
     billed = newest_bill(events)
     told = forecast(lease, now, course=course_of(events), billed=billed)
     # A job gets no further on a stopped box, so any estimate of its end would be wrong.
-    stands = phase in (*STANDS_STILL, HOST_LOST)
+    stands = wakes or phase in (*STANDS_STILL, HOST_LOST)
     live = lease.state.live
     left_s = round((lease.terms.deadline_at - now).total_seconds()) if live else None
     bills, (job, others) = _bills(lease, profile, phase), recorded_jobs(jobs, events)
+    runs = box is not None and box.state is BoxState.READY
+    dead = died_unseen(events) if runs else None
+    if dead is not None and job not in ENDED:
+        job = "killed"
     ends_at = None if stands else told.job_ends_at
     # The sentence about the budget says until when the job runs, too.
     late = None if told.over_budget else told.past_deadline
@@ -332,7 +344,15 @@ def card(
         too_little = "time"
     by_itself = _by_itself(lease, events, looked_after, may_be_open)
     is_over = job in ENDED and not others
-    if by_itself.get(job or "") and not others and _killed_by(events) is None:
+    killed_by = None if moved else _killed_by(events) or dead
+    if by_itself.get(job or "") and not others and killed_by is None:
+        condition = _without_person(condition)
+    watched = looked_after == "watched"
+    launches_again = watched and bool(lease.terms.recover) and killed_by is not None
+    recovers = None
+    if phase == TAKEN and not moved:
+        recovers = recovers_words(lease, taken_by, looked_after)
+    if launches_again or recovers:
         condition = _without_person(condition)
     next_step = _next(
         lease,
@@ -352,10 +372,16 @@ def card(
     goes_on = notice = ""
     if phase == "ready" and went_on(events) is None:
         notice = notice_step(lease, events, profile.notice_s, now, unclaimed) or ""
-        goes_on = _goes_on_words(lease, events, again) if is_over and not notice else ""
+        if is_over and not notice:
+            goes_on = _goes_on_words(lease, killed_by, again, by_itself=launches_again)
     if notice and lease.quote is not None and not lease.terms.recover:
         notice += f"; {Command('recover', lease.id)} goes on at another box"
     next_step = notice or goes_on or next_step
+    if wakes:
+        on = next_words(lease, events, again or _again(lease.id), looked_after)
+        next_step = f"{state_words(lease, events)}; {on}"
+    elif recovers:
+        next_step = recovers
     more: tuple[Lack, str] | None = None
     if too_little is not None:
         enough = budget_until(lease, events, now, ends_at or lease.terms.deadline_at)
@@ -498,6 +524,8 @@ def _phase(lease: Lease, box: Box | None, fate: Fate | None) -> str:
         return "parked"
     if box is not None and box.state is BoxState.PARKED:
         return TAKEN
+    if box is not None and box.state is BoxState.BOOTING and box.taken is None and fate is not None:
+        return "booting"
     if fate == "host_lost":
         return HOST_LOST
     return "booting" if lease.ready_at is None else "ready"
@@ -611,6 +639,8 @@ def _next(
     match lease.state:
         case LeaseState.INTENDED:
             return f"{Command('leases')} again: its provider has not shown the box yet"
+        case LeaseState.ACTIVE if phase == "ready" and by_itself and went_on(events) is not None:
+            return f"{by_itself}; {went_on_words(events)}"
         case LeaseState.ACTIVE if (
             step := left_behind_step(lease, events, now, unclaimed)
         ) is not None:
@@ -662,14 +692,20 @@ def _next(
             return f"{over}; {further}" if further else over
 
 
-def _goes_on_words(lease: Lease, events: Lines, again: Command | None) -> str:
-    """Say how the newest job goes on, if the taking of its box ended it. Empty if something else did."""
-    met = _killed_by(events)
-    if met is None or lease.state is not LeaseState.ACTIVE or lease.ready_at is None:
+def _goes_on_words(
+    lease: Lease, killed_by: Fate | None, again: Command | None, *, by_itself: bool
+) -> str:
+    """Say how the newest job goes on, if the taking of its box ended it. Empty if something else did.
+
+    `by_itself` says that a watchdog launches it again.
+    """
+    if killed_by is None or lease.state is not LeaseState.ACTIVE or lease.ready_at is None:
         return ""
+    if by_itself:
+        return f"nothing: the watchdog launches its job again, which was killed when its provider took the box ({killed_by})"
     return (
         f"{again or _again(lease.id)} again continues from what its disk kept: its last job was killed when its "
-        f"provider took the box ({met}); or {Command('collect', lease.id)}, then {Command('teardown', lease.id)}"
+        f"provider took the box ({killed_by}); or {Command('collect', lease.id)}, then {Command('teardown', lease.id)}"
     )
 
 
@@ -705,11 +741,12 @@ def by_itself_step(by_itself: str, may_be_open: str) -> str:
 
 
 def _without_person(condition: Condition) -> Condition:
-    """Return the condition of a box that a watchdog is about to end by itself."""
+    """Return the condition of a box about which a watchdog does by itself what is next."""
     to_do = condition.to_do
-    if to_do is None or to_do.matter != "job over":
+    if to_do is None or to_do.matter not in ("job over", "taken"):
         return condition
-    return condition.model_copy(update={"to_do": None, "group": "idle"})
+    group = "idle" if to_do.matter == "job over" else "still"
+    return condition.model_copy(update={"to_do": None, "group": group})
 
 
 def _killed_by(events: Lines) -> Fate | None:

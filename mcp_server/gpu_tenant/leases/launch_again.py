@@ -2,8 +2,8 @@
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, quoted
-from gpu_tenant.domain.interruption import cut_off_at, went_on
-from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.interruption import cut_off_at, fate_met, recorded_fate, went_on
+from gpu_tenant.domain.model import Fate, Lease
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.ledger import Ledger
 
@@ -35,7 +35,25 @@ def open_run_of(ledger: Ledger, lease: Lease) -> str | None:
 
 def cut_off_job(events: Lines) -> str | None:
     """Return the newest job that was launched, if the taking of its box ended it. None if not, or if its work went on."""
-    launched = [x.job for _, x in events if isinstance(x, timeline.Launched) and x.job is not None]
-    if not launched or went_on(events) is not None:
+    newest = newest_launched(events)
+    if newest is None or went_on(events) is not None:
         return None
-    return launched[-1] if cut_off_at(events, launched[-1]) is not None else None
+    return newest if cut_off_at(events, newest) is not None else None
+
+
+def newest_launched(events: Lines) -> str | None:
+    """Return the job that was launched last. None if none was."""
+    launched = [x.job for _, x in events if isinstance(x, timeline.Launched) and x.job is not None]
+    return launched[-1] if launched else None
+
+
+def died_unseen(events: Lines) -> Fate | None:
+    """Return what took the box while its newest job ran, if the box runs again and nobody has looked at the job since.
+
+    What ran on the box ended with it, so the job is dead.
+    """
+    newest = newest_launched(events)
+    if newest is None or recorded_fate(events) is not None:
+        return None
+    met = fate_met(events, newest)
+    return None if met is None else met[1]

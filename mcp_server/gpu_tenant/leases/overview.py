@@ -20,7 +20,7 @@ from gpu_tenant.leases.account_check import same_account
 from gpu_tenant.leases.balance import balance_alarms
 from gpu_tenant.leases.cards import Card, Foreign, Leases, Spent, card, in_all
 from gpu_tenant.leases.context import PAGE, Context
-from gpu_tenant.leases.launch_again import again_step, cut_off_job
+from gpu_tenant.leases.launch_again import again_step, cut_off_job, newest_launched
 from gpu_tenant.leases.lease_search import is_found, only
 from gpu_tenant.leases.provider_listing import is_of, shown_box
 from gpu_tenant.leases.readiness import (
@@ -58,7 +58,7 @@ def card_of(
 ) -> Card:
     """Make the lease's card from what is on record, and from its box if the box was just listed."""
     events = context.ledger.events(lease.id)
-    cut_off = cut_off_job(events)
+    cut_off = cut_off_job(events) or newest_launched(events)
     shown = card(
         lease,
         context.profile(lease.provider),

@@ -28,6 +28,7 @@ from gpu_tenant.domain.wording import some
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.settle import note_stopped, settle, was_asked_to_stop
+from gpu_tenant.leases.won_back import not_yet
 from gpu_tenant.ledger import Allowed, anything
 
 _WITHIN_S = 600
@@ -332,6 +333,7 @@ async def resume(
     running box. A start whose outcome is unknown counts as a start.
 
     Raises:
+        NotReady: its provider had stopped the box, which starts again by itself and boots.
         Limit: the limits leave no room; the provider was not asked.
         NoCapacity: the box's GPU now belongs to somebody else; the disk is kept, and bills.
         ProviderTrouble: the provider refused; the box is parked as before.
@@ -342,6 +344,8 @@ async def resume(
         seen = await look(context, lease)
         if isinstance(seen, Listed) and seen.box.state is BoxState.PARKED:
             lease = ledger.note_parked(lease.id, seen.box.price_usd_h, at=ledger.now())
+        elif (boots := await not_yet(context, lease)) is not None:
+            raise boots
     if lease.parked_at is None or not isinstance(connector, Parking):
         raise Refused(f"{lease.id} is not parked", remedy=str(Command("leases")))
     running = next((r.usd_h for r in reversed(lease.rates) if r.at < lease.parked_at), None)

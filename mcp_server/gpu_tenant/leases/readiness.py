@@ -27,7 +27,8 @@ from gpu_tenant.leases.provider_listing import Listing
 from gpu_tenant.leases.provision import fulfil, make_ready
 from gpu_tenant.leases.settle import is_as_recorded, settle
 from gpu_tenant.leases.ssh_access import refresh_hosts
-from gpu_tenant.leases.taken_step import known_unclaimed, left_behind_step
+from gpu_tenant.leases.taken_step import known_unclaimed, left_behind_step, recovers_words
+from gpu_tenant.leases.won_back import not_yet
 
 
 async def active(context: Context, lease: str) -> Lease:
@@ -99,7 +100,10 @@ async def why_silent(context: Context, lease: Lease, silent: BoxUnreachable) -> 
     fate = recorded_fate(events)
     if lease.state is not LeaseState.ACTIVE or fate is None:
         return silent
+    if (boots := await not_yet(context, lease)) is not None:
+        return boots
     way = left_behind_step(lease, events, now, known_unclaimed(context.ledger, lease))
+    way = way or recovers_words(lease, fate, context.looked_after)
     way = way or ways_on(lease, fate, resume_step(lease, events, now))
     told = [event.words for _, event in events if isinstance(event, timeline.Taken) and event.words]
     return BoxStopped(

@@ -20,6 +20,7 @@ from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTrouble,
     HostLeftOut,
+    LeaseHeld,
     NoCapacity,
     NotReady,
     ProviderSilent,
@@ -66,6 +67,8 @@ from gpu_tenant.leases.recovery_plan import (
 from gpu_tenant.leases.recovery_words import ends_early_words, recovery_words
 from gpu_tenant.leases.settle import return_unused
 from gpu_tenant.leases.setup import LAUNCH_WAITS_S, begin_if_ordered, report_setup
+from gpu_tenant.leases.watchdog_heartbeat import looks
+from gpu_tenant.leases.won_back import not_yet
 from gpu_tenant.providers.credentials import resolve_all
 from gpu_tenant.transfer.bandwidth_share import limits_of_call
 
@@ -116,6 +119,7 @@ async def recover(
         Refused: nothing has taken the box, and nothing announces that; or the deadline has passed; or the work
             cannot be continued as it was.
         SignatureWanted: the price cap is higher than what the owner has agreed to.
+        NotReady: its box starts again by itself, and boots.
         NoCapacity, PriceMoved, ...: nothing within its caps can be had now.
         BoxTrouble: the new box did not do its part; it stays, for the next call.
     """
@@ -123,6 +127,7 @@ async def recover(
     done = gone_on(context.ledger, lost)
     if done is not None:
         return card_of(context, done, None)
+    _nobody_does_it(context, lost)
     with context.hold_lease(lost.id, "recover"):
         known = successor(context.ledger, lost)
         if known is not None and not known.state.live:
@@ -162,10 +167,15 @@ async def recover(
 
 
 async def begins_words(context: Context, lease: str) -> str:
-    """Say from where the work of that lease goes on if it is recovered now, and what stays behind. Empty if it has gone on."""
+    """Say from where the work of that lease goes on if it is recovered now, and what stays behind. Empty if it has gone on.
+
+    Raises:
+        LeaseHeld: another process is recovering it now.
+    """
     lost = context.ledger.lease(lease)
     if gone_on(context.ledger, lost) is not None or not unfinished_jobs(context.ledger, lost.id):
         return ""
+    _nobody_does_it(context, lost)
     try:
         # What is said here must be so. A call that is going to be refused says why itself.
         work_of(lost, ledger=context.ledger)
@@ -173,6 +183,23 @@ async def begins_words(context: Context, lease: str) -> str:
         return ""
     kept = await _newest_of_all(context, lost)
     return recovery_words(context.ledger, lost, kept, context.looked_after)
+
+
+def _nobody_does_it(context: Context, lost: Lease) -> None:
+    """Require that no other process is recovering the lease now.
+
+    Raises:
+        LeaseHeld: one is. Then there is nothing to do.
+    """
+    held = context.ledger.holder_of(lost.id)
+    if held is None or held.purpose != "recover":
+        return
+    watches = looks(context.home.watchdog, held.pid)
+    who = "the watchdog" if watches else f"another process ({held.pid})"
+    raise LeaseHeld(
+        f"{who} is recovering {lost.id} now: nothing to do",
+        remedy=f"{Command('leases')} shows under which lease its work goes on",
+    )
 
 
 def _capped(context: Context, lost: Lease, cap_usd_h: Decimal) -> Lease:
@@ -278,6 +305,8 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
             if cut_off is not None
             else f"{Command('monitor', lost.id)} looks at its job, and says how it goes on",
         )
+    if met is None and (boots := await not_yet(context, lost)) is not None:
+        raise boots
     if met is None or met.fate not in GOES_ON:
         raise Refused(
             f"the box of {lost.id} was not taken" if met is None else f"{lost.id}: {met.words}",

@@ -97,7 +97,12 @@ def _begins_words(
 ) -> str:
     goes_on = f"the work of {lost.id} goes on"
     if taken_at is not None:
-        return f"{goes_on} from the checkpoint of {taken_at:%Y-%m-%d %H:%M:%S} UTC ({some(files, 'file')})"
+        words = f"{goes_on} from the checkpoint of {taken_at:%Y-%m-%d %H:%M:%S} UTC ({some(files, 'file')})"
+        if lost.kept_in is None:
+            return f"{words}; only checkpoints are put back"
+        return (
+            f"{words}; only checkpoints are put back, and its earlier files are in {lost.kept_in}"
+        )
     came = (timeline.Snapped, timeline.Collected)
     if not any(ledger.events(lease.id, *came) for lease in ledger.lineage(lost)):
         why = "nothing was snapshotted, because no watchdog brought a checkpoint home while it ran"

@@ -20,6 +20,7 @@ from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.interruption import TURNS, fate, recorded_fate, went_on
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxState, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import Leftover
+from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Connector, Residue, Tended
 from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.reconcile import (
@@ -58,7 +59,12 @@ from gpu_tenant.leases.missing_boxes import (
     stand_on,
 )
 from gpu_tenant.leases.provider_listing import Listing, boxes_of, is_of, look, patience
-from gpu_tenant.leases.taken_step import known_unclaimed, left_behind_step, start_step
+from gpu_tenant.leases.taken_step import (
+    known_unclaimed,
+    left_behind_step,
+    recovers_words,
+    start_step,
+)
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.response_limits import await_list
 
@@ -126,7 +132,7 @@ async def settle(
             elif _stopped_itself(lease, seen.box, now, ledger=ledger):
                 lease = ledger.note_parked(lease.id, seen.box.price_usd_h, at=now)
             _note_fate(context, lease, seen.box)
-            lease, told = observe(lease, seen.box, ledger=ledger)
+            lease, told = observe(lease, seen.box, ledger=ledger, looked_after=context.looked_after)
         match plan(lease, seen, now, patience(profile, lease)):
             case Rest():
                 return lease, told
@@ -154,7 +160,9 @@ async def settle(
                         lease.id, "lost", at=now
                     ), "the box is gone, and this program did not end it"
                 ledger.saw(lease.id, listed="listed", at=now)
-                lease, told = observe(lease, there, ledger=ledger)
+                lease, told = observe(
+                    lease, there, ledger=ledger, looked_after=context.looked_after
+                )
                 words = (
                     f"its provider's list omits the box, but the provider shows it when asked for the box by its id: the "
                     f"list is late, and the box bills {rate_words(lease)}"
@@ -175,7 +183,9 @@ async def settle(
                 lease = ledger.lease(lease.id)
 
 
-def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | None]:
+def observe(
+    lease: Lease, box: Box, *, ledger: Ledger, looked_after: LookedAfter = "unwatched"
+) -> tuple[Lease, str | None]:
     """Record what the provider shows of the box. Returns the lease and what a person must hear."""
     armed, events = last_armed(lease, ledger), ledger.events(lease.id)
     seen = news(
@@ -183,7 +193,8 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | Non
         box,
         recorded_fate(events),
         stops="when done" if armed is not None and armed.when_done else "if asked",
-        on=left_behind_step(lease, events, ledger.now(), known_unclaimed(ledger, lease)),
+        on=left_behind_step(lease, events, ledger.now(), known_unclaimed(ledger, lease))
+        or recovers_words(lease, recorded_fate(events), looked_after),
         resume=start_step(lease, events, ledger.now()),
     )
     if seen.usd_h is not None:

@@ -11,14 +11,15 @@ from gpu_tenant.domain.interruption import (
     recorded_fate,
     went_on,
 )
-from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.model import Fate, Lease, LeaseState
 from gpu_tenant.domain.parked import read_in_notice
+from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.reconcile import way_on, ways_on
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.ledger import Ledger
 
-_WAY_HOME_H = 0.05
+WAY_HOME_H = 0.05
 """So long a box whose work went on elsewhere has to run at least, to be collected and ended."""
 
 
@@ -47,8 +48,8 @@ def left_behind_step(
 def end_step(lease: Lease, events: Lines, now: datetime, unclaimed: Sequence[str] = ()) -> str:
     """Return what ends a box whose work goes on elsewhere, or is about to.
 
-    A file that nobody has claimed prevents the teardown. So the collect names those that are known, and the option
-    for others.
+    A file that nobody has claimed prevents the teardown. So the collect claims those that are known; it names others
+    itself.
     """
     home, end = (
         Command("collect", lease.id, artifact=list(unclaimed)),
@@ -66,7 +67,6 @@ def end_step(lease: Lease, events: Lines, now: datetime, unclaimed: Sequence[str
         )
     if lease.parked_at is not None or recorded_fate(events) is not None:
         ends = f"{start_step(lease, events, now)}, then {ends}"
-        ends += f"; or {Command('waive', lease.id)} gives up what is on its disk, over a signature"
     return ends
 
 
@@ -76,7 +76,7 @@ def start_step(lease: Lease, events: Lines, now: datetime) -> Command:
     A box whose work went on elsewhere is only collected and ended, which takes a short start.
     """
     if went_on(events) is not None:
-        return resume_step(lease, events, now, hours=_WAY_HOME_H)
+        return resume_step(lease, events, now, hours=WAY_HOME_H)
     return resume_step(lease, events, now)
 
 
@@ -113,6 +113,13 @@ def notice_step(
     )
     when = "before that" if heard.ended or not heard.jobs else "before that, once its job has saved"
     return f"{stops}; {when}: {home}{keeps}"
+
+
+def recovers_words(lease: Lease, fate: Fate | None, looked_after: LookedAfter) -> str | None:
+    """Say that a watchdog continues the work of a box that was taken. None if nobody does that unasked."""
+    if looked_after != "watched" or fate is None or way_on(lease, fate) != "recover":
+        return None
+    return "nothing to do: the watchdog continues its work at another box, as its terms say"
 
 
 def taken_step(

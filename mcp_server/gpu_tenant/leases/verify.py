@@ -55,6 +55,7 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.term_checks import began_at, beyond
+from gpu_tenant.leases.won_back import not_yet
 from gpu_tenant.ledger import Ledger
 
 _CLOCKS_APART_S = 60
@@ -173,10 +174,12 @@ async def assess(
     except BoxTrouble as error:
         came = (timeline.Snapped, timeline.Collected)
         nothing_came = collected is None and not ledger.events(lease.id, *came)
+        boots = await not_yet(context, lease)
+        silent = f"{error.message}; {_way_back(lease, ledger) or error.remedy}"
         loss = Loss(
             what="whatever is on the box: it could not be sealed "
             f"({'nothing was ever collected' if nothing_came else 'it may hold more than was collected'})",
-            remedy=f"{error.message}; {_way_back(lease, ledger) or error.remedy}; if the box is gone for good, "
+            remedy=f"{f'{boots.message}; {boots.remedy}' if boots else silent}; if the box is gone for good, "
             f"its owner runs {Command('waive', lease.id)}",
         )
         return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))

@@ -85,6 +85,13 @@ def others_look(path: Path, now: datetime, *, every_s: float) -> bool:
     return abs(past_s) <= 1.5 * max(every_s, theirs_s if isinstance(theirs_s, int | float) else 0)
 
 
+def looks(path: Path, pid: int) -> bool:
+    """Whether the last heartbeat is that process's."""
+    with suppress(OSError, ValueError, AttributeError):
+        return bool(json.loads(path.read_text(encoding="utf-8")).get("pid") == pid)
+    return False
+
+
 def is_watched(path: Path, now: datetime) -> bool:
     """Whether a watchdog looks after the leases now, judged by the time of its last look."""
     found = _last_beat(path, now)

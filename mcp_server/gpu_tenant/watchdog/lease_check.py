@@ -23,7 +23,12 @@ from gpu_tenant.domain.errors import (
     Refused,
     TenantError,
 )
-from gpu_tenant.domain.interruption import is_being_taken, notice_on_record, went_on
+from gpu_tenant.domain.interruption import (
+    is_being_taken,
+    notice_on_record,
+    recorded_fate,
+    went_on,
+)
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.parked import read_in_notice
 from gpu_tenant.domain.protection import WATCHED_S
@@ -44,12 +49,15 @@ from gpu_tenant.leases.term_checks import Outrun, as_it_was, is_near, outrun, ti
 from gpu_tenant.leases.watch_actions import has_news, kept_back, pull, rearm, try_ready
 from gpu_tenant.leases.woken_box import cut_off_jobs, launch_cut_off_again, may_launch_again
 from gpu_tenant.leases.work_done import Work
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.service import Tenancy
 from gpu_tenant.watchdog.end_of_lease import LeaseAlarms, LeaseEnder
 from gpu_tenant.watchdog.work_end import WorkEnd
 
 _LOOK_AT_LEAST_S, _LOOK_AT_MOST_S = 60.0, 1800.0
 _NOTICE_LOOK_S = 5.0
+_FIRST_LOOKS, _FIRST_WITHIN = timedelta(seconds=10), timedelta(minutes=10)
+"""So often a new job on an interruptible box is looked at until a checkpoint of it is here, and for so long."""
 """A box that its platform will take back soon is looked at again after this time. It may have half a minute left."""
 _LATE_S = 30.0
 """A look may come this many seconds later than it was due."""
@@ -67,6 +75,22 @@ class BoxLook:
     """What runs on the box, and what has ended."""
     to_come_bytes: int = 0
     """How much of its artifacts is not here yet."""
+
+
+def awaits_first_snapshot(ledger: Ledger, lease: Lease) -> bool:
+    """Whether the box may be taken at any time, and nothing that its newest job has written is here yet.
+
+    A job that does not save soon is looked at like any other after a while.
+    """
+    if lease.quote is None or not lease.quote.offer.interruptible:
+        return False
+    launched_at: datetime | None = None
+    for at, event in ledger.events(lease.id, timeline.Launched, timeline.Snapped):
+        if isinstance(event, timeline.Launched):
+            launched_at = at
+        elif isinstance(event, timeline.Snapped) and event.files:
+            launched_at = None
+    return launched_at is not None and ledger.now() - launched_at < _FIRST_WITHIN
 
 
 class Attendant:
@@ -123,6 +147,12 @@ class Attendant:
         else:
             await self._running(lease)
 
+    def _wakes(self, lease: Lease) -> bool:
+        """Whether its provider had stopped the box, which boots again by itself, as the last list has shown."""
+        boots = self._card is not None and self._card.phase == "booting"
+        events = self._tenancy.ledger.events(lease.id)
+        return boots and lease.ready_at is not None and recorded_fate(events) is not None
+
     async def _running(self, lease: Lease) -> None:
         if lease.ready_at is None:
             await self._make_ready(lease)
@@ -132,6 +162,8 @@ class Attendant:
                 return
         begun, since = self._tenancy.clock.now(), self._tenancy.ledger.newest_event()
         seen = BoxLook()
+        if self._outrun(lease, begun, BoxLook()) is None and self._wakes(lease):
+            return  # It cannot be asked yet, and that is no trouble.
         if self._outrun(lease, begun, BoxLook()) is None:
             # A look may take long. Give it no more time than the lease has left.
             seen = await self._within(lease, self._look_at_box(lease))
@@ -159,6 +191,10 @@ class Attendant:
             waits = lease.terms.when_done != "keep" or self._may_be_taken(lease)
             self.is_busy = bool(seen.work.busy) and waits
             self.again_at = await self._work_end.act_on_work(lease, seen.work, after_line=since)
+            if seen.work.busy and awaits_first_snapshot(self._tenancy.ledger, lease):
+                # What is not here when the box is taken, is done again. So the first one is not left to the next look.
+                self.is_busy, soon = False, self._tenancy.clock.now() + _FIRST_LOOKS
+                self.again_at = min(filter(None, (self.again_at, soon)))
             if "done" not in self.told.raised and not seen.work.busy:
                 self._tell_what_will_not_end(lease)
         if cause is None and is_near(lease, now):
@@ -431,7 +467,8 @@ class Attendant:
             if has_news(self._tenancy.context, lease):
                 gathered = await self._tenancy.collect(lease.id)
                 if gathered.fetched_files:
-                    self.told.report(f"collected {some(gathered.fetched_files, 'file')}")
+                    aside = f"; {gathered.superseded}" if gathered.superseded else ""
+                    self.told.report(f"collected {some(gathered.fetched_files, 'file')}{aside}")
                 if gathered.not_stored:
                     self.told.alarm("store", gathered.not_stored, Level.WARNING)
         except JobRunning as trouble:
@@ -485,6 +522,9 @@ class Attendant:
             card = await recover(self._tenancy.context, lease.id, wait_s=wait_s)
         except LeaseHeld:
             raise
+        except NotReady as boots:
+            # It has won its GPU back. Once it answers, its work goes on there.
+            self.told.alarm("boots", f"{boots.message}; {boots.remedy}", Level.NOTICE)
         except Refused as refused:
             # Its box may run again by now, as the provider has just shown; then the work goes on there.
             if may_recover(self._tenancy.context, self._tenancy.ledger.lease(lease.id)):

@@ -24,7 +24,7 @@ from gpu_tenant.leases.watchdog_heartbeat import Watcher, others_look, put_heart
 from gpu_tenant.notifications.notify import tell_due
 from gpu_tenant.service import Tenancy
 from gpu_tenant.sweeps.commands import tend_all
-from gpu_tenant.watchdog.lease_check import Attendant
+from gpu_tenant.watchdog.lease_check import Attendant, awaits_first_snapshot
 from gpu_tenant.watchdog.work_news import tell_what_ended
 
 EVERY_S = 60
@@ -213,6 +213,10 @@ class Watchdog:
             return
         for lease_id, kinds in self._tenancy.ledger.kinds_since(since).items():
             lease = self._tenancy.ledger.lease(lease_id)
+            is_new = lease.state.live and timeline.Launched.kind in kinds
+            if is_new and awaits_first_snapshot(self._tenancy.ledger, lease):
+                self._spoken_of.add(lease_id)
+                continue
             if not lease.state.live or lease.terms.when_done == "keep":
                 continue
             if kinds & _WORDS or (timeline.Launched.kind in kinds and self._is_under_way(lease_id)):

@@ -372,6 +372,8 @@ class WorkEnd:
         """
         tenancy = self._tenancy
         collected = await tenancy.collect(lease.id)
+        if collected.superseded:
+            self._told.report(collected.superseded)
         if collected.not_stored:
             raise StoreTrouble(
                 collected.not_stored, remedy="the watchdog will try again to store what was kept"

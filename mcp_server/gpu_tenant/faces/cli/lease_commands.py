@@ -622,4 +622,8 @@ async def recover(lease: str | None, max_price_usd_h: Decimal | None, as_json: b
                 tenancy.context, name, max_price_usd_h=max_price_usd_h, wait_s=3600
             ),
         )
+        if begins and not as_json:
+            told = begins.split("; ")
+            news = [words for words in card.recovered.split("; ") if words not in told]
+            card = card.model_copy(update={"recovered": "; ".join(news)})
         output.answer(card, as_json, output.card_in(tenancy))

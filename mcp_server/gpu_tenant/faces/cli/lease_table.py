@@ -70,11 +70,20 @@ def leases(shown: Leases) -> None:
     for words in shown.also_billing:
         click.echo(f"without a box: {words}")
     for alarm in shown.alarms:
-        complain("alarm", alarm)
+        complain("alarm", _without_step(alarm, shown.leases))
     if shown.leases or shown.also_billing or shown.not_counted:
         click.echo(sum_line(shown))
     if shown.watched:
         click.echo(f"watched by: {shown.watched.removeprefix('by ')}")
+
+
+def _without_step(alarm: str, rows: Sequence[Card]) -> str:
+    """Return the alarm without its step, if that is told as the lease's next step above."""
+    for row in rows:
+        step = row.next.partition("; a parked box ")[0]
+        if row.condition.to_do is not None and alarm.startswith(f"{row.lease}: "):
+            alarm = alarm.replace(f": {step}", "")
+    return alarm
 
 
 def _table(shown: Leases) -> None:

@@ -272,7 +272,7 @@ def _print_losses(asks: Unanswered, *, err: bool = False) -> None:
     for loss in asks.losses:
         click.echo(f"  {loss}", err=err)
     if asks.usd_h is not None:
-        click.echo(f"  the box bills {asks.usd_h} USD/h until then", err=err)
+        click.echo(f"  the box bills {asks.usd_h} USD/h until it is ended", err=err)
 
 
 def _print_plan(plan: RentalPlan, *, err: bool = False) -> None:

@@ -39,7 +39,9 @@ from gpu_tenant.faces.report.records import (
 )
 from gpu_tenant.faces.timeline_text import describe, machine_words
 from gpu_tenant.faces.to_do_text import matter_words
+from gpu_tenant.files.artifact_directory import SUPERSEDED, is_here
 from gpu_tenant.files.direct_io import open_regular
+from gpu_tenant.files.paths import below
 from gpu_tenant.jobs.metrics import Metrics, Series
 from gpu_tenant.jobs.samples import readings_of
 from gpu_tenant.jobs.trackers import known_trackers
@@ -54,6 +56,7 @@ from gpu_tenant.ledger import Ledger
 Charting = Literal["charted", "named"]
 
 _MOST_FILES = 400
+_MOST_MOVED = 20
 _MOST_JOBS = 40
 _MOST_LAST = 4
 _MOST_CHARTED = 8
@@ -302,7 +305,37 @@ def _kept_files(lease: Lease, ledger: Ledger, events: Lines) -> KeptFiles | None
             (plain(one.pattern), one.count, one.size_bytes) for one in seal.discarded.patterns
         ),
         problems=tuple(_problems(seal, ledger.demanded_patterns(lease.id))),
+        moved=tuple(_moved(lease, seal)),
     )
+
+
+def _moved(lease: Lease, seal: Manifest) -> Iterator[str]:
+    """Say of each kept file where it lies now, if a later collect into the same directory moved it away.
+
+    Only what lies among the files that were moved away is read, and only if its size is right.
+    """
+    aside = sorted(Path(lease.kept_in or "").glob(f"{SUPERSEDED}/*")) if lease.kept_in else []
+    entries = seal.entries if aside else ()
+    told = 0
+    for entry in entries:
+        found = next((place for place in reversed(aside) if _may_be(place, entry)), None)
+        if found is None or not is_here(found, entry) or is_here(Path(str(lease.kept_in)), entry):
+            continue
+        told += 1
+        if told <= _MOST_MOVED:
+            name = plain(entry.name)
+            yield f"{name} lies in {found} now: a later collect brought another file of that name"
+    if told > _MOST_MOVED:
+        yield f"and {told - _MOST_MOVED} more files lie below {Path(str(lease.kept_in)) / SUPERSEDED} now"
+
+
+def _may_be(place: Path, entry: SealedFile) -> bool:
+    """Whether a file of that name and size lies there."""
+    try:
+        seen = below(place, entry.name).lstat()
+    except (OSError, ValueError):
+        return False
+    return entry.kind == "link" or seen.st_size == entry.size_bytes
 
 
 def _file(entry: SealedFile, read_at: datetime | None, evidence: Evidence | None) -> FileTold:

@@ -82,6 +82,9 @@ class KeptFiles(Record):
     unclaimed_bytes: int
     discarded: tuple[tuple[str, int, int], ...] = Field(description="pattern, files, bytes")
     problems: tuple[str, ...]
+    moved: tuple[str, ...] = Field(
+        default=(), description="where what was proved lies now, if something else took its place"
+    )
 
 
 class GivenUp(Record):

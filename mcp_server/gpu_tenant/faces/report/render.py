@@ -12,7 +12,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.domain.wording import NOBODY_BILLS, cost_words, size, some, span, usd_words
+from gpu_tenant.domain.wording import (
+    NOBODY_BILLS,
+    billed_words,
+    cost_words,
+    size,
+    some,
+    span,
+    usd_words,
+)
 from gpu_tenant.faces.report.chart_svg import Across, Curve, Up, amount, chart, shade
 from gpu_tenant.faces.report.expenses import Expenses
 from gpu_tenant.faces.report.records import JobTold, Report
@@ -139,7 +147,7 @@ def _money(report: Report) -> str:
         return NOBODY_BILLS
     words = [f"{usd_words(cost.spent_usd)} by our count"]
     if cost.billed_usd is not None:
-        words.append(f"{usd_words(cost.billed_usd)} by its provider's books")
+        words.append(f"{billed_words(cost.billed_usd)} by its provider's books")
     if cost.budget_usd is not None:
         words.append(f"of a budget of {usd_words(cost.budget_usd)}")
     if not report.is_over:

@@ -101,9 +101,7 @@ _BID = ":bid"
 _ENDED = (
     "its rental has ended: it cannot start again, its disk bills, and 48 h later it may be deleted"
 )
-_OUTBID = (
-    "an interruptible box that nobody parked was outbid; it may start again by itself, and bill"
-)
+_OUTBID = "it may start again by itself, and bill"
 
 # Canonical names that differ from Vast.ai's. GPUs that share one of its names are told apart by their memory.
 _THEIR_NAMES: Mapping[str, tuple[str, ...]] = {

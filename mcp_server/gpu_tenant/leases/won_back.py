@@ -1,0 +1,61 @@
+"""A box that its provider took, and that starts again by itself: what is said of it until it answers."""
+
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.errors import NotReady
+from gpu_tenant.domain.interruption import recorded_fate, went_on
+from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState
+from gpu_tenant.domain.policy import LookedAfter, running_usd_h
+from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.launch_again import again_step, newest_launched
+from gpu_tenant.leases.provider_listing import shown_box
+
+
+def starts_again(lease: Lease, events: Lines, box: Box | None) -> bool:
+    """Whether the box was taken, and boots again although nobody here has started it."""
+    if box is None or box.state is not BoxState.BOOTING or box.taken is not None:
+        return False
+    stands = lease.state is LeaseState.ACTIVE and lease.parked_at is None
+    return stands and lease.ready_at is not None and recorded_fate(events) is not None
+
+
+def state_words(lease: Lease, events: Lines) -> str:
+    """Say that the box boots again, and what it bills until then and after."""
+    won = "it won its GPU back and boots"
+    if recorded_fate(events) != "outbid":
+        won = "it starts again by itself and boots"
+    now, running = (
+        "an unknown rate" if usd_h is None else f"{usd_h} USD/h"
+        for usd_h in (lease.price_usd_h, running_usd_h(lease))
+    )
+    return f"{won}; it bills {now} now, and {running} once it runs"
+
+
+def next_words(lease: Lease, events: Lines, again: Command, looked_after: LookedAfter) -> str:
+    """Say what is next once the box answers. `again` launches again what its taking cut off."""
+    watched = looked_after == "watched"
+    home = f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}"
+    if went_on(events) is not None:
+        if watched and lease.terms.when_done == "end" and lease.terms.on_failure.does == "end":
+            return (
+                "nothing: once it answers, the watchdog collects what its jobs wrote, and ends it"
+            )
+        return f"wait a minute or two, then {home}"
+    if watched and lease.terms.recover:
+        return "nothing: once it answers, the watchdog launches its job again"
+    return f"wait a minute or two, then {again} continues from what its disk kept; or {home}"
+
+
+async def not_yet(context: Context, lease: Lease) -> NotReady | None:
+    """Ask the provider whether the lease's box starts again by itself. Returns the error that says so, or None."""
+    events = context.ledger.events(lease.id)
+    if recorded_fate(events) is None:
+        return None
+    box = await shown_box(context, lease)
+    if not starts_again(lease, events, box):
+        return None
+    again = again_step(context.ledger, lease, newest_launched(events) or "")
+    return NotReady(
+        f"{lease.id}: {state_words(lease, events)}",
+        remedy=next_words(lease, events, again, context.looked_after),
+    )
