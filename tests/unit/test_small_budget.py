@@ -4,9 +4,10 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from arranged import LEASE, NOON, TERMS, context_of, job, lease, profile, quote
+from arranged import LEASE, NOON, TERMS, context_of, job, lease, offer, profile, quote
 
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Option
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.protection import protection
@@ -14,7 +15,7 @@ from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.domain.timeline import Line, Lines
 from gpu_tenant.leases.budget_end import budget_end
 from gpu_tenant.leases.cards import Card, card
-from gpu_tenant.leases.end_reserve import QuotedBudget
+from gpu_tenant.leases.end_reserve import QuotedBudget, shortest_h
 from gpu_tenant.leases.job_outlook import job_outlook
 from gpu_tenant.leases.provision import intend_quote
 from gpu_tenant.ledger import Ledger, anything
@@ -102,7 +103,51 @@ def test_the_refusal_of_a_budget_below_the_hours_cost_names_a_sum_that_suffices(
     assert "the same line with `--budget-usd 0.10`" in told.value.remedy
 
 
+def test_hours_that_end_before_the_box_is_up_are_not_proposed() -> None:
+    slow = quote(offer=offer(setup_s=180), wish={"hours": 0.1})
+    paid = QuotedBudget(slow, Decimal("0.08"))
+
+    told = paid.remedy(Option("budget-usd", paid.enough), least_h=shortest_h(slow.offer))
+
+    assert 0 < paid.paid_h < shortest_h(slow.offer)
+    assert "--hours" not in told
+    assert f"`--budget-usd {paid.enough_usd}`" in told
+
+
+def test_a_deadline_that_passes_before_the_box_is_up_is_refused_with_the_least_that_makes_sense(
+    ledger: Ledger,
+) -> None:
+    context = context_of(ledger, profile("tiny"))
+    slow = quote(offer=offer(setup_s=180), wish={"hours": 0.1})
+
+    with pytest.raises(Refused, match="its deadline would pass before the box is up") as told:
+        intend_quote(context, slow, asked=RentRequest(hours=0.02), allowed=anything)
+
+    hours = float(told.value.remedy.partition("--hours ")[2].split("`")[0])
+    assert ledger.leases() == []
+    assert hours * 3600 > 180
+    assert intend_quote(context, slow, asked=RentRequest(hours=hours), allowed=anything)
+
+
 # In the list
+
+
+def test_an_unused_box_past_its_deadline_is_to_be_ended_or_given_time() -> None:
+    late = running(hours=0.02).model_copy(update={"ready_at": after(1), "touched_at": None})
+
+    at = profile()
+    told = card(
+        late,
+        at,
+        jobs=[],
+        alarm=None,
+        now=after(2),
+        events=(),
+        protection=protection(at, late, None),
+    ).next
+
+    assert told.startswith(f"`gpu-tenant teardown {LEASE}`: its deadline has passed")
+    assert f"`gpu-tenant extend {LEASE} --hours 1`" in told
 
 
 def test_the_budget_s_end_is_named_before_the_deadline_that_follows_it() -> None:

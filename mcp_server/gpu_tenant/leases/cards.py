@@ -639,6 +639,11 @@ def _next(
             return setup
         case LeaseState.ACTIVE if lease.touched_at is not None:
             return str(_again(lease.id))
+        case LeaseState.ACTIVE if now >= lease.terms.deadline_at:
+            return (
+                f"{Command('teardown', lease.id)}: its deadline has passed, and nothing was done on its box; for work: "
+                f"{Command('extend', lease.id, hours='1')}"
+            )
         case LeaseState.ACTIVE:
             return f"{Command('audit', lease.id)}, then {Command('push', 'DIR', lease.id)}"
         case LeaseState.TERMINATING:

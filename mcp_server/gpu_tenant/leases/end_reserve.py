@@ -3,6 +3,7 @@
 A budget keeps this sum back, so that the whole bill stays within the budget.
 """
 
+import math
 from datetime import datetime
 from decimal import ROUND_FLOOR, Decimal
 
@@ -12,7 +13,7 @@ from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.expected_cost import undisturbed_usd
 from gpu_tenant.domain.model import Lease
-from gpu_tenant.domain.offers import USD_STEP, Quote
+from gpu_tenant.domain.offers import USD_STEP, Offer, Quote
 from gpu_tenant.domain.policy import running_usd_h
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import span, usd_words
@@ -93,6 +94,11 @@ def least_budget_usd(
     return least.quantize(_USD_CENT, ROUND_FLOOR) + _USD_CENT
 
 
+def shortest_h(offer: Offer) -> float:
+    """Return the smallest deadline, in hundredths of an hour, that leaves a look at the box, and a job time to save."""
+    return math.ceil((offer.setup_s + LOOK_S + STOP_GRACE_S) / 36) / 100
+
+
 class QuotedBudget:
     """What a budget pays for on a box that is not rented yet. Its start, its end and one look are paid from it, too."""
 
@@ -137,9 +143,13 @@ class QuotedBudget:
         """The sum that suffices, as an option has it."""
         return f"{self.enough_usd:f}"
 
-    def remedy(self, larger: Option) -> str:
-        """Name the option with the sum that suffices, and the hours that the present sum pays for."""
+    def remedy(self, larger: Option, *, least_h: float = 0) -> str:
+        """Name the option with the sum that suffices, and the hours that the present sum pays for.
+
+        Fewer hours than `least_h` are not proposed.
+        """
         less = Decimal(str(self.paid_h)).quantize(_USD_CENT, ROUND_FLOOR)
+        less = less if less >= Decimal(str(least_h)) else Decimal(0)
         shorter = (
             f", or {Option('hours', f'{less:f}')}, if that is enough for the work" if less else ""
         )
