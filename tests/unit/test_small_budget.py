@@ -16,7 +16,7 @@ from gpu_tenant.domain.timeline import Line, Lines
 from gpu_tenant.leases.budget_end import budget_end
 from gpu_tenant.leases.cards import Card, card
 from gpu_tenant.leases.end_reserve import QuotedBudget, shortest_h
-from gpu_tenant.leases.job_outlook import job_outlook
+from gpu_tenant.leases.job_outlook import OutlookNews, job_outlook
 from gpu_tenant.leases.provision import intend_quote
 from gpu_tenant.ledger import Ledger, anything
 
@@ -222,3 +222,16 @@ def test_a_budget_that_nobody_enforces_ends_nothing() -> None:
 
     assert told is not None
     assert "before its deadline" in told
+
+
+def test_whoever_watches_hears_of_a_bad_forecast_once_after_an_unknown_one_and_of_each_turn() -> (
+    None
+):
+    news = OutlookNews()
+    unknown = outlook(running("0.05", hours=1), 0.5, 0.15)
+    bad, worse = outlook(running("1"), 60, 0.25), outlook(running("1", hours=2), 60, 0.25)
+    good = outlook(running("3"), 60, 0.5)
+
+    told = [news.of(words) for words in (None, unknown, unknown, bad, bad, worse, good, good, bad)]
+
+    assert told == [None, unknown, None, bad, None, worse, good, None, bad]
