@@ -13,6 +13,7 @@ from errands import Asker, a_tree, an_errand, goes_on
 from gpu_tenant.faces.report import as_markdown, report_of
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Card
+from gpu_tenant.leases.end_reserve import QuotedBudget
 from gpu_tenant.watchdog.loop import Watchdog
 
 MINUTE = 60
@@ -136,6 +137,22 @@ class Impatient(Asker):
         return seen
 
 
+class Watching(Asker):
+    """Somebody who looks at the job again after each of these minutes, and whose watchdog looks after the last."""
+
+    def __init__(self, tenant: Tenant, *minutes: float) -> None:
+        super().__init__()
+        self.tenant, self.minutes = tenant, list(minutes)
+
+    async def follow(self, lease: str, job: str) -> Watched:
+        seen = await super().follow(lease, job)
+        if seen.state == "running" and self.minutes:
+            await self.tenant.clock.sleep(self.minutes.pop(0) * MINUTE)
+            if not self.minutes:
+                await Watchdog(self.tenant.anew_tenancy(), tell=lambda _: None).once()
+        return seen
+
+
 async def test_a_run_cut_by_its_budget_says_so_and_how_its_work_goes_on(
     scene: Scene, tmp_path: Path
 ) -> None:
@@ -164,6 +181,33 @@ async def test_a_run_cut_by_its_budget_says_so_and_how_its_work_goes_on(
     assert f"copy {kept} to {tree / 'out'}, and add `--include out/`" in told.next
     assert kept.is_dir()
     scene.tenant.assert_nothing_bills()
+
+
+COUNTS = """\
+trap 'exit 0' TERM
+n=0; while :; do n=$((n+1)); echo "step $n/400"; echo $n > out/step.txt; sleep 0.05; done
+"""
+"""A job whose log says how far it is, and which saves nothing more when it is asked to go."""
+
+
+async def test_a_run_cut_by_its_budget_names_the_sum_and_the_hours_that_its_pace_asks_for(
+    scene: Scene, tmp_path: Path
+) -> None:
+    most = await with_minutes(scene.tenant, 12)
+    errand = an_errand(
+        scene.tenant.tenancy, a_tree(tmp_path / "tree", COUNTS), max_usd=most, hours=0.1
+    )
+
+    told = await goes_on(scene.tenant.tenancy, errand, Watching(scene.tenant, 2, 8))
+
+    found = re.search(r"the same line with `--max-usd ([\d.]+)`, `--hours ([\d.]+)`", told.next)
+    assert found, told.next
+    assert told.lease is not None
+    quote = scene.tenant.lease(told.lease).quote
+    assert quote is not None
+    assert QuotedBudget(quote, Decimal(found[1]), hours=float(found[2])).is_enough
+    assert Decimal(found[1]) > most
+    assert "at the pace that the job had, start and end included" in told.next
 
 
 async def test_the_line_that_it_names_goes_on_from_what_was_kept(
