@@ -15,7 +15,7 @@ from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.domain.timeline import Line, Lines
 from gpu_tenant.leases.budget_end import budget_end
 from gpu_tenant.leases.cards import Card, card
-from gpu_tenant.leases.end_reserve import QuotedBudget, shortest_h
+from gpu_tenant.leases.end_reserve import QuotedBudget, resume_step, shortest_h
 from gpu_tenant.leases.job_outlook import OutlookNews, job_outlook
 from gpu_tenant.leases.provision import intend_quote
 from gpu_tenant.ledger import Ledger, anything
@@ -235,3 +235,38 @@ def test_whoever_watches_hears_of_a_bad_forecast_once_after_an_unknown_one_and_o
     told = [news.of(words) for words in (None, unknown, unknown, bad, bad, worse, good, good, bad)]
 
     assert told == [None, unknown, None, bad, None, worse, good, None, bad]
+
+
+# What starts a parked box
+
+
+def parked(budget_usd: str, *, touched: bool = False) -> Lease:
+    """A box at half a dollar an hour that was parked past its deadline, three minutes after noon."""
+    more = {"parked_at": after(3), "ready_at": after(1), "quote": quote()}
+    return running(budget_usd, hours=0.02).model_copy(
+        update={**more, "touched_at": after(1) if touched else None}
+    )
+
+
+def test_an_unused_parked_box_is_started_for_what_is_left_of_its_budget_where_that_ends_it() -> (
+    None
+):
+    step = str(resume_step(parked("0.08"), (), after(3)))
+
+    hours = float(step.partition("--hours ")[2].split("`")[0])
+    assert "--budget-usd" not in step
+    assert "signature" not in step
+    assert 0 < hours < 0.2
+
+
+def test_a_raise_that_starts_a_parked_box_says_beforehand_that_it_takes_a_signature() -> None:
+    unused, used = (str(resume_step(parked("0.04", touched=x), (), after(3))) for x in (False, True))
+
+    for step in (unused, used):
+        assert "--budget-usd 0." in step
+        assert step.endswith(" (takes a person's signature)")
+    assert outlook_raise().count("(takes a person's signature)") == 1
+
+
+def outlook_raise() -> str:
+    return outlook(running("1"), 60, 0.25) or ""

@@ -50,7 +50,7 @@ from gpu_tenant.leases.condition import (
     recorded_end,
     recorded_jobs,
 )
-from gpu_tenant.leases.end_reserve import resume_step
+from gpu_tenant.leases.end_reserve import raise_step, resume_step
 from gpu_tenant.leases.kept_parked import kept_words, parked_step
 from gpu_tenant.leases.names import labels_of
 from gpu_tenant.leases.taken_step import left_behind_step, went_on_words
@@ -346,7 +346,7 @@ def card(
     more: tuple[Lack, str] | None = None
     if too_little is not None:
         enough = budget_until(lease, events, now, ends_at or lease.terms.deadline_at)
-        more = (too_little, _more_words(lease.id, too_little, enough))
+        more = (too_little, _more_words(lease.id, too_little, raise_step(lease, events, enough)))
         next_step = f"{more[1]}; {next_step}"
     shown = Card(
         lease=lease.id,
@@ -543,15 +543,14 @@ def _budget_soon(
     return f"its budget of {usd_words(lease.terms.budget_usd)} ends it at {end.acts_at:%H:%M} UTC, before its deadline"
 
 
-def _more_words(lease: str, too_little: Lack, budget_usd: str) -> str:
+def _more_words(lease: str, too_little: Lack, raised: Command) -> str:
     """Return what to do about a budget, a deadline, or both, that the job will pass at its pace."""
     if too_little == "both":
-        raised = Command("terms", lease, budget_usd=budget_usd)
         return (
             f"{raised}, then {Command('extend', lease, hours='N')} if its job should run to its end"
         )
     if too_little == "budget":
-        return f"{Command('terms', lease, budget_usd=budget_usd)} if the work is worth more than its budget"
+        return f"{raised} if the work is worth more than its budget"
     return f"{Command('extend', lease, hours='N')} if its job should run to its end"
 
 

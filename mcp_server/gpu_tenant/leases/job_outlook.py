@@ -15,9 +15,9 @@ from gpu_tenant.domain.wording import span
 from gpu_tenant.jobs.cost_forecast import Mark, course_of, ends_between
 from gpu_tenant.leases.budget_end import budget_end, budget_until
 from gpu_tenant.leases.condition import SOON_S
-from gpu_tenant.leases.end_reserve import SOME_H
+from gpu_tenant.leases.end_reserve import SOME_H, raise_step
 
-_SAYS = re.compile("is not known yet|ends the lease before that|`gpu-tenant extend ")
+_SAYS = re.compile("is not known yet|ends the lease before that| extend ")
 """What sets one outlook apart from another: the sentences below say these."""
 
 
@@ -82,7 +82,7 @@ def _more(lease: Lease, events: Lines, now: datetime, until: datetime) -> str:
     budget = lease.terms.budget_usd
     enough = budget_until(lease, events, now, until)
     if budget is not None and (enough == "N" or budget < Decimal(enough)):
-        steps.append(Command("terms", lease.id, budget_usd=enough))
+        steps.append(raise_step(lease, events, enough))
     if until > lease.terms.deadline_at:
         hours = math.ceil(((until - now).total_seconds() / 3600 + SOME_H) * 10) / 10
         steps.append(Command("extend", lease.id, hours=f"{hours:g}"))
