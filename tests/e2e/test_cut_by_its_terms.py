@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -135,6 +136,20 @@ class Impatient(Asker):
             self.minutes = 0
             await Watchdog(self.tenant.anew_tenancy(), tell=lambda _: None).once()
         return seen
+
+
+async def test_the_time_of_a_stop_is_by_the_clock_of_the_rehearsal(scene: Scene) -> None:
+    await scene.rent(hours=5)
+    await scene.work()
+    await scene.tenant.clock.sleep(3 * 60 * MINUTE)
+
+    before = scene.tenant.clock.now()
+    seen = await scene.tenant.tenancy.stop_job(scene.lease, "train", grace_s=10)
+
+    told = re.search(r"asked for at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC", seen.why or "")
+    assert told, seen.why
+    at = datetime.fromisoformat(told[1]).replace(tzinfo=UTC)
+    assert before.replace(microsecond=0) <= at <= scene.tenant.clock.now()
 
 
 class Watching(Asker):
