@@ -41,6 +41,7 @@ from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.domain.wording import span, usd_words
 from gpu_tenant.files.disk_reserve import keep_reserve
+from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.account_check import remember
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.end_reserve import QuotedBudget, shortest_h
@@ -48,7 +49,7 @@ from gpu_tenant.leases.host_memory import remember_not_ready
 from gpu_tenant.leases.missing_boxes import stand_on
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.settle import observe, settle
-from gpu_tenant.ledger import Allowed, Ledger
+from gpu_tenant.ledger import Allowed, Ledger, has_smoke
 
 if TYPE_CHECKING:
     from gpu_tenant.jobs.smoke import SmokeReceipt
@@ -514,6 +515,16 @@ def memory_noted(card: Card, smoke: str | None, *, ledger: Ledger) -> Card:
     return card.model_copy(update={"memory": warning}) if warning else card
 
 
+def _elsewhere(receipt_id: str, ledger: Ledger) -> str:
+    """Say where that smoke receipt may be instead. Empty where nobody can know."""
+    usual = Home.of({}).ledger
+    if usual != ledger.path and has_smoke(usual, receipt_id):
+        return f": it is in {usual.parent}, and this terminal has a state directory of its own"
+    if usual == ledger.path:
+        return "; a rehearsal has a state directory of its own, which its `export` lines name"
+    return ""
+
+
 def require_smoke(receipt_id: str | None, *, ledger: Ledger) -> SmokeReceipt | None:
     """Return the receipt of a smoke test passed in the last week, or None if the caller chose to go without one.
 
@@ -535,7 +546,10 @@ def require_smoke(receipt_id: str | None, *, ledger: Ledger) -> SmokeReceipt | N
         raise Refused("no smoke test was named", remedy=remedy)
     record = ledger.smoke(receipt_id)
     if record is None:
-        raise Refused(f"there is no smoke receipt {receipt_id}", remedy=remedy)
+        raise Refused(
+            f"there is no smoke receipt {receipt_id} in {ledger.path.parent}{_elsewhere(receipt_id, ledger)}",
+            remedy=remedy,
+        )
     receipt = SmokeReceipt.model_validate_json(record)
     if not receipt.passed:
         raise Refused(f"the smoke test {receipt_id} did not pass", remedy=remedy)
