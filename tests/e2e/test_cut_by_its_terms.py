@@ -11,10 +11,13 @@ from e2e.renting import Tenant, tenant_at
 from e2e.watching import SAVES, Scene
 from errands import Asker, a_tree, an_errand, goes_on
 
+from gpu_tenant.domain.ports import Parking
 from gpu_tenant.faces.report import as_markdown, report_of
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.end_reserve import QuotedBudget
+from gpu_tenant.leases.term_checks import Outrun
+from gpu_tenant.watchdog.end_of_lease import LeaseAlarms, LeaseEnder
 from gpu_tenant.watchdog.loop import Watchdog
 
 MINUTE = 60
@@ -241,3 +244,23 @@ async def test_the_line_that_it_names_goes_on_from_what_was_kept(
 
     assert told.outcome == "done", told
     assert (tmp_path / "home/work/out/goes-on-from.txt").read_text() == "41\n"
+
+
+async def test_an_unused_box_that_stopped_at_its_deadline_raises_one_short_alarm(
+    scene: Scene,
+) -> None:
+    await scene.rent(hours=0.2)
+    lease, context = scene.tenant.lease(scene.lease), scene.tenant.tenancy.context
+    await scene.tenant.clock.sleep(13 * MINUTE)
+    connector = context.connector(lease)
+    assert isinstance(connector, Parking)
+    await connector.park(lease)  # as its guard, or its platform's timer, does
+
+    told = LeaseAlarms(context.ledger, lease.id, lambda _: None)
+    ender = LeaseEnder(scene.tenant.tenancy, told, look_s=60)
+    await ender.end(lease, Outrun("deadline", "its deadline has passed"))
+
+    said = " ".join(words for _, words in scene.alarms().values())
+    assert said
+    assert "cannot be parked" not in said
+    assert said.count("which cannot be looked at") == 1

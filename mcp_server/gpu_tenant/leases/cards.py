@@ -550,7 +550,7 @@ def _more_words(lease: str, too_little: Lack, raised: Command) -> str:
             f"{raised}, then {Command('extend', lease, hours='N')} if its job should run to its end"
         )
     if too_little == "budget":
-        return f"{raised} if the work is worth more than its budget"
+        return f"{raised} if the work is worth more than its budget: that pays for its end, and for a quarter of an hour to spare, too"
     return f"{Command('extend', lease, hours='N')} if its job should run to its end"
 
 
