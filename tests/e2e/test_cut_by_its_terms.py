@@ -1,6 +1,8 @@
 """A job that a term of its lease has cut off: every face says which, when, and how its work goes on."""
 
+import asyncio
 import re
+import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -11,11 +13,13 @@ from e2e.renting import Tenant, tenant_at
 from e2e.watching import SAVES, Scene
 from errands import Asker, a_tree, an_errand, goes_on
 
+from gpu_tenant.domain.errors import BoxStopped, BoxUnreachable
 from gpu_tenant.domain.ports import Parking
 from gpu_tenant.faces.report import as_markdown, report_of
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.end_reserve import QuotedBudget
+from gpu_tenant.leases.readiness import made_ready, silence_explained, why_silent
 from gpu_tenant.leases.term_checks import Outrun
 from gpu_tenant.watchdog.end_of_lease import LeaseAlarms, LeaseEnder
 from gpu_tenant.watchdog.loop import Watchdog
@@ -264,3 +268,50 @@ async def test_an_unused_box_that_stopped_at_its_deadline_raises_one_short_alarm
     assert said
     assert "cannot be parked" not in said
     assert said.count("which cannot be looked at") == 1
+
+
+HOLDS = """\
+import sys
+from pathlib import Path
+from gpu_tenant.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]))
+with ledger.hold(sys.argv[2], "end", at=ledger.now()):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+async def test_a_box_that_does_not_answer_is_said_to_boot_to_be_in_use_or_to_be_parked(
+    scene: Scene,
+) -> None:
+    tenant = scene.tenant
+    quotes = (await tenant.quotes(hours=1))[:1]
+    card = await tenant.tenancy.provision(smoke="none", quotes=quotes, wait_s=0, hours=3)
+    lease, context = tenant.lease(card), tenant.tenancy.context
+    silent = BoxUnreachable("nobody answers", remedy="look")
+
+    booting = await why_silent(context, lease, silent)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", HOLDS, str(tenant.home.ledger), lease.id),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"held\n"
+        in_use = await why_silent(context, lease, silent)
+    finally:
+        process.kill()
+        await process.wait()
+    await made_ready(context, lease, wait_s=3600)
+    await tenant.tenancy.change_lease(lease.id, "park")
+    with pytest.raises(BoxStopped) as parked:
+        async with silence_explained(context, lease):
+            raise silent
+
+    assert "still boots" in booting.message
+    assert f"`gpu-tenant audit {lease.id}` waits until it is up" in booting.remedy
+    assert f"end (process {process.pid}) has held it for " in in_use.message
+    assert "wait until that is done" in in_use.remedy
+    assert f"{lease.id} is parked" in parked.value.message
+    assert "gpu-tenant resume" in parked.value.remedy

@@ -260,7 +260,9 @@ def test_an_unused_parked_box_is_started_for_what_is_left_of_its_budget_where_th
 
 
 def test_a_raise_that_starts_a_parked_box_says_beforehand_that_it_takes_a_signature() -> None:
-    unused, used = (str(resume_step(parked("0.04", touched=x), (), after(3))) for x in (False, True))
+    unused, used = (
+        str(resume_step(parked("0.04", touched=x), (), after(3))) for x in (False, True)
+    )
 
     for step in (unused, used):
         assert "--budget-usd 0." in step

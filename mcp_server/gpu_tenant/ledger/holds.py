@@ -54,9 +54,7 @@ class Hold(NamedTuple):
             if self.silent_s > self.patience_s
             else ""
         )
-        return (
-            f"{self.purpose} (process {self.pid}{where}) has held it for {span(self.held_s)}{silence}"
-        )
+        return f"{self.purpose} (process {self.pid}{where}) has held it for {span(self.held_s)}{silence}"
 
 
 class Holds(Database):

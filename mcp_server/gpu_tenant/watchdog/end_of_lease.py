@@ -139,7 +139,9 @@ class LeaseEnder:
             else:
                 self._report_destroyed(torn, cause.words)
                 return
-        self._told.alarm("end", f"{cause.words}; {why}; {self._stands(lease, but=why)}", Level.URGENT)
+        self._told.alarm(
+            "end", f"{cause.words}; {why}; {self._stands(lease, but=why)}", Level.URGENT
+        )
 
     async def _save_work(self, lease: Lease, cause: Outrun) -> str | None:
         """Stop the lease's jobs, and copy what they wrote to this computer and into the store.
