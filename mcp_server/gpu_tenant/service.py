@@ -40,6 +40,7 @@ from gpu_tenant.leases.readiness import (
     must_not_be_parked,
     must_run,
     settled_if_free,
+    silence_explained,
     why_silent,
 )
 
@@ -529,7 +530,10 @@ class Tenancy:
 
         context = self.context
         found = await active(context, lease)
-        async with context.held_in_turn(found.id, "push"):
+        async with (
+            silence_explained(context, found),
+            context.held_in_turn(found.id, "push"),
+        ):
             pushed = await push(
                 context.session(found),
                 Path(must_be_named(directory)).expanduser(),
@@ -1086,7 +1090,8 @@ class Tenancy:
         found = context.ledger.lease(lease)
         if context.ledger.receipt(found.id) is None and not is_signed(context, "waive", found.id):
             await must_be_reckoned(context, found)
-        torn = await end_verified(context, found.id)
+        async with silence_explained(context, found):
+            torn = await end_verified(context, found.id)
         from gpu_tenant.leases.whole_work import leases_of_work, whole_work_words
 
         of_it = leases_of_work(context.ledger, context.ledger.lease(found.id))

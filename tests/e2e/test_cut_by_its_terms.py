@@ -1,7 +1,10 @@
 """A job that a term of its lease has cut off: every face says which, when, and how its work goes on."""
 
+import asyncio
 import re
+import sys
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -10,9 +13,15 @@ from e2e.renting import Tenant, tenant_at
 from e2e.watching import SAVES, Scene
 from errands import Asker, a_tree, an_errand, goes_on
 
+from gpu_tenant.domain.errors import BoxStopped, BoxUnreachable
+from gpu_tenant.domain.ports import Parking
 from gpu_tenant.faces.report import as_markdown, report_of
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Card
+from gpu_tenant.leases.end_reserve import QuotedBudget
+from gpu_tenant.leases.readiness import made_ready, silence_explained, why_silent
+from gpu_tenant.leases.term_checks import Outrun
+from gpu_tenant.watchdog.end_of_lease import LeaseAlarms, LeaseEnder
 from gpu_tenant.watchdog.loop import Watchdog
 
 MINUTE = 60
@@ -136,6 +145,36 @@ class Impatient(Asker):
         return seen
 
 
+async def test_the_time_of_a_stop_is_by_the_clock_of_the_rehearsal(scene: Scene) -> None:
+    await scene.rent(hours=5)
+    await scene.work()
+    await scene.tenant.clock.sleep(3 * 60 * MINUTE)
+
+    before = scene.tenant.clock.now()
+    seen = await scene.tenant.tenancy.stop_job(scene.lease, "train", grace_s=10)
+
+    told = re.search(r"asked for at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC", seen.why or "")
+    assert told, seen.why
+    at = datetime.fromisoformat(told[1]).replace(tzinfo=UTC)
+    assert before.replace(microsecond=0) <= at <= scene.tenant.clock.now()
+
+
+class Watching(Asker):
+    """Somebody who looks at the job again after each of these minutes, and whose watchdog looks after the last."""
+
+    def __init__(self, tenant: Tenant, *minutes: float) -> None:
+        super().__init__()
+        self.tenant, self.minutes = tenant, list(minutes)
+
+    async def follow(self, lease: str, job: str) -> Watched:
+        seen = await super().follow(lease, job)
+        if seen.state == "running" and self.minutes:
+            await self.tenant.clock.sleep(self.minutes.pop(0) * MINUTE)
+            if not self.minutes:
+                await Watchdog(self.tenant.anew_tenancy(), tell=lambda _: None).once()
+        return seen
+
+
 async def test_a_run_cut_by_its_budget_says_so_and_how_its_work_goes_on(
     scene: Scene, tmp_path: Path
 ) -> None:
@@ -166,6 +205,33 @@ async def test_a_run_cut_by_its_budget_says_so_and_how_its_work_goes_on(
     scene.tenant.assert_nothing_bills()
 
 
+COUNTS = """\
+trap 'exit 0' TERM
+n=0; while :; do n=$((n+1)); echo "step $n/400"; echo $n > out/step.txt; sleep 0.05; done
+"""
+"""A job whose log says how far it is, and which saves nothing more when it is asked to go."""
+
+
+async def test_a_run_cut_by_its_budget_names_the_sum_and_the_hours_that_its_pace_asks_for(
+    scene: Scene, tmp_path: Path
+) -> None:
+    most = await with_minutes(scene.tenant, 12)
+    errand = an_errand(
+        scene.tenant.tenancy, a_tree(tmp_path / "tree", COUNTS), max_usd=most, hours=0.1
+    )
+
+    told = await goes_on(scene.tenant.tenancy, errand, Watching(scene.tenant, 2, 8))
+
+    found = re.search(r"the same line with `--max-usd ([\d.]+)`, `--hours ([\d.]+)`", told.next)
+    assert found, told.next
+    assert told.lease is not None
+    quote = scene.tenant.lease(told.lease).quote
+    assert quote is not None
+    assert QuotedBudget(quote, Decimal(found[1]), hours=float(found[2])).is_enough
+    assert Decimal(found[1]) > most
+    assert "at the pace that the job had, start and end included" in told.next
+
+
 async def test_the_line_that_it_names_goes_on_from_what_was_kept(
     scene: Scene, tmp_path: Path
 ) -> None:
@@ -182,3 +248,70 @@ async def test_the_line_that_it_names_goes_on_from_what_was_kept(
 
     assert told.outcome == "done", told
     assert (tmp_path / "home/work/out/goes-on-from.txt").read_text() == "41\n"
+
+
+async def test_an_unused_box_that_stopped_at_its_deadline_raises_one_short_alarm(
+    scene: Scene,
+) -> None:
+    await scene.rent(hours=0.2)
+    lease, context = scene.tenant.lease(scene.lease), scene.tenant.tenancy.context
+    await scene.tenant.clock.sleep(13 * MINUTE)
+    connector = context.connector(lease)
+    assert isinstance(connector, Parking)
+    await connector.park(lease)  # as its guard, or its platform's timer, does
+
+    told = LeaseAlarms(context.ledger, lease.id, lambda _: None)
+    ender = LeaseEnder(scene.tenant.tenancy, told, look_s=60)
+    await ender.end(lease, Outrun("deadline", "its deadline has passed"))
+
+    said = " ".join(words for _, words in scene.alarms().values())
+    assert said
+    assert "cannot be parked" not in said
+    assert said.count("which cannot be looked at") == 1
+
+
+HOLDS = """\
+import sys
+from pathlib import Path
+from gpu_tenant.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]))
+with ledger.hold(sys.argv[2], "end", at=ledger.now()):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+async def test_a_box_that_does_not_answer_is_said_to_boot_to_be_in_use_or_to_be_parked(
+    scene: Scene,
+) -> None:
+    tenant = scene.tenant
+    quotes = (await tenant.quotes(hours=1))[:1]
+    card = await tenant.tenancy.provision(smoke="none", quotes=quotes, wait_s=0, hours=3)
+    lease, context = tenant.lease(card), tenant.tenancy.context
+    silent = BoxUnreachable("nobody answers", remedy="look")
+
+    booting = await why_silent(context, lease, silent)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", HOLDS, str(tenant.home.ledger), lease.id),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"held\n"
+        in_use = await why_silent(context, lease, silent)
+    finally:
+        process.kill()
+        await process.wait()
+    await made_ready(context, lease, wait_s=3600)
+    await tenant.tenancy.change_lease(lease.id, "park")
+    with pytest.raises(BoxStopped) as parked:
+        async with silence_explained(context, lease):
+            raise silent
+
+    assert "still boots" in booting.message
+    assert f"`gpu-tenant audit {lease.id}` waits until it is up" in booting.remedy
+    assert f"end (process {process.pid}) has held it for " in in_use.message
+    assert "wait until that is done" in in_use.remedy
+    assert f"{lease.id} is parked" in parked.value.message
+    assert "gpu-tenant resume" in parked.value.remedy

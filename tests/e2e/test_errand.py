@@ -249,6 +249,29 @@ async def test_a_sum_that_ends_the_work_before_its_hours_says_so_first_and_one_f
     assert renting.creates() == 0
 
 
+@pytest.mark.parametrize("by", ["yes", "agent"])
+async def test_what_agrees_before_it_has_seen_the_plan_rents_on_no_sum_that_is_too_small(
+    renting: Tenant, tmp_path: Path, by: str
+) -> None:
+    tree, asker = a_tree(tmp_path / "tree"), Asker(agrees=None)
+    quote = renting.tenancy.ledger.quote((await renting.quotes(hours=0.4))[0])
+    assert quote is not None
+    assert quote.offer.price.running_usd_h is not None
+    most = f"{quote.offer.price.running_usd_h * Decimal('0.4') + USD_STEP:f}"
+    errand = an_errand(renting.tenancy, tree, hours=0.4, max_usd=most)
+
+    asked = await goes_on(renting.tenancy, errand, asker)
+    with pytest.raises(Refused, match=r"`--max-usd` is too small for 0\.4 h") as refused:
+        await goes_on(renting.tenancy, errand, Asker(agrees=by))
+
+    (enough,) = re.findall(r"`--max-usd ([\d.]+)`", refused.value.remedy)
+    assert asked.next.startswith(f"the same line with `--max-usd {enough}`")
+    assert "--yes" not in asked.next
+    assert renting.creates() == 0
+    larger = an_errand(renting.tenancy, tree, hours=0.4, max_usd=enough)
+    assert (await goes_on(renting.tenancy, larger, Asker(agrees=by))).outcome == "done"
+
+
 async def test_the_owners_limits_hold(renting: Tenant, tmp_path: Path) -> None:
     renting.home.root.mkdir(exist_ok=True)
     renting.home.configuration.write_text("[limits]\nbox_usd_h = 0.0001\n", encoding="utf-8")

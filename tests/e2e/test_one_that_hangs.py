@@ -214,7 +214,7 @@ async def test_a_stopped_process_keeps_a_lease_from_its_end_only_until_it_is_bro
         await process.wait()
 
     assert "its deadline was" in words
-    assert f"collect (process {process.pid}) has held it since" in words
+    assert f"collect (process {process.pid}) has held it for " in words
 
 
 async def test_the_list_of_leases_says_who_keeps_one_from_its_end(scene: Scene) -> None:
@@ -225,7 +225,7 @@ async def test_the_list_of_leases_says_who_keeps_one_from_its_end(scene: Scene) 
 
     assert card.alarm is not None
     assert "push (process" in card.alarm
-    assert "has held it since" in card.alarm
+    assert "has held it for " in card.alarm
 
 
 async def test_a_survey_waits_for_nobody_longer_than_it_is_told(tmp_path: Path) -> None:

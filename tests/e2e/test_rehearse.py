@@ -87,7 +87,7 @@ def test_time_passes_on_request_alone_while_a_watchdog_looks_and_the_guard_keeps
     )
 
 
-async def test_each_answer_of_a_rehearsal_says_that_it_is_one(
+async def test_each_answer_of_a_rehearsal_that_speaks_of_money_says_that_it_is_one(
     rehearse: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = make_server().instructions
@@ -98,6 +98,7 @@ async def test_each_answer_of_a_rehearsal_says_that_it_is_one(
     told = [stage.ran("leases"), stage.ran("leases", "--json"), stage.ran("terms")]
 
     assert [ran.stderr.count("note: rehearsal, no money") for ran in told] == [1] * 3
+    assert "rehearsal, no money" not in stage.ran("hosts").stderr
     assert json.loads(told[1].stdout)["leases"] == []
     assert "rehearsal" not in str(real)
     assert "This is a rehearsal of vastai: no account, no money" in str(make_server().instructions)

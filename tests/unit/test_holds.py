@@ -196,7 +196,7 @@ def test_who_holds_a_lease_is_told_with_its_purpose_and_since_when(
 
         assert held is not None
         assert (held.purpose, held.pid) == ("collect", process.pid)
-        assert f"collect (process {process.pid}) has held it since" in held.words
+        assert f"collect (process {process.pid}) has held it for " in held.words
     assert eventually(lambda: ledger.holder_of(LEASE) is None)
 
 

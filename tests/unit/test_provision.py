@@ -1,6 +1,7 @@
 """A lease begins within its owner's terms, over a smoke test or a plain word against one."""
 
 import os
+from contextlib import closing
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -178,3 +179,19 @@ def test_without_a_smoke_test_nothing_is_rented_and_the_next_command_is_named(
 
     assert "gpu-tenant smoke" in told.value.remedy
     assert "--smoke none" in told.value.remedy
+
+
+async def test_a_smoke_test_in_the_usual_state_directory_is_found_from_another_one(
+    ledger: Ledger, clock: HandClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    usual = tmp_path / ".gpu-tenant" / "ledger.sqlite3"
+    with closing(Ledger(usual)) as other:
+        tested = await smoked(other, clock, tmp_path / "tree", "exit 0")
+        with pytest.raises(Refused, match="a rehearsal has a state directory of its own"):
+            require_smoke("smoke-0", ledger=other)
+
+    with pytest.raises(Refused) as told:
+        require_smoke(tested.id, ledger=ledger)
+
+    assert f"it is in {usual.parent}, and this terminal has a state directory" in told.value.message

@@ -4,9 +4,10 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from arranged import LEASE, NOON, TERMS, context_of, job, lease, profile, quote
+from arranged import LEASE, NOON, TERMS, context_of, job, lease, offer, profile, quote
 
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.command import Option
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.protection import protection
@@ -14,8 +15,8 @@ from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.domain.timeline import Line, Lines
 from gpu_tenant.leases.budget_end import budget_end
 from gpu_tenant.leases.cards import Card, card
-from gpu_tenant.leases.end_reserve import QuotedBudget
-from gpu_tenant.leases.job_outlook import job_outlook
+from gpu_tenant.leases.end_reserve import QuotedBudget, resume_step, shortest_h
+from gpu_tenant.leases.job_outlook import OutlookNews, job_outlook
 from gpu_tenant.leases.provision import intend_quote
 from gpu_tenant.ledger import Ledger, anything
 
@@ -102,7 +103,51 @@ def test_the_refusal_of_a_budget_below_the_hours_cost_names_a_sum_that_suffices(
     assert "the same line with `--budget-usd 0.10`" in told.value.remedy
 
 
+def test_hours_that_end_before_the_box_is_up_are_not_proposed() -> None:
+    slow = quote(offer=offer(setup_s=180), wish={"hours": 0.1})
+    paid = QuotedBudget(slow, Decimal("0.08"))
+
+    told = paid.remedy(Option("budget-usd", paid.enough), least_h=shortest_h(slow.offer))
+
+    assert 0 < paid.paid_h < shortest_h(slow.offer)
+    assert "--hours" not in told
+    assert f"`--budget-usd {paid.enough_usd}`" in told
+
+
+def test_a_deadline_that_passes_before_the_box_is_up_is_refused_with_the_least_that_makes_sense(
+    ledger: Ledger,
+) -> None:
+    context = context_of(ledger, profile("tiny"))
+    slow = quote(offer=offer(setup_s=180), wish={"hours": 0.1})
+
+    with pytest.raises(Refused, match="its deadline would pass before the box is up") as told:
+        intend_quote(context, slow, asked=RentRequest(hours=0.02), allowed=anything)
+
+    hours = float(told.value.remedy.partition("--hours ")[2].split("`")[0])
+    assert ledger.leases() == []
+    assert hours * 3600 > 180
+    assert intend_quote(context, slow, asked=RentRequest(hours=hours), allowed=anything)
+
+
 # In the list
+
+
+def test_an_unused_box_past_its_deadline_is_to_be_ended_or_given_time() -> None:
+    late = running(hours=0.02).model_copy(update={"ready_at": after(1), "touched_at": None})
+
+    at = profile()
+    told = card(
+        late,
+        at,
+        jobs=[],
+        alarm=None,
+        now=after(2),
+        events=(),
+        protection=protection(at, late, None),
+    ).next
+
+    assert told.startswith(f"`gpu-tenant teardown {LEASE}`: its deadline has passed")
+    assert f"`gpu-tenant extend {LEASE} --hours 1`" in told
 
 
 def test_the_budget_s_end_is_named_before_the_deadline_that_follows_it() -> None:
@@ -177,3 +222,53 @@ def test_a_budget_that_nobody_enforces_ends_nothing() -> None:
 
     assert told is not None
     assert "before its deadline" in told
+
+
+def test_whoever_watches_hears_of_a_bad_forecast_once_after_an_unknown_one_and_of_each_turn() -> (
+    None
+):
+    news = OutlookNews()
+    unknown = outlook(running("0.05", hours=1), 0.5, 0.15)
+    bad, worse = outlook(running("1"), 60, 0.25), outlook(running("1", hours=2), 60, 0.25)
+    good = outlook(running("3"), 60, 0.5)
+
+    told = [news.of(words) for words in (None, unknown, unknown, bad, bad, worse, good, good, bad)]
+
+    assert told == [None, unknown, None, bad, None, worse, good, None, bad]
+
+
+# What starts a parked box
+
+
+def parked(budget_usd: str, *, touched: bool = False) -> Lease:
+    """A box at half a dollar an hour that was parked past its deadline, three minutes after noon."""
+    more = {"parked_at": after(3), "ready_at": after(1), "quote": quote()}
+    return running(budget_usd, hours=0.02).model_copy(
+        update={**more, "touched_at": after(1) if touched else None}
+    )
+
+
+def test_an_unused_parked_box_is_started_for_what_is_left_of_its_budget_where_that_ends_it() -> (
+    None
+):
+    step = str(resume_step(parked("0.08"), (), after(3)))
+
+    hours = float(step.partition("--hours ")[2].split("`")[0])
+    assert "--budget-usd" not in step
+    assert "signature" not in step
+    assert 0 < hours < 0.2
+
+
+def test_a_raise_that_starts_a_parked_box_says_beforehand_that_it_takes_a_signature() -> None:
+    unused, used = (
+        str(resume_step(parked("0.04", touched=x), (), after(3))) for x in (False, True)
+    )
+
+    for step in (unused, used):
+        assert "--budget-usd 0." in step
+        assert step.endswith(" (takes a person's signature)")
+    assert outlook_raise().count("(takes a person's signature)") == 1
+
+
+def outlook_raise() -> str:
+    return outlook(running("1"), 60, 0.25) or ""

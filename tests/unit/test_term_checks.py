@@ -83,7 +83,8 @@ def test_a_budget_keeps_back_what_the_end_takes_and_counts_the_bytes_that_are_bi
     found = outrun(agreed, at, look_s=60, end_s=3540)
     assert found is not None
     assert found.words == (
-        "6.00 USD of its budget of 8 USD are spent, and about 1.97 USD are kept back for its end"
+        "6.00 USD of its budget of 8 USD are spent, and the rest is kept back: about 1.97 USD for its end, "
+        "0.0333 USD until a later look"
     )
     assert outrun(agreed, at, look_s=60, bytes_usd=Decimal(2)) is not None
     assert time_left_s(agreed, at, end_s=1800) == 1800

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_tenant.domain.untrusted_text import bare, fence, keep_colours, plain
+from gpu_tenant.domain.untrusted_text import bare, fence, keep_colours, plain, without_fence
 
 NONCE = "k3f9a2b7c1d8"
 
@@ -169,3 +169,8 @@ def test_a_hostile_text_costs_no_time(stuff: str) -> None:
     keep_colours(stuff)
 
     assert time.process_time() - began < 0.5
+
+
+def test_a_terminal_shows_what_stands_between_the_tags_and_nothing_else() -> None:
+    assert without_fence(fence("one\ntwo", nonce="a1b2c3d4")) == "one\ntwo"
+    assert without_fence("a log <untrusted-x>") == "a log <untrusted-x>"

@@ -241,6 +241,21 @@ class Command:
         return f"{tool.name}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
 
+class SignedCommand(Command):
+    """A command that asks for a person's signature before it does anything. Whoever reads it knows beforehand."""
+
+    __slots__ = ()
+
+    def __init__(self, command: Command) -> None:
+        """Take a command as it is."""
+        for name in ("verb", "places", "options", "then"):
+            object.__setattr__(self, name, getattr(command, name))
+
+    def __str__(self) -> str:
+        """Return the line between backticks, and what it takes."""
+        return f"`{self.line}` (takes a person's signature)"
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """One argument alone, for a call that the reader has just made."""

@@ -38,6 +38,9 @@ class RentalPlan(Record):
     quotes: tuple[str, ...]
     most_usd_h: Usd
     most_usd: Usd
+    too_small: str = Field(
+        default="", description="what suffices, if the sum does not pay for all the hours of work"
+    )
     undeclared: tuple[str, ...] = Field(
         default=(), description="what the smoke test wrote, and nothing keeps or gives up"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -65,6 +66,7 @@ from gpu_tenant.files.patterns import (
     told_apart,
 )
 from gpu_tenant.files.worktree import LeftOut, left_out_reasons
+from gpu_tenant.jobs.cost_forecast import whole_s
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
 from gpu_tenant.leases.end_reserve import QuotedBudget, resume_step
@@ -97,6 +99,8 @@ _BOOT_S = 3600.0
 _PREPARE_S = 45.0
 _SAYS_WITHIN = timedelta(seconds=60)
 """How long after a job was killed its box's provider is asked whether it took the box."""
+_AHEAD = ("yes", "agent")
+"""Who may have agreed before they saw the plan. A sum that is too small is nothing to agree to unseen."""
 _SOON_OVER = (BoxUnreachable, ProviderSilent, RateLimited, NotReady)
 _NOT_HAD = (NoCapacity, NoQuota, PriceMoved, NotReady, HostLeftOut)
 _PLACES = 3
@@ -455,6 +459,8 @@ class Drive:
         if not stands and await self._hear_of_undeclared(plan):
             return None  # the plan is made again, with what was said
         by = before.by if stands and before is not None else await self._face.agree(plan)
+        if plan.too_small and by in _AHEAD:
+            raise Refused(plan.lines[0], remedy=plan.too_small)
         if by is None:
             return ErrandStatus(
                 run=self._run,
@@ -529,6 +535,7 @@ class Drive:
             quotes=tuple(quote.id for quote in quotes),
             most_usd_h=max(quote.cap_usd_h for quote in quotes),
             most_usd=errand.max_usd,
+            too_small=planned.what_suffices,
             undeclared=tuple(loose),
         )
 
@@ -1247,6 +1254,9 @@ def _ways(run: str, patterns: Sequence[str]) -> tuple[str, ...]:
 
 
 def _agree_words(plan: RentalPlan) -> str:
+    if plan.too_small:
+        as_it_is = Command("run", resume=plan.run)
+        return f"{plan.too_small}; a person at a terminal may agree to it as it is: {as_it_is}"
     agrees = str(Command("run", resume=plan.run, yes=True))
     if not plan.undeclared:
         return agrees
@@ -1278,11 +1288,28 @@ _MORE: dict[Term, Option] = {
 }
 
 
+def _more_words(facts: Known, term: Term) -> str:
+    """Say with which figures the same line does all of the work, by the pace that the job had. With none if unknown."""
+    lease, job = facts.lease, facts.job
+    whole = whole_s(facts.lines, job.id) if job is not None else None
+    if term not in ("budget", "deadline") or lease is None or lease.quote is None or whole is None:
+        return f"the same line with a larger {_MORE[term]} is a run of its own"
+    hours = math.ceil(whole / 360) / 10
+    figures = str(Option("hours", f"{hours:g}"))
+    if facts.errand.max_usd is not None:
+        paid = QuotedBudget(lease.quote, facts.errand.max_usd, hours=hours)
+        figures = f"{Option('max-usd', paid.enough)}, {figures}"
+    return (
+        f"the same line with {figures} is a run of its own, and pays for all of the work at the pace that the job had, "
+        "start and end included"
+    )
+
+
 def _mend(facts: Known, receipt: Receipt | None) -> str:
     """Say how another run goes on with work that a term of its lease, or its provider, has cut off. Else empty."""
     cause = facts.stopped_for
     if cause is not None:
-        more = f"the same line with a larger {_MORE[cause.term]} is a run of its own"
+        more = _more_words(facts, cause.term)
     elif (
         facts.job is not None
         and facts.job_state == "killed"

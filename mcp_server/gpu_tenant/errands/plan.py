@@ -207,6 +207,15 @@ class Planned:
             return {"risk": "no smoke test was run"}
         return {"risk": "whether the job can be killed and resumed was not tried"}
 
+    @property
+    def what_suffices(self) -> str:
+        """Which sum pays for all the hours of work, and for how many the present one does. Empty if it does for all."""
+        most = self._errand.max_usd
+        paid = None if most is None else QuotedBudget(self._quote, most)
+        if paid is None or paid.is_enough:
+            return ""
+        return paid.remedy(Option("max-usd", paid.enough))
+
     # In full
 
     def _too_small(self) -> list[str]:

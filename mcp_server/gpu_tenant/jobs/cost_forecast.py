@@ -154,6 +154,25 @@ def course_of(events: Lines) -> tuple[Mark, ...]:
     return tuple(marks)
 
 
+def whole_s(events: Lines, job: str) -> float | None:
+    """Return how many seconds that job would take from its start to its end, at the pace that it had. None if unknown."""
+    began = [
+        at for at, event in events if isinstance(event, timeline.Launched) and event.job == job
+    ]
+    if not began:
+        return None
+    marks = [Mark(at=began[0], fraction=0)] + [
+        Mark(at=at, fraction=event.fraction)
+        for at, event in events
+        if isinstance(event, timeline.Progressed)
+        and event.job == job
+        and event.state not in ENDED
+        and event.fraction is not None
+    ]
+    ends = ends_between(marks)
+    return None if ends is None else (ends[1] - began[0]).total_seconds()
+
+
 def ends_between(course: Sequence[Mark]) -> tuple[datetime, datetime] | None:
     """The earliest and latest end, at the pace of the whole run and of its newer half. None if unknown."""
     run = _since_it_fell_back(course)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 import secrets
 from datetime import timedelta
 from decimal import Decimal
@@ -15,6 +16,7 @@ from gpu_tenant.box.caretaker import ENDED, JobState, JobStatus
 from gpu_tenant.box.script_replies import make_room
 from gpu_tenant.box.session import Session
 from gpu_tenant.box.setup_record import commands_of, setup_job, setup_jobs
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Job, JobId, Lease
@@ -24,6 +26,7 @@ from gpu_tenant.domain.reconcile import overdue
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.stop_cause import StopCause, stop_cause
 from gpu_tenant.domain.terms import GRACE_S
+from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.trackers import link_words
 from gpu_tenant.domain.untrusted_text import fence, plain
 from gpu_tenant.jobs.cost_forecast import keep_course
@@ -34,6 +37,7 @@ from gpu_tenant.ledger import Ledger
 if TYPE_CHECKING:
     from gpu_tenant.jobs.failure_cause import BoxSeen
 
+_BOX_TIME = re.compile(r"\bat \d{10,}(?:\.\d+)?")
 _POLL_S = 1.0
 _DIAGNOSED_BYTES = 32768
 _DISK_LOW_BYTES = 1 << 30
@@ -288,12 +292,27 @@ async def _why(
         ledger.events(session.lease.id),
     )
     stopped_for = stop_cause(events, status.job) if status.state == "stopped" else None
+    if not ledger.clock.shared_with_boxes:
+        status = _stopped_by_our_clock(status, events)
     missing = missing_on_box(session.lease, log, ledger=ledger)
     found = diagnose(status, log, box=box, stopped_for=stopped_for, missing=missing)
     if found is None:
         return _Why()
     is_left_out = found.verdict == "left_out"
     return _Why(str(found.of(session.lease.id)), stopped_for, missing if is_left_out else None)
+
+
+def _stopped_by_our_clock(status: JobStatus, events: Lines) -> JobStatus:
+    """Return the status with the time of the last stop as the ledger has it. A rehearsal's boxes have another clock."""
+    asked = [
+        at
+        for at, event in events
+        if isinstance(event, timeline.Stopped) and event.job == status.job
+    ]
+    if not asked or status.reason is None or status.state != "stopped":
+        return status
+    at = _BOX_TIME.sub(f"at {asked[-1].timestamp():.3f}", status.reason.evidence)
+    return status.model_copy(update={"reason": status.reason.model_copy(update={"evidence": at})})
 
 
 def _short_of_disk(status: JobStatus, lease: Lease) -> str | None:

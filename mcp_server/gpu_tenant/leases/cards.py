@@ -50,7 +50,7 @@ from gpu_tenant.leases.condition import (
     recorded_end,
     recorded_jobs,
 )
-from gpu_tenant.leases.end_reserve import resume_step
+from gpu_tenant.leases.end_reserve import raise_step, resume_step
 from gpu_tenant.leases.kept_parked import kept_words, parked_step
 from gpu_tenant.leases.launch_again import died_unseen
 from gpu_tenant.leases.names import labels_of
@@ -385,7 +385,7 @@ def card(
     more: tuple[Lack, str] | None = None
     if too_little is not None:
         enough = budget_until(lease, events, now, ends_at or lease.terms.deadline_at)
-        more = (too_little, _more_words(lease.id, too_little, enough))
+        more = (too_little, _more_words(lease.id, too_little, raise_step(lease, events, enough)))
         next_step = f"{more[1]}; {next_step}"
     shown = Card(
         lease=lease.id,
@@ -585,15 +585,14 @@ def _budget_soon(
     return f"its budget of {usd_words(lease.terms.budget_usd)} ends it at {end.acts_at:%H:%M} UTC, before its deadline"
 
 
-def _more_words(lease: str, too_little: Lack, budget_usd: str) -> str:
+def _more_words(lease: str, too_little: Lack, raised: Command) -> str:
     """Return what to do about a budget, a deadline, or both, that the job will pass at its pace."""
     if too_little == "both":
-        raised = Command("terms", lease, budget_usd=budget_usd)
         return (
             f"{raised}, then {Command('extend', lease, hours='N')} if its job should run to its end"
         )
     if too_little == "budget":
-        return f"{Command('terms', lease, budget_usd=budget_usd)} if the work is worth more than its budget"
+        return f"{raised} if the work is worth more than its budget: that pays for its end, and for a quarter of an hour to spare, too"
     return f"{Command('extend', lease, hours='N')} if its job should run to its end"
 
 
@@ -677,6 +676,11 @@ def _next(
             return setup
         case LeaseState.ACTIVE if lease.touched_at is not None:
             return str(_again(lease.id))
+        case LeaseState.ACTIVE if now >= lease.terms.deadline_at:
+            return (
+                f"{Command('teardown', lease.id)}: its deadline has passed, and nothing was done on its box; for work: "
+                f"{Command('extend', lease.id, hours='1')}"
+            )
         case LeaseState.ACTIVE:
             return f"{Command('audit', lease.id)}, then {Command('push', 'DIR', lease.id)}"
         case LeaseState.TERMINATING:

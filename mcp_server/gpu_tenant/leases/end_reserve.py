@@ -3,16 +3,18 @@
 A budget keeps this sum back, so that the whole bill stays within the budget.
 """
 
+import math
 from datetime import datetime
 from decimal import ROUND_FLOOR, Decimal
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import charged_bytes_usd, newest_bill
-from gpu_tenant.domain.command import Command, Option
+from gpu_tenant.domain.command import Command, Option, SignedCommand
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.expected_cost import undisturbed_usd
+from gpu_tenant.domain.interruption import went_on
 from gpu_tenant.domain.model import Lease
-from gpu_tenant.domain.offers import USD_STEP, Quote
+from gpu_tenant.domain.offers import USD_STEP, Offer, Quote
 from gpu_tenant.domain.policy import running_usd_h
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import span, usd_words
@@ -93,6 +95,11 @@ def least_budget_usd(
     return least.quantize(_USD_CENT, ROUND_FLOOR) + _USD_CENT
 
 
+def shortest_h(offer: Offer) -> float:
+    """Return the smallest deadline, in hundredths of an hour, that leaves a look at the box, and a job time to save."""
+    return math.ceil((offer.setup_s + LOOK_S + STOP_GRACE_S) / 36) / 100
+
+
 class QuotedBudget:
     """What a budget pays for on a box that is not rented yet. Its start, its end and one look are paid from it, too."""
 
@@ -137,9 +144,13 @@ class QuotedBudget:
         """The sum that suffices, as an option has it."""
         return f"{self.enough_usd:f}"
 
-    def remedy(self, larger: Option) -> str:
-        """Name the option with the sum that suffices, and the hours that the present sum pays for."""
+    def remedy(self, larger: Option, *, least_h: float = 0) -> str:
+        """Name the option with the sum that suffices, and the hours that the present sum pays for.
+
+        Fewer hours than `least_h` are not proposed.
+        """
         less = Decimal(str(self.paid_h)).quantize(_USD_CENT, ROUND_FLOOR)
+        less = less if less >= Decimal(str(least_h)) else Decimal(0)
         shorter = (
             f", or {Option('hours', f'{less:f}')}, if that is enough for the work" if less else ""
         )
@@ -162,7 +173,7 @@ def must_pay_for_its_end(lease: Lease, budget_usd: Decimal, events: Lines, now: 
         remedy = f"{resume_step(lease, events, now)}, then {home} and {end}"
     else:
         longer = least_budget_usd(lease, events, now, hours=SOME_H)
-        more = Command("terms", lease.id, budget_usd=str(longer))
+        more = raise_step(lease, events, str(longer))
         remedy = f"{more} leaves the lease a quarter of an hour; to end it now: {home}, then {end}"
     raise Refused(
         f"{usd_words(spent)} are spent on {lease.id}, and one more look and its end take about {over}: a "
@@ -175,19 +186,39 @@ def must_pay_for_its_end(lease: Lease, budget_usd: Decimal, events: Lines, now: 
 def resume_step(lease: Lease, events: Lines, now: datetime, *, hours: float = 1) -> Command:
     """Return the command that starts a parked box for long enough to collect and end it, whatever ran out.
 
-    The budget suffices if it pays for that many hours. Where it does not, the command raises it.
+    It is for that many hours if the budget pays for them, or for as long as the rest of the budget lasts if that is
+    enough. Where it is not, the command raises the budget, over a signature.
     """
     late = now >= lease.terms.deadline_at
     budget, least = lease.terms.budget_usd, least_budget_usd(lease, events, now, hours=hours)
-    suffices = budget is None or least is None or budget >= least
-    if not suffices:
-        least = least_budget_usd(lease, events, now, hours=max(hours, SOME_H))
-    return Command(
+    if budget is None or least is None or budget >= least:
+        return Command("resume", lease.id, hours=_WAY_OUT_H if late else None)
+    needed_h = _way_out_h(lease)
+    least = least_budget_usd(lease, events, now, hours=needed_h)
+    if least is not None and budget >= least:
+        return Command("resume", lease.id, hours=f"{needed_h:g}" if late else None)
+    hours = max(hours, SOME_H) if lease.touched_at is not None else needed_h
+    raised = Command(
         "resume",
         lease.id,
-        hours=_WAY_OUT_H if late else None,
-        budget_usd=None if suffices else str(least),
+        hours=f"{hours:g}" if late else None,
+        budget_usd=str(least_budget_usd(lease, events, now, hours=hours)),
     )
+    # A part of the budget of a work that went on elsewhere is agreed to already.
+    return raised if went_on(events) is not None else SignedCommand(raised)
+
+
+def _way_out_h(lease: Lease) -> float:
+    """Return for how many hours a parked box has to run, at least, to be collected and ended."""
+    if lease.touched_at is not None or lease.quote is None:
+        return SOME_H
+    return shortest_h(lease.quote.offer)
+
+
+def raise_step(lease: Lease, events: Lines, budget_usd: str) -> Command:
+    """Return the command that raises the budget of a lease, and says what it takes."""
+    raised = Command("terms", lease.id, budget_usd=budget_usd)
+    return raised if went_on(events) is not None else SignedCommand(raised)
 
 
 def leaves_nothing(lease: Lease, events: Lines, now: datetime) -> str | None:

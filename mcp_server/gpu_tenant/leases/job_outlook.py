@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -14,7 +15,31 @@ from gpu_tenant.domain.wording import span
 from gpu_tenant.jobs.cost_forecast import Mark, course_of, ends_between
 from gpu_tenant.leases.budget_end import budget_end, budget_until
 from gpu_tenant.leases.condition import SOON_S
-from gpu_tenant.leases.end_reserve import SOME_H
+from gpu_tenant.leases.end_reserve import SOME_H, raise_step
+
+_SAYS = re.compile("is not known yet|ends the lease before that| extend ")
+"""What sets one outlook apart from another: the sentences below say these."""
+
+
+class OutlookNews:
+    """What is new in the outlook of a job that somebody watches. Each look has an outlook, and most say the same."""
+
+    def __init__(self) -> None:
+        self._told: tuple[str, ...] | None = None
+
+    def of(self, outlook: str | None) -> str | None:
+        """Return the outlook if it says something else than the last one that was returned. Else None.
+
+        It says something else if the end is known now, if the job now ends too late, or in time again, or if now the
+        deadline comes too early as well.
+        """
+        if outlook is None:
+            return None
+        says = tuple(_SAYS.findall(outlook))
+        if says == self._told:
+            return None
+        self._told = says
+        return outlook
 
 
 def job_outlook(
@@ -57,7 +82,7 @@ def _more(lease: Lease, events: Lines, now: datetime, until: datetime) -> str:
     budget = lease.terms.budget_usd
     enough = budget_until(lease, events, now, until)
     if budget is not None and (enough == "N" or budget < Decimal(enough)):
-        steps.append(Command("terms", lease.id, budget_usd=enough))
+        steps.append(raise_step(lease, events, enough))
     if until > lease.terms.deadline_at:
         hours = math.ceil(((until - now).total_seconds() / 3600 + SOME_H) * 10) / 10
         steps.append(Command("extend", lease.id, hours=f"{hours:g}"))

@@ -41,14 +41,15 @@ from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.domain.wording import span, usd_words
 from gpu_tenant.files.disk_reserve import keep_reserve
+from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.account_check import remember
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.end_reserve import QuotedBudget
+from gpu_tenant.leases.end_reserve import QuotedBudget, shortest_h
 from gpu_tenant.leases.host_memory import remember_not_ready
 from gpu_tenant.leases.missing_boxes import stand_on
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.settle import observe, settle
-from gpu_tenant.ledger import Allowed, Ledger
+from gpu_tenant.ledger import Allowed, Ledger, has_smoke
 
 if TYPE_CHECKING:
     from gpu_tenant.jobs.smoke import SmokeReceipt
@@ -157,6 +158,8 @@ def intend_quote(
             f"the quote {quote.id} was good until {quote.expires_at:%H:%M} UTC",
             remedy=f"{Command('offers')} makes new quotes",
         )
+    must_be_hours(_deadline_h(quote, asked))
+    _must_outlast_start(quote, asked)
     price, budget_usd = quote.offer.price.running_usd_h, asked.budget_usd
     # A lease that ends before its work is done costs what it lasts.
     worked_h = quote.wish.hours if asked.hours is None else min(quote.wish.hours, asked.hours)
@@ -165,14 +168,14 @@ def intend_quote(
         paid = None if price is None else QuotedBudget(quote, budget_usd, hours=worked_h)
         raise Refused(
             f"{worked_h:g} hours would cost {cost}, and the budget is {budget_usd} USD",
-            remedy=paid.remedy(Option("budget-usd", paid.enough))
+            remedy=paid.remedy(Option("budget-usd", paid.enough), least_h=shortest_h(quote.offer))
             if paid
             else f"{Command('offers')} shows boxes whose price is known",
         )
     if budget_usd is not None:
         least_h = 0.0 if asked.errand is not None else worked_h * _LEAST_PART
-        _must_pay_for_work(QuotedBudget(quote, budget_usd, hours=worked_h), least_h)
-    must_be_hours(_deadline_h(quote, asked))
+        paid = QuotedBudget(quote, budget_usd, hours=worked_h)
+        _must_pay_for_work(paid, least_h, shortest_h(quote.offer))
     if quote.offer.max_hours is not None and quote.offer.max_hours < worked_h:
         raise Refused(
             f"the box is offered for {quote.offer.max_hours:g} hours at most, but the work takes {worked_h:g}",
@@ -203,8 +206,24 @@ def intend_quote(
     )
 
 
-def _must_pay_for_work(budget: QuotedBudget, least_h: float) -> None:
-    """Require that a budget pays for some work, and for `least_h` of it.
+def _must_outlast_start(quote: Quote, asked: RentRequest) -> None:
+    """Require that the deadline comes later than the box.
+
+    Raises:
+        Refused: it would pass while the box still starts, or right after; the remedy names the least that makes sense.
+    """
+    hours, least = _deadline_h(quote, asked), shortest_h(quote.offer)
+    if hours >= least:
+        return
+    raise Refused(
+        f"{hours:g} h are {span(hours * 3600)}, and such a box takes about {span(quote.offer.setup_s)} to start: its "
+        "deadline would pass before the box is up, or before a job could save anything",
+        remedy=f"the same line with {Option('hours', f'{least:g}')}, or more",
+    )
+
+
+def _must_pay_for_work(budget: QuotedBudget, least_h: float, shortest_h: float) -> None:
+    """Require that a budget pays for some work, and for `least_h` of it. A deadline below `shortest_h` is not proposed.
 
     Raises:
         Refused: it does not; the remedy names a sum that suffices.
@@ -213,7 +232,7 @@ def _must_pay_for_work(budget: QuotedBudget, least_h: float) -> None:
         return
     raise Refused(
         f"the budget is {budget.words}",
-        remedy=budget.remedy(Option("budget-usd", budget.enough)),
+        remedy=budget.remedy(Option("budget-usd", budget.enough), least_h=shortest_h),
     )
 
 
@@ -494,6 +513,16 @@ def memory_noted(card: Card, smoke: str | None, *, ledger: Ledger) -> Card:
     return card.model_copy(update={"memory": warning}) if warning else card
 
 
+def _elsewhere(receipt_id: str, ledger: Ledger) -> str:
+    """Say where that smoke receipt may be instead. Empty where nobody can know."""
+    usual = Home.of({}).ledger
+    if usual != ledger.path and has_smoke(usual, receipt_id):
+        return f": it is in {usual.parent}, and this terminal has a state directory of its own"
+    if usual == ledger.path:
+        return "; a rehearsal has a state directory of its own, which its `export` lines name"
+    return ""
+
+
 def require_smoke(receipt_id: str | None, *, ledger: Ledger) -> SmokeReceipt | None:
     """Return the receipt of a smoke test passed in the last week, or None if the caller chose to go without one.
 
@@ -515,7 +544,10 @@ def require_smoke(receipt_id: str | None, *, ledger: Ledger) -> SmokeReceipt | N
         raise Refused("no smoke test was named", remedy=remedy)
     record = ledger.smoke(receipt_id)
     if record is None:
-        raise Refused(f"there is no smoke receipt {receipt_id}", remedy=remedy)
+        raise Refused(
+            f"there is no smoke receipt {receipt_id} in {ledger.path.parent}{_elsewhere(receipt_id, ledger)}",
+            remedy=remedy,
+        )
     receipt = SmokeReceipt.model_validate_json(record)
     if not receipt.passed:
         raise Refused(f"the smoke test {receipt_id} did not pass", remedy=remedy)

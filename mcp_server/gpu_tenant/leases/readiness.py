@@ -1,5 +1,8 @@
 """How a lease gets a box that runs and lets us in, and what is known of the lease until then."""
 
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 
 from gpu_tenant.box.guard_record import STATES, has_lapsed
@@ -92,12 +95,26 @@ async def why_silent(context: Context, lease: Lease, silent: BoxUnreachable) -> 
     """Ask the provider why a box does not answer. Returns `silent` itself if the provider knows of no end."""
     if lease.quote is None:
         return silent  # Nobody takes back a box that was not rented by an offer.
+    held = context.ledger.holder_of(lease.id)
+    if held is not None and held.pid != os.getpid():
+        return BoxUnreachable(
+            f"{silent.message}: {lease.id} is in use, and {held.words}",
+            remedy=f"wait until that is done; {Command('leases')} then shows how {lease.id} stands",
+        )
     try:
         lease, _ = await settled_if_free(context, lease)
     except ProviderTrouble:
         return silent
     events, now = context.ledger.events(lease.id), context.clock.now()
     fate = recorded_fate(events)
+    if lease.state is LeaseState.ACTIVE and lease.parked_at is not None:
+        parked = parked_refusal(context, lease)
+        return BoxStopped(parked.message, remedy=parked.remedy)
+    if lease.state is LeaseState.ACTIVE and fate is None and lease.ready_at is None:
+        return BoxUnreachable(
+            f"the box of {lease.id} still boots, and does not answer yet",
+            remedy=f"{Command('audit', lease.id)} waits until it is up; then the same command again",
+        )
     if lease.state is not LeaseState.ACTIVE or fate is None:
         return silent
     if (boots := await not_yet(context, lease)) is not None:
@@ -110,6 +127,15 @@ async def why_silent(context: Context, lease: Lease, silent: BoxUnreachable) -> 
         f"the box of {lease.id} does not run: {told[-1] if told else fate}",
         remedy=f"{way}; {Command('leases')} shows what bills meanwhile",
     )
+
+
+@asynccontextmanager
+async def silence_explained(context: Context, lease: Lease) -> AsyncIterator[None]:
+    """Say of a box that does not answer what is going on: it boots, it is being stopped, or it is parked by now."""
+    try:
+        yield
+    except BoxUnreachable as silent:
+        raise await why_silent(context, context.ledger.lease(lease.id), silent) from None
 
 
 def must_not_be_parked(context: Context, lease: str) -> None:

@@ -52,8 +52,13 @@ def outrun(
     cost, price = lease.cost_usd(now), lease.price_usd_h
     if cost is not None and price is not None and terms.budget_usd is not None:
         cost, end = cost + bytes_usd, price * Decimal(str(end_s)) / 3600
-        if cost + price * Decimal(str(look_s)) / 3600 + end >= terms.budget_usd:
-            kept = f", and about {usd_words(end)} are kept back for its end" if end else ""
+        look = price * Decimal(str(look_s)) / 3600
+        if cost + look + end >= terms.budget_usd:
+            kept = (
+                f", and the rest is kept back: about {usd_words(end)} for its end, {usd_words(look)} until a later look"
+                if end
+                else ""
+            )
             return Outrun(
                 "budget",
                 f"{usd_words(cost)} of its budget of {terms.budget_usd} USD are spent{kept}",

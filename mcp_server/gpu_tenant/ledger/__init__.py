@@ -6,6 +6,7 @@ forgets it: a lease with a box becomes `terminating` or `gone` only if a permit 
 
 from gpu_tenant.ledger.accounts import Askings
 from gpu_tenant.ledger.alarms import AlarmTable
+from gpu_tenant.ledger.database import has_smoke
 from gpu_tenant.ledger.errands import ErrandTable
 from gpu_tenant.ledger.events import Ran
 from gpu_tenant.ledger.fleets import Fleets
@@ -20,7 +21,7 @@ from gpu_tenant.ledger.sweeps import Sweeps
 from gpu_tenant.ledger.volumes import VolumeTable
 from gpu_tenant.ledger.wishes import WishTable
 
-__all__ = ["Allowed", "Hold", "Ledger", "Ran", "Renewal", "anything"]
+__all__ = ["Allowed", "Hold", "Ledger", "Ran", "Renewal", "anything", "has_smoke"]
 
 
 class Ledger(

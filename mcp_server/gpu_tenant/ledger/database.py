@@ -75,6 +75,11 @@ class Database:
             self._db.close()
             raise
 
+    @property
+    def path(self) -> Path:
+        """The file, where its owner knows it."""
+        return self._original
+
     def _must_be_there(self) -> None:
         """Create the file if there is none.
 
@@ -342,6 +347,16 @@ def beside(path: Path) -> Iterator[Connection]:
         closing(sqlite3.connect(path, isolation_level=None)) as db,
     ):
         yield db
+
+
+def has_smoke(path: Path, smoke_id: str) -> bool:
+    """Whether another ledger has that smoke test. It is only read, whatever version it has. False if it is unreadable."""
+    with (
+        suppress(sqlite3.Error),
+        closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db,
+    ):
+        return bool(db.execute("SELECT 1 FROM smokes WHERE id=?", (smoke_id,)).fetchone())
+    return False
 
 
 def record(row: Row) -> str:

@@ -12,6 +12,7 @@ from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LeaseHeld
 from gpu_tenant.domain.ports import Clock
+from gpu_tenant.domain.wording import span
 from gpu_tenant.ledger.database import Connection, Database, Row, beside, moment
 from gpu_tenant.ledger.hold_owner import Holder, this_process
 
@@ -31,12 +32,15 @@ class Renewal(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """Who is acting on a lease, and since when."""
+    """Who is acting on a lease, and for how long.
+
+    A hold is in real time, and a rehearsal's leases are not. So a time of day would mean two things to a reader.
+    """
 
     purpose: str
     pid: int
     host: str
-    since: datetime
+    held_s: float
     silent_s: float
     """How long ago the hold was last renewed."""
     patience_s: float
@@ -50,10 +54,7 @@ class Hold(NamedTuple):
             if self.silent_s > self.patience_s
             else ""
         )
-        return (
-            f"{self.purpose} (process {self.pid}{where}) has held it since "
-            f"{self.since:%Y-%m-%d %H:%M} UTC{silence}"
-        )
+        return f"{self.purpose} (process {self.pid}{where}) has held it for {span(self.held_s)}{silence}"
 
 
 class Holds(Database):
@@ -208,7 +209,7 @@ def _hold_of(row: Row, now: datetime, renewal: Renewal) -> Hold:
         purpose=row["purpose"],
         pid=row["pid"],
         host=row["host"],
-        since=moment(row["since"]) if row["since"] else now,
+        held_s=max(0.0, (now - moment(row["since"])).total_seconds()) if row["since"] else 0.0,
         silent_s=max(0.0, (now - renewed_at).total_seconds()) if renewed_at else 0.0,
         patience_s=renewal.patience_s,
     )

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
-from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import (
     BoxStopped,
     BoxTrouble,
@@ -118,6 +118,11 @@ class LeaseEnder:
         except LeaseHeld:
             raise
         except (Refused, BoxTrouble, ProviderTrouble) as unparked:
+            stopped = tenancy.ledger.lease(lease.id)
+            if stopped.parked_at is not None:
+                # It was stopped meanwhile, by its guard or its platform's timer.
+                await self.report_parked(stopped)
+                return
             why = f"{why} (and it cannot be parked: {unparked.message})"
         else:
             parked = tenancy.ledger.lease(lease.id)
@@ -135,7 +140,9 @@ class LeaseEnder:
             else:
                 self._report_destroyed(torn, cause.words)
                 return
-        self._told.alarm("end", f"{cause.words}; {why}; {self._stands(lease)}", Level.URGENT)
+        self._told.alarm(
+            "end", f"{cause.words}; {why}; {self._stands(lease, but=why)}", Level.URGENT
+        )
 
     async def _save_work(self, lease: Lease, cause: Outrun) -> str | None:
         """Stop the lease's jobs, and copy what they wrote to this computer and into the store.
@@ -226,7 +233,7 @@ class LeaseEnder:
             torn = await honour_waiver(self._tenancy.context, lease.id)
             self._report_destroyed(torn, "its teardown was cut short before")
             return
-        self._told.alarm("teardown", f"{refused}; {self._stands(lease)}", Level.URGENT)
+        self._told.alarm("teardown", f"{refused}; {self._stands(lease, but=refused)}", Level.URGENT)
 
     async def report_parked(self, lease: Lease) -> None:
         """Report a parked lease, and end it if its box was never used.
@@ -306,11 +313,14 @@ class LeaseEnder:
         level = Level.URGENT if urgent else Level.WARNING if left < 3 * _LAST_DAYS else Level.NOTICE
         return f"{profile.title} deletes it, data and all, at {until:%Y-%m-%d %H:%M} UTC", level
 
-    def _stands(self, lease: Lease) -> str:
-        """Say why the last attempt to end the lease failed, what its box costs, and how much rescue sum is spent."""
+    def _stands(self, lease: Lease, *, but: str = "") -> str:
+        """Say why the last attempt to end the lease failed, what its box costs, and how much rescue sum is spent.
+
+        `but` has been told just before, and is not told again.
+        """
         events = self._tenancy.ledger.events(lease.id)
         refused = [event.words for _, event in events if isinstance(event, timeline.Refused)]
-        why = f"{refused[-1]}; " if refused else ""
+        why = f"{refused[-1]}; " if refused and str(refused[-1]) not in but else ""
         most, began = rescue(lease), began_at(lease, events)
         spent = began and cost_usd(lease.rates, since=began, until=self._tenancy.clock.now())
         sum_words = ""
@@ -318,7 +328,7 @@ class LeaseEnder:
             then = (
                 "destroyed, as its owner signed" if lease.terms.on_deadline == "waive" else "kept"
             )
-            sum_words = f"; {spent:.2f} of its rescue sum of {most:.2f} USD are spent, and when all of it is spent, the box is {then}"
+            sum_words = f"; {spent:.2f} of its rescue sum of {most:.2f} USD ({Option('rescue-usd')}, else a day at its price, to save what is on it) are spent, and when all of it is spent, the box is {then}"
         if recorded_fate(events) == "host_lost":
             return (
                 f"{why}its host is lost, and it is unknown whether its provider still bills for it"

@@ -478,6 +478,8 @@ class Attendant:
                 return await self._pull(lease)
         except BoxTrouble:
             raise
+        except LeaseHeld:
+            pass  # whoever acts on the lease now is no trouble, and the next look fetches what is new
         except TenantError as trouble:
             # If the work cannot be brought home, report it. That is no reason to stop looking.
             self.told.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)

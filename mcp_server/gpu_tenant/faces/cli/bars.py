@@ -28,6 +28,7 @@ from gpu_tenant.domain.wording import span, usd_words
 from gpu_tenant.faces.cli.output import progress_of, state_of, step, why_of
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.context import progress_to
+from gpu_tenant.leases.job_outlook import OutlookNews
 from gpu_tenant.service import Tenancy
 from gpu_tenant.transfer.eta import Eta
 
@@ -168,7 +169,7 @@ async def follow(
         disable=not errors.is_terminal,
     ) as bar:
         task = bar.add_task(lease, total=1.0, words="")
-        is_first, told = True, None
+        is_first, outlook = True, OutlookNews()
         while True:
             try:
                 seen = await tenancy.follow(lease, job, cursor=cursor, wait_s=1, limit_bytes=65_536)
@@ -180,10 +181,8 @@ async def follow(
             if is_first and seen.budget_end:
                 click.echo(f"  budget {seen.budget_end}", err=aside)
             is_first = False
-            # It is said once, and again only when it no longer looks as if the job ends in time.
-            if seen.outlook and (danger := " raises that " in seen.outlook) != told:
-                click.echo(f"  forecast {seen.outlook}", err=aside)
-                told = danger
+            if news := outlook.of(seen.outlook):
+                click.echo(f"  forecast {news}", err=aside)
             if seen.log and errors.is_terminal and sys.stdout.isatty():
                 # Print above the bar, which would otherwise be drawn into the line.
                 bar.console.print(seen.log.rstrip("\n"), markup=False, soft_wrap=True)

@@ -14,6 +14,7 @@ from unicodedata import east_asian_width
 import click
 
 from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.untrusted_text import without_fence
 from gpu_tenant.domain.wording import (
     NOBODY_BILLS,
     size,
@@ -56,7 +57,7 @@ async def tenancy(
 ) -> AsyncIterator[Tenancy]:
     """Open this user's tenancy, and close it at the end. Its notices go to stderr.
 
-    Whoever forgot that this terminal is in a rehearsal reads it at each command.
+    Whoever forgot that this terminal is in a rehearsal reads it at each command that speaks of money.
     """
     # Imported here, because `--help` and a wrong call need no tenancy, and a tenancy is most of the program.
     from gpu_tenant.app import open_tenancy
@@ -65,11 +66,22 @@ async def tenancy(
         environ, tell=lambda words: click.echo(f"note: {words}", err=True), purpose=purpose
     )
     try:
-        if opened.ledger.is_rehearsed and not _is_told("rehearsal"):
+        if opened.ledger.is_rehearsed and _speaks_of_money() and not _is_told("rehearsal"):
             click.echo("note: rehearsal, no money", err=True)
         yield opened
     finally:
         await opened.aclose()
+
+
+_OF_MONEY = frozenset(
+    {"offers", "provision", "run", "terms", "leases", "teardown", "report", "limits"}
+)
+
+
+def _speaks_of_money() -> bool:
+    """Whether this command is one whose answer is about sums. Outside of a command, whatever is told may be."""
+    context = click.get_current_context(silent=True)
+    return context is None or context.info_name in _OF_MONEY
 
 
 def _is_told(what: str) -> bool:
@@ -289,7 +301,7 @@ def print_watched(shown: Watched) -> None:
     if shown.log_skipped_bytes:
         click.echo(f"... {size(shown.log_skipped_bytes)} of the log skipped ...", err=True)
     if shown.log:
-        click.echo(shown.log.rstrip("\n"))
+        click.echo(without_fence(shown.log).rstrip("\n"))
     rows: list[tuple[str, object]] = [("state", state_of(shown))]
     if shown.why:
         rows.append(("why", why_of(shown)))
@@ -310,7 +322,11 @@ def print_watched(shown: Watched) -> None:
         *([("budget", shown.budget_end)] if shown.budget_end else []),
         *([("forecast", shown.outlook)] if shown.outlook else []),
         *([("alarm", shown.alarm)] if shown.alarm else []),
-        *[("its log names", link) for link in shown.trackers],
+        *[
+            ("its log names", link)
+            for told in shown.trackers
+            for link in without_fence(told).splitlines()
+        ],
         *([("together", shown.gang)] if shown.gang else []),
         ("next", shown.next.removesuffix(" with this cursor")),  # --json has the cursor
     ]

@@ -225,17 +225,21 @@ class _Terminal:
 
     async def follow(self, lease: str, job: str) -> Watched:
         from gpu_tenant.faces.cli import bars
+        from gpu_tenant.leases.job_outlook import OutlookNews
 
         if not self._quiet:
             self.has_shown_log = True
             return await bars.follow(
                 self._tenancy, lease, job, self._cursor or 0, then="", aside=self._aside
             )
+        outlook = OutlookNews()
         while True:
             seen = await self._tenancy.follow(
                 lease, job, cursor=self._cursor, wait_s=5, limit_bytes=_QUIET_BYTES
             )
             self._cursor = seen.cursor
+            if news := outlook.of(seen.outlook):
+                self.hear(f"forecast: {news}")
             if seen.state in _ENDED or seen.state == "absent":
                 return seen
 
