@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.interruption import notice_on_record
 from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.domain.parked import read_in_notice
 from gpu_tenant.leases.read_in_notice import assess_taken, needs_no_start
 from gpu_tenant.leases.recover import begins_words, recover
 from gpu_tenant.watchdog.loop import Watchdog
@@ -209,6 +211,24 @@ async def test_what_was_read_in_full_in_its_notice_is_ended_without_a_start_once
         assert scene.asked("POST", "/start") == 0
         assert timeline.ReadAtStop.kind in scene.kinds
         await tenancy.stop_job(new.lease, "train", grace_s=5)
+
+
+async def test_a_box_that_was_stopped_by_another_clock_than_ours_is_not_ended_by_what_was_read_before(
+    tmp_path: Path,
+) -> None:
+    async with scene_at("gcp", tmp_path) as scene:
+        tenant, tenancy = scene.tenant, scene.tenant.tenancy
+        lease = await spot(scene, tmp_path / "tree", when_done="end")
+        await stopped_after_its_notice(scene, lease)
+        read = read_in_notice(tenancy.ledger.events(tenant.lease(lease).id))
+        assert read is not None
+        for minutes in (-5, 5):
+            noted = read[0] + timedelta(minutes=minutes)
+            tenancy.ledger.note(tenant.lease(lease).id, read[1], at=noted)
+
+            seen = await assess_taken(tenancy.context, tenant.lease(lease), store=None)
+
+            assert seen is None, f"our clock was {minutes} minutes off when it was read"
 
 
 async def test_a_box_that_somebody_started_after_its_notice_is_not_ended_by_what_was_read_before(

@@ -179,7 +179,8 @@ async def test_what_became_of_an_outbid_box_is_said_once_and_short(
 
     printed = capsys.readouterr()
     shown = printed.out + printed.err
-    ends = f"`gpu-tenant resume {lease}`, then `gpu-tenant collect {lease}`, then `gpu-tenant teardown {lease}`"
+    home = f"`gpu-tenant collect {lease}`, with `--artifact 'FILE'` for what it names as unclaimed"
+    ends = f"`gpu-tenant resume {lease}`, then {home}, then `gpu-tenant teardown {lease}`"
     assert shown.count(ends) == 1
     assert shown.count("it may start again by itself, and bill") == 1
     assert "waive" not in shown

@@ -51,10 +51,16 @@ def unclaimed_words(lease: Lease, unclaimed: Unclaimed, *, first: Command | None
         if unclaimed.count == 1
         else f"{unclaimed.count:,} files are unclaimed, and no teardown happens: {told}"
     )
-    if first is not None:
-        ways = claim_words(lease, unclaimed, between=", or ")
-        return f"{what}; its box is stopped: {first}, then {ways}"
-    return f"{what}; {claim_words(lease, unclaimed)}"
+    if first is None:
+        return f"{what}; {claim_words(lease, unclaimed)}"
+    keeps, gives_up = _claims(lease, unclaimed)
+    if unclaimed.count == 1:
+        return (
+            f"{what}; its box is stopped: {first}, then {keeps} keeps it, or {gives_up} gives it up"
+        )
+    return (
+        f"{what}; its box is stopped: {first}, then {keeps} keeps them, or {gives_up} gives them up"
+    )
 
 
 def unclaimed_names(lease: Lease, unclaimed: Unclaimed) -> str:
@@ -63,13 +69,20 @@ def unclaimed_names(lease: Lease, unclaimed: Unclaimed) -> str:
     return in_words(names, unclaimed.count)
 
 
-def claim_words(lease: Lease, unclaimed: Unclaimed, *, between: str = "; ") -> str:
+def claim_words(lease: Lease, unclaimed: Unclaimed) -> str:
     """Return the lines to paste for what nobody has claimed: one that keeps it, and one that gives it up."""
+    keeps, gives_up = _claims(lease, unclaimed)
+    if unclaimed.count == 1:
+        return f"{keeps} keeps it; {gives_up} gives it up"
+    return f"{keeps} keeps them; {gives_up} gives them up"
+
+
+def _claims(lease: Lease, unclaimed: Unclaimed) -> tuple[Command, Command]:
     patterns = unclaimed_patterns(lease, unclaimed)
-    keeps = Command("collect", lease.id, artifact=patterns)
-    gives_up = Command("collect", lease.id, discard=patterns)
-    it = "it" if unclaimed.count == 1 else "them"
-    return f"{keeps} keeps {it}{between}{gives_up} gives {it} up"
+    return (
+        Command("collect", lease.id, artifact=patterns),
+        Command("collect", lease.id, discard=patterns),
+    )
 
 
 def _patterns_of(named: Sequence[str], count: int) -> list[str]:

@@ -108,7 +108,10 @@ async def assess_taken(
         return None
     if turns is None or said is None or turns.started != told.started:
         return None  # It was started since, or nobody says that it was not.
-    if turns.stopped_at is None or turns.stopped_at - read_at > _STOPPED_WITHIN:
+    # A stop that comes before the look means that the two clocks differ, so nobody knows how long the box ran on.
+    if turns.stopped_at is None or not (
+        timedelta(0) <= turns.stopped_at - read_at <= _STOPPED_WITHIN
+    ):
         return None
     if not isinstance(seen, Listed) or seen.box.state is not BoxState.PARKED:
         return None
