@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +25,7 @@ from gpu_tenant import app
 from gpu_tenant.box import guard
 from gpu_tenant.box.guard import arm
 from gpu_tenant.box.guard_record import last_armed
-from gpu_tenant.domain.errors import TenantError
+from gpu_tenant.domain.errors import NotReady, TenantError
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.protection import GuardState, Protection, protection
 from gpu_tenant.emulators.rehearsal_client import RehearsalClock
@@ -40,6 +41,7 @@ PROFILES = load_profiles(skill_directory() / "profiles")
 When = Literal["before", "after"]
 LEFT_S = 6
 """So long before its deadline a box lets its tenant in, about: guards keep real time."""
+RENTED_H = 0.2
 LOOKED_AT_S = 120
 JOB = (
     "trap 'echo done > out/final; exit 0' TERM; mkdir -p out; i=0; while :; do i=$((i+1));"
@@ -184,15 +186,21 @@ async def _rents(platform: Platform, directory: Path, tell: int, left_s: float) 
     (directory / "tree" / "train.py").write_text("print('hello')\n", encoding="utf-8")
     quote = (await tenancy.find_offers(provider=platform.provider, hours=0.05)).cheapest
     assert quote
-    card = await tenancy.provision(
+    rented = partial(
+        tenancy.provision,
         smoke="none",
         quotes=[quote],
-        hours=(BOOT_S[platform.provider] + left_s) / 3600,
-        wait_s=900,
+        hours=RENTED_H,
         unguarded="accept",
         rescue_usd=Decimal(0) if platform.signed == "waive" else None,
     )
-    lease = tenancy.ledger.lease(card.lease)
+    # No box is rented with a deadline as near as this. So it boots, unseen, until its deadline is near.
+    with contextlib.suppress(NotReady):
+        await rented(wait_s=1)
+    (lease,) = tenancy.ledger.leases()
+    left = lease.terms.deadline_at - tenancy.clock.now()
+    await tenancy.clock.sleep(max(0.0, left.total_seconds() - left_s))
+    await rented(wait_s=900)
     if platform.signed == "waive":
         signature = signs(tenancy, ask_ahead(tenancy.context, lease.id).code, by="its owner")
         tenancy.ledger.sign_ahead(lease.id, signature, at=tenancy.clock.now())
@@ -205,17 +213,6 @@ async def _rents(platform: Platform, directory: Path, tell: int, left_s: float) 
         print(error, flush=True)
         os.write(tell, b"?")
     await asyncio.Event().wait()
-
-
-BOOT_S = {
-    "vastai": 96,
-    "runpod": 92,
-    "gcp": 23,
-    "autodl": 62,
-    "lambda_cloud": 185,
-    "digitalocean": 62,
-}
-"""What the rehearsal of each takes from the order until somebody is let in."""
 
 
 # --- the world meanwhile -------------------------------------------------------------------------
