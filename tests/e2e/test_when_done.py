@@ -427,6 +427,25 @@ async def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it does not come")
 
 
+async def test_a_watchdog_that_is_left_has_ended_every_look_that_it_began(tmp_path: Any) -> None:
+    def looks() -> list[str]:
+        names = (str(task.get_coro()) for task in asyncio.all_tasks())
+        return [name for name in names if "Watchdog." in name and "forever" not in name]
+
+    async with scene_at("vastai", tmp_path) as scene:
+        await scene.rent(when_done=None, hours=24)
+        tenancy = scene.tenant.anew_tenancy()
+        dog = Watchdog(tenancy, every_s=SELDOM_S, tell=lambda _: None, sleep=asyncio.sleep)
+        watching = asyncio.create_task(dog.forever())
+        await until(lambda: any("_attend" in name for name in looks()))
+
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+        assert looks() == []
+
+
 async def test_what_is_launched_and_what_is_said_between_two_looks_is_heard_before_the_next(
     tmp_path: Any,
 ) -> None:

@@ -1,22 +1,11 @@
 """Lists what would be lost, file by file: a person signs for named files, and not for a number of files."""
 
-from collections.abc import Sequence
-
 from gpu_tenant.artifacts.local_evidence import Loss
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.seal import Manifest, SealedFile
 from gpu_tenant.domain.untrusted_text import quote_text
-from gpu_tenant.domain.wording import some
-
-IN_WORDS = 3
-"""A sentence contains this many names. The list that a person signs has all of them."""
-
-
-def in_words(names: Sequence[str], count: int | None = None) -> str:
-    """Write the first few names, then how many of the `count` names are left out."""
-    more = (len(names) if count is None else count) - len(names[:IN_WORDS])
-    return ", ".join(names[:IN_WORDS]) + (f", and {more} more" if more > 0 else "")
+from gpu_tenant.domain.wording import in_words, some
 
 
 def vanished_names(now: Manifest, collected: Manifest | None) -> tuple[str, ...]:

@@ -3,11 +3,11 @@
 import os
 from collections.abc import Sequence
 
-from gpu_tenant.artifacts.losses import in_words
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.seal import Unclaimed
 from gpu_tenant.domain.untrusted_text import quote_text
+from gpu_tenant.domain.wording import in_words
 from gpu_tenant.files.patterns import literal_pattern, matches_kept_name
 from gpu_tenant.ledger import Ledger
 

@@ -1,11 +1,20 @@
 """Counts, sums of money, sizes, durations and dates in words for a person."""
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
 NOBODY_BILLS = "nobody bills"
+IN_WORDS = 3
+"""A sentence contains this many names. The list that a person signs has all of them."""
 _INSTANT = re.compile(r"\bat ([1-9]\d{9})(?:\.\d+)?\b")
+
+
+def in_words(names: Sequence[str], count: int | None = None) -> str:
+    """Write the first few names, then how many of the `count` names are left out."""
+    more = (len(names) if count is None else count) - len(names[:IN_WORDS])
+    return ", ".join(names[:IN_WORDS]) + (f", and {more} more" if more > 0 else "")
 
 
 def some(count: int, noun: str) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from gpu_tenant.artifacts.left_behind import left_out_words, missing_on_box, reasons_of
-from gpu_tenant.artifacts.losses import in_words
 from gpu_tenant.artifacts.push import ASKS, sendable
 from gpu_tenant.artifacts.unclaimed import unclaimed_patterns
 from gpu_tenant.domain.command import Command, Option
@@ -54,7 +53,7 @@ from gpu_tenant.domain.stop_cause import Term
 from gpu_tenant.domain.terms import OnFailure, RentRequest
 from gpu_tenant.domain.trackers import kept_by_default
 from gpu_tenant.domain.untrusted_text import quote_text
-from gpu_tenant.domain.wording import some, span, usd_words
+from gpu_tenant.domain.wording import in_words, some, span, usd_words
 from gpu_tenant.errands.answers import ILL_ENDED, ErrandStatus, RentalPlan, Unanswered
 from gpu_tenant.errands.plan import Planned, earlier_runs
 from gpu_tenant.errands.steps import MOST_BOXES_TRIED, WORDS, Known, Step, next_step

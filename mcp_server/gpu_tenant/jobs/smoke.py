@@ -23,7 +23,6 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from gpu_tenant.artifacts.left_behind import left_out_words, reasons_of
-from gpu_tenant.artifacts.losses import in_words
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
@@ -32,6 +31,7 @@ from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.trackers import kept_by_default
 from gpu_tenant.domain.untrusted_text import fence, plain, quote_text
+from gpu_tenant.domain.wording import in_words
 from gpu_tenant.files.missing_file import missing_files
 from gpu_tenant.files.patterns import literal_pattern, matches_kept_name, told_apart
 from gpu_tenant.files.protected_files import Guarded

@@ -1,15 +1,19 @@
 """Whether a job may have written what nobody declared, which would keep its box from being ended by itself."""
 
-import asyncio
+from __future__ import annotations
 
-from gpu_tenant.box.manifest import reseal
+import asyncio
+from typing import TYPE_CHECKING
+
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import TenantError
-from gpu_tenant.domain.model import Lease
-from gpu_tenant.domain.seal import Unclaimed
-from gpu_tenant.domain.timeline import Lines
-from gpu_tenant.leases.context import Context
+
+if TYPE_CHECKING:
+    from gpu_tenant.domain.model import Lease
+    from gpu_tenant.domain.seal import Unclaimed
+    from gpu_tenant.domain.timeline import Lines
+    from gpu_tenant.leases.context import Context
 
 _LOOK_S = 20.0
 """So long a look at the box's files may take before it is given up."""
@@ -29,20 +33,26 @@ def what_may_be_open(context: Context, lease: Lease) -> str:
     """
     if is_sealed_since(context.ledger.events(lease.id, timeline.Launched, timeline.Sealed)):
         return ""
+    if context.ledger.newest_smoke() is not None and (tested := _of_smoke(context, lease)):
+        return tested
+    return f"{Command('collect', lease.id)} shows what nobody has declared"
+
+
+def _of_smoke(context: Context, lease: Lease) -> str | None:
     from gpu_tenant.artifacts.push import pushed_trees
     from gpu_tenant.jobs.smoke import unclaimed_output
 
     ledger = context.ledger
     for tree in pushed_trees(ledger, lease.id)[-1:]:
         kept, given_up = ledger.declarations(lease.id)
-        tested = unclaimed_output(lease.id, tree.directory, kept, given_up, ledger=ledger)
-        if tested is not None:
-            return tested
-    return f"{Command('collect', lease.id)} shows what nobody has declared"
+        return unclaimed_output(lease.id, tree.directory, kept, given_up, ledger=ledger)
+    return None
 
 
 async def unclaimed_on_box(context: Context, lease: Lease) -> Unclaimed | None:
     """List what was written on the box and nobody has claimed, by a look that changes nothing. None if the look failed."""
+    from gpu_tenant.box.manifest import reseal
+
     try:
         async with asyncio.timeout(_LOOK_S):
             draft = await reseal(

@@ -8,9 +8,7 @@ from functools import partial
 
 from gpu_tenant.artifacts.local_evidence import Loss, reread_all
 from gpu_tenant.artifacts.losses import (
-    IN_WORDS,
     differs,
-    in_words,
     so_far,
     unclaimed_by_name,
     uncollected_loss,
@@ -48,7 +46,7 @@ from gpu_tenant.domain.signature import Signature, digest_of
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.volumes import Volume
 from gpu_tenant.domain.waiting import wait_for
-from gpu_tenant.domain.wording import size, some
+from gpu_tenant.domain.wording import IN_WORDS, in_words, size, some
 from gpu_tenant.files.artifact_directory import is_on_the_box
 from gpu_tenant.files.patterns import matches_kept_name
 from gpu_tenant.leases.context import Context

@@ -409,6 +409,8 @@ class Watchdog:
                 await asyncio.wait([attending], timeout=_TURN_S)
             except asyncio.CancelledError:
                 attending.cancel()
+                # The caller closes the ledger next, and what ends there still writes to it.
+                await asyncio.wait([attending])
                 raise
         await attending
 

@@ -405,7 +405,7 @@ def _snapshot(shown: Snapshot) -> None:
     rows += [("does not load", name) for name in shown.broken]
     rows += [("no room here", name) for name in shown.no_room]
     rows += [("not wanted", name) for name in shown.not_wanted]
-    from gpu_tenant.artifacts.losses import in_words
+    from gpu_tenant.domain.wording import in_words
 
     if shown.pruned.here:
         rows.append(("removed here", in_words(shown.pruned.here)))
