@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from arranged import eventually
 from e2e.watching import Scene, scene_at
 
@@ -17,6 +18,7 @@ from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.interruption import notice_on_record
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.domain.parked import read_in_notice
+from gpu_tenant.faces.cli import lease_table
 from gpu_tenant.leases.read_in_notice import assess_taken, needs_no_start
 from gpu_tenant.leases.recover import begins_words, recover
 from gpu_tenant.watchdog.loop import Watchdog
@@ -211,6 +213,22 @@ async def test_what_was_read_in_full_in_its_notice_is_ended_without_a_start_once
         assert scene.asked("POST", "/start") == 0
         assert timeline.ReadAtStop.kind in scene.kinds
         await tenancy.stop_job(new.lease, "train", grace_s=5)
+
+
+async def test_the_alarm_about_a_stopped_box_is_whole_beside_the_step_that_is_told_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with scene_at("gcp", tmp_path) as scene:
+        lease = await spot(scene, tmp_path / "tree", when_done="end")
+        await stopped_after_its_notice(scene, lease)
+
+        lease_table.leases(await scene.tenant.tenancy.list_leases())
+
+        printed = capsys.readouterr()
+        (alarm,) = [x for x in printed.err.splitlines() if x.startswith("alarm: ") and lease in x]
+        assert f"do this: {lease}" in printed.out + printed.err
+        assert "a parked box still bills starts it" not in alarm
+        assert "a parked box still bills" in alarm
 
 
 async def test_a_box_that_was_stopped_by_another_clock_than_ours_is_not_ended_by_what_was_read_before(

@@ -50,7 +50,9 @@ async def test_a_used_pod_is_parked_and_its_work_is_there_when_it_resumes(tmp_pa
 
         assert (Path(collected.directory) / "work/out/model.bin").read_text() == "weights\n"
         assert ended.receipt.ground == "verified"
-        emptied = "what was written outside /workspace and ~ before 1 stop, which emptied it"
+        emptied = (
+            "what was written outside /workspace and ~ before 1 stop, which may have emptied it"
+        )
         assert any(emptied in words for words in ended.receipt.not_proved), ended.receipt
         tenant.assert_nothing_bills()
 

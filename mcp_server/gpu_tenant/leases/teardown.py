@@ -330,7 +330,9 @@ def _emptied_by_stops(context: Context, lease: Lease, profile: Profile) -> tuple
     if not stops or lease.touched_at is None or stop_keeps(profile, lease) != "work":
         return ()
     places = " and ".join(dict.fromkeys((*kept_by_a_stop(profile), *profile.accounted_paths)))
-    emptied = f"what was written outside {places} before {some(stops, 'stop')}, which emptied it"
+    emptied = (
+        f"what was written outside {places} before {some(stops, 'stop')}, which may have emptied it"
+    )
     return (f"{emptied}: nobody looked there",)
 
 

@@ -82,7 +82,8 @@ def _without_step(alarm: str, rows: Sequence[Card]) -> str:
     for row in rows:
         step = row.next.partition("; a parked box ")[0]
         if row.condition.to_do is not None and alarm.startswith(f"{row.lease}: "):
-            alarm = alarm.replace(f": {step}", "")
+            told, found, rest = alarm.partition(f": {step}")
+            alarm = told + rest if found and rest[:1] in ("", ";") else alarm
     return alarm
 
 
