@@ -74,6 +74,43 @@ async def test_a_person_goes_on_with_work_whose_terms_name_no_place(
     assert len(audited) == 1, "as an errand's box is"
 
 
+async def test_the_box_before_is_left_alone_until_its_work_is_at_the_new_one(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    lost = await outbid(tenant, tmp_path)
+    tenancy = tenant.tenancy
+    boots = await recover(tenancy.context, lost, wait_s=0)
+    assert not tenancy.ledger.jobs(tenant.lease(boots.lease).id), "it has nothing yet"
+
+    async def resume(lease: str) -> object:
+        return await tenancy.change_lease(lease, "resume")
+
+    for acts in (resume, tenancy.verify_and_teardown, tenancy.waive):
+        with pytest.raises(Refused) as refused:
+            await acts(lost)
+        assert f"is about to go on at {boots.lease}" in refused.value.message
+        assert f"`gpu-tenant recover {lost}`" in refused.value.remedy
+
+    new = await recover(tenancy.context, lost, wait_s=3600)
+    assert new.lease == boots.lease
+    assert (await tenancy.monitor(new.lease, wait_s=0)).state == "running"
+    await resume(lost)
+    await tenancy.collect(lost)
+    assert (await tenancy.verify_and_teardown(lost)).receipt.ground == "verified"
+
+
+async def test_a_new_box_that_is_given_up_lets_the_box_before_be_ended(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    lost = await outbid(tenant, tmp_path)
+    tenancy = tenant.tenancy
+    boots = await recover(tenancy.context, lost, wait_s=0)
+
+    assert (await tenancy.verify_and_teardown(boots.lease)).receipt.ground == "never_used"
+
+    assert (await tenancy.change_lease(lost, "resume")).lease == lost
+
+
 async def test_where_all_is_dearer_than_the_cap_the_line_that_is_named_gets_a_box(
     tenant: Tenant, tmp_path: Path
 ) -> None:

@@ -35,6 +35,7 @@ from gpu_tenant.leases.readiness import (
     settle_lease,
     with_box,
 )
+from gpu_tenant.leases.recovery_plan import must_not_be_moving
 from gpu_tenant.leases.teardown import may_go_until, see_gone, tear_down
 from gpu_tenant.leases.terms_in_force import policy_of
 from gpu_tenant.leases.verify import (
@@ -153,6 +154,7 @@ async def end_verified(
     if known is not None:
         return _torn_down(context, found, known)
     async with context.held_in_turn(found.id, "teardown"):
+        must_not_be_moving(context.ledger, found)
         found, words = await settle_lease(context, found)
         if found.state is LeaseState.GONE:
             return _torn_down(context, found, _receipt(context, found))
@@ -397,6 +399,7 @@ async def waive(context: Context, lease: str) -> TornDown | None:
     """
     found = await with_box(context, lease)
     async with context.held_in_turn(found.id, "waive"):
+        must_not_be_moving(context.ledger, found)
         assessment = await _assess(context, found)
         if assessment.losses:
             signature = _waiver(context, found, assessment)

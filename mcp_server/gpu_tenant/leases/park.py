@@ -27,6 +27,7 @@ from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.wording import some
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provider_listing import look
+from gpu_tenant.leases.recovery_plan import must_not_be_moving
 from gpu_tenant.leases.settle import note_stopped, settle, was_asked_to_stop
 from gpu_tenant.leases.won_back import not_yet
 from gpu_tenant.ledger import Allowed, anything
@@ -339,6 +340,7 @@ async def resume(
         ProviderTrouble: the provider refused; the box is parked as before.
     """
     connector, ledger = context.connector(lease), context.ledger
+    must_not_be_moving(ledger, lease)
     if lease.parked_at is None:
         # Its platform may have stopped it, because of a higher bid, a timer, or an empty balance.
         seen = await look(context, lease)

@@ -198,6 +198,25 @@ def gone_on(ledger: Ledger, lease: Lease) -> Lease | None:
     return ledger.lease(told.by) if told is not None and told.by is not None else None
 
 
+def must_not_be_moving(ledger: Ledger, lease: Lease) -> None:
+    """Require that no new box is about to continue the work of this lease.
+
+    What happens to the box of the lease now would end that recovery unseen, and the new box would bill without work.
+
+    Raises:
+        Refused: a new box was rented for its work, and does not have that yet.
+    """
+    new = successor(ledger, lease)
+    if lease.state is not LeaseState.ACTIVE or gone_on(ledger, lease) is not None:
+        return
+    if new is None or not new.state.live:
+        return
+    raise Refused(
+        f"the work of {lease.id} is about to go on at {new.id}, which does not have it yet",
+        remedy=f"{Command('recover', lease.id)} goes on with that; or {Command('teardown', new.id)} gives it up",
+    )
+
+
 # Within which caps
 
 _WAY_HOME_H = 0.1
