@@ -12,6 +12,7 @@ import pytest
 from e2e.renting import Tenant, tenant_at
 from e2e.watching import SAVES, Scene
 from errands import Asker, a_tree, an_errand, goes_on
+from sshd import wait_until
 
 from gpu_tenant.domain.errors import BoxStopped, BoxUnreachable
 from gpu_tenant.domain.ports import Parking
@@ -212,6 +213,24 @@ n=0; while :; do n=$((n+1)); echo "step $n/400"; echo $n > out/step.txt; sleep 0
 """A job whose log says how far it is, and which saves nothing more when it is asked to go."""
 
 
+class Counting(Watching):
+    """The same, of a job that counts: each look comes when it has counted further than at the last."""
+
+    counted = 0
+
+    async def follow(self, lease: str, job: str) -> Watched:
+        found = self.tenant.lease(lease)
+        step = self.tenant.home_of(str(found.box_id)) / found.work_directory / "out/step.txt"
+        last = self.counted
+
+        def is_further() -> bool:
+            self.counted = int((step.read_text() if step.exists() else "") or 0)
+            return self.counted >= last + 20
+
+        await asyncio.to_thread(wait_until, is_further)
+        return await super().follow(lease, job)
+
+
 async def test_a_run_cut_by_its_budget_names_the_sum_and_the_hours_that_its_pace_asks_for(
     scene: Scene, tmp_path: Path
 ) -> None:
@@ -220,7 +239,7 @@ async def test_a_run_cut_by_its_budget_names_the_sum_and_the_hours_that_its_pace
         scene.tenant.tenancy, a_tree(tmp_path / "tree", COUNTS), max_usd=most, hours=0.1
     )
 
-    told = await goes_on(scene.tenant.tenancy, errand, Watching(scene.tenant, 2, 8))
+    told = await goes_on(scene.tenant.tenancy, errand, Counting(scene.tenant, 2, 8))
 
     found = re.search(r"the same line with `--max-usd ([\d.]+)`, `--hours ([\d.]+)`", told.next)
     assert found, told.next
