@@ -1,25 +1,24 @@
 """Whoever says `recover` by hand gets on, or is told the line that works; and what was rented is said."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from arranged import Alone
 from e2e.renting import Tenant, tenant_at
+from e2e.taken import outbid
 from signed import with_signature
-from sshd import wait_until
 from waited import over
 
-from gpu_tenant.artifacts.snapshot import snapshot
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import NoCapacity, Refused, SignatureWanted
 from gpu_tenant.emulators.vastai.market import ASKS
 from gpu_tenant.faces.report import as_markdown, report_of
 from gpu_tenant.faces.timeline_text import describe
-from gpu_tenant.leases.recover import begins_words, may_recover, recover
+from gpu_tenant.leases.recover import begins_words, may_recover, recover, waits_in_vain
+from gpu_tenant.leases.recovery_plan import must_not_be_moving
 from gpu_tenant.leases.recovery_words import tree_words
+from gpu_tenant.watchdog.loop import Watchdog
 
 COMMAND = "mkdir -p out; echo 1 > out/kept.txt; sleep 600"
 
@@ -30,38 +29,10 @@ async def tenant(tmp_path: Path) -> AsyncIterator[Tenant]:
         yield made
 
 
-async def outbid(tenant: Tenant, directory: Path, *, saved: bool = False, **asked: object) -> str:
-    """A lease without a word of where its work may go on, whose box was outbid while its job ran.
-
-    With `saved`, a checkpoint had come home before.
-    """
-    tree = directory / "tree"
-    tree.mkdir()
-    (tree / "README").write_text("work", encoding="utf-8")
-    quotes = await tenant.quotes(hours=2, interruptible="yes")
-    card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600, **asked)  # type: ignore[arg-type]
-    await tenant.tenancy.push(card.lease, str(tree))
-    await tenant.tenancy.launch_detached(card.lease, COMMAND, ["out/"], name="train")
-    if saved:
-        lease = tenant.lease(card.lease)
-        kept = tenant.home_of(str(card.box)) / lease.work_directory / "out/kept.txt"
-        await asyncio.to_thread(wait_until, kept.exists)
-        await snapshot(
-            tenant.tenancy.context.session(lease),
-            directory=tenant.tenancy.home.artifacts_of(lease.id),
-            ledger=tenant.tenancy.ledger,
-            turn=Alone(),
-            quiet_s=0,
-        )
-    tenant.fault("outbid", box=card.box)
-    await tenant.tenancy.list_leases()
-    return card.lease
-
-
 async def test_a_person_goes_on_with_work_whose_terms_name_no_place(
     tenant: Tenant, tmp_path: Path
 ) -> None:
-    lost = await outbid(tenant, tmp_path)
+    lost = await outbid(tenant, tmp_path / "tree", COMMAND)
     context = tenant.tenancy.context
     assert not may_recover(context, tenant.lease(lost)), "nobody does it unasked"
 
@@ -77,7 +48,7 @@ async def test_a_person_goes_on_with_work_whose_terms_name_no_place(
 async def test_the_box_before_is_left_alone_until_its_work_is_at_the_new_one(
     tenant: Tenant, tmp_path: Path
 ) -> None:
-    lost = await outbid(tenant, tmp_path)
+    lost = await outbid(tenant, tmp_path / "tree", COMMAND)
     tenancy = tenant.tenancy
     boots = await recover(tenancy.context, lost, wait_s=0)
     assert not tenancy.ledger.jobs(tenant.lease(boots.lease).id), "it has nothing yet"
@@ -99,10 +70,72 @@ async def test_the_box_before_is_left_alone_until_its_work_is_at_the_new_one(
     assert (await tenancy.verify_and_teardown(lost)).receipt.ground == "verified"
 
 
+async def test_a_new_box_that_nobody_brings_its_work_to_is_told_of_until_it_has_it(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    lost = await outbid(tenant, tmp_path / "tree", COMMAND)
+    tenancy = tenant.tenancy
+    boots = await recover(tenancy.context, lost, wait_s=0)
+    watchdog = Watchdog(tenancy, tell=lambda _: None)
+
+    def told() -> list[str]:
+        alarms = tenancy.ledger.open_alarms_of(tenant.lease(boots.lease).id)
+        return [alarm.words for alarm in alarms if alarm.key == "no work"]
+
+    for _ in range(3):
+        tenant.wait(300)
+        await watchdog.once()
+    assert len(told()) == 1
+    assert f"`gpu-tenant recover {lost}` goes on with that" in told()[0]
+    assert f"`gpu-tenant teardown {boots.lease}` gives it up" in told()[0]
+
+    await recover(tenancy.context, lost, wait_s=3600)
+    await watchdog.once()
+    assert told() == []
+
+
+async def test_a_new_box_that_is_parked_keeps_the_box_before_from_nothing_and_then_is_told_of_alone(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    lost = await outbid(tenant, tmp_path / "tree", COMMAND)
+    tenancy = tenant.tenancy
+    new = (await recover(tenancy.context, lost, wait_s=0)).lease
+    tenant.wait(300)
+    await Watchdog(tenancy, tell=lambda _: None).once()
+
+    await tenancy.change_lease(new, "park")
+    await tenancy.change_lease(lost, "resume")
+    await tenancy.collect(lost)
+    await tenancy.verify_and_teardown(lost)
+    await tenancy.change_lease(new, "resume")
+    tenant.wait(300)
+    await tenancy.audit(new)
+
+    vain = waits_in_vain(tenancy.context, tenant.lease(new))
+    assert vain is not None
+    assert f"the work of {lost}, which has ended since" in vain
+    assert f"recover {lost}" not in vain
+
+
+async def test_after_the_deadline_no_box_is_kept_from_its_end_by_a_recovery(
+    tenant: Tenant, tmp_path: Path
+) -> None:
+    lost = await outbid(tenant, tmp_path / "tree", COMMAND)
+    ledger = tenant.tenancy.ledger
+    await recover(tenant.tenancy.context, lost, wait_s=0)
+    with pytest.raises(Refused):
+        must_not_be_moving(ledger, tenant.lease(lost))
+
+    left = tenant.lease(lost).terms.deadline_at - tenant.tenancy.clock.now()
+    tenant.wait(left.total_seconds() + 1)
+
+    must_not_be_moving(ledger, tenant.lease(lost))
+
+
 async def test_a_new_box_that_is_given_up_lets_the_box_before_be_ended(
     tenant: Tenant, tmp_path: Path
 ) -> None:
-    lost = await outbid(tenant, tmp_path)
+    lost = await outbid(tenant, tmp_path / "tree", COMMAND)
     tenancy = tenant.tenancy
     boots = await recover(tenancy.context, lost, wait_s=0)
 
@@ -114,7 +147,7 @@ async def test_a_new_box_that_is_given_up_lets_the_box_before_be_ended(
 async def test_where_all_is_dearer_than_the_cap_the_line_that_is_named_gets_a_box(
     tenant: Tenant, tmp_path: Path
 ) -> None:
-    lost = await outbid(tenant, tmp_path, recover=["same"])
+    lost = await outbid(tenant, tmp_path / "tree", COMMAND, recover=["same"])
     tenancy = tenant.tenancy
     tenant.fault("price_moved", amount=5)
 
@@ -139,7 +172,7 @@ async def test_where_all_is_dearer_than_the_cap_the_line_that_is_named_gets_a_bo
 async def test_an_unverified_host_is_named_in_the_answer_and_on_record(
     tenant: Tenant, tmp_path: Path
 ) -> None:
-    lost = await outbid(tenant, tmp_path, recover=["same"])
+    lost = await outbid(tenant, tmp_path / "tree", COMMAND, recover=["same"])
     for ask in ASKS:
         if ask["verification"] == "verified":
             tenant.fault("no_capacity", "PUT", f"/asks/{ask['id']}/", times=100)
@@ -161,7 +194,7 @@ async def test_an_unverified_host_is_named_in_the_answer_and_on_record(
 async def test_a_box_whose_host_fails_the_audit_is_given_back_unused_and_another_is_taken(
     tenant: Tenant, tmp_path: Path
 ) -> None:
-    lost = await outbid(tenant, tmp_path, recover=["same"])
+    lost = await outbid(tenant, tmp_path / "tree", COMMAND, recover=["same"])
     tenancy = tenant.tenancy
     tenant.fault("gpu_wrong_card", box="the next one")
 
@@ -180,7 +213,7 @@ async def test_a_box_whose_host_fails_the_audit_is_given_back_unused_and_another
 async def test_both_reports_say_which_lease_goes_on_with_which_and_why_two_sums_differ(
     tenant: Tenant, tmp_path: Path
 ) -> None:
-    lost = await outbid(tenant, tmp_path)
+    lost = await outbid(tenant, tmp_path / "tree", COMMAND)
     context = tenant.tenancy.context
     new = (await recover(context, lost, wait_s=3600)).lease
     tenant.wait(3600)
@@ -225,9 +258,9 @@ async def test_where_the_pushed_files_changed_nothing_is_said_to_go_on_and_the_l
     tenant: Tenant, tmp_path: Path
 ) -> None:
     tenancy = tenant.tenancy
-    lost = await outbid(tenant, tmp_path, recover=["same"])
+    lost = await outbid(tenant, tmp_path / "tree", COMMAND, recover=["same"])
     assert (await begins_words(tenancy.context, lost)).startswith(f"the work of {lost} goes on")
-    (tmp_path / "tree/README").write_text("edited since", encoding="utf-8")
+    (tmp_path / "tree/train.sh").write_text("edited since", encoding="utf-8")
 
     before = await begins_words(tenancy.context, lost)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from e2e.renting import Tenant, tenant_at
+from e2e.taken import outbid
 
 from gpu_tenant.emulators.vastai.market import ASKS
 from gpu_tenant.leases.recover import recover
@@ -20,19 +21,12 @@ async def tenant(tmp_path: Path) -> AsyncIterator[Tenant]:
         yield made
 
 
-async def outbid(tenant: Tenant, tree: Path) -> str:
-    """A short job's lease, whose box was outbid while the job ran."""
-    tree.mkdir()
-    (tree / "README").write_text("work", encoding="utf-8")
+async def outbid_soon(tenant: Tenant, tree: Path) -> str:
+    """A short job's lease, on a box that would have lasted, which was outbid while the job ran."""
     quotes = await tenant.quotes(hours=0.3, interruptible="yes")
     assert str(ENDS_SOON) in offer_of(tenant, quotes[0])
     lasts = next(x for x in quotes if str(ENDS_SOON) not in offer_of(tenant, x))
-    card = await tenant.tenancy.provision(smoke="none", quotes=[lasts], wait_s=3600)
-    await tenant.tenancy.push(card.lease, str(tree))
-    await tenant.tenancy.launch_detached(card.lease, "sleep 600", ["out/"], name="train")
-    tenant.fault("outbid", box=card.box)
-    await tenant.tenancy.list_leases()
-    return card.lease
+    return await outbid(tenant, tree, "sleep 600", quote=lasts)
 
 
 def offer_of(tenant: Tenant, quote: str) -> str:
@@ -44,7 +38,7 @@ def offer_of(tenant: Tenant, quote: str) -> str:
 async def test_a_recovery_leaves_the_cheapest_offer_that_ends_before_the_deadline_for_one_that_lasts(
     tenant: Tenant, tmp_path: Path
 ) -> None:
-    lost = await outbid(tenant, tmp_path / "tree")
+    lost = await outbid_soon(tenant, tmp_path / "tree")
 
     card = await recover(tenant.tenancy.context, lost, wait_s=3600)
 
@@ -65,7 +59,7 @@ async def test_a_recovery_leaves_the_cheapest_offer_that_ends_before_the_deadlin
 async def test_where_only_a_box_that_ends_early_is_left_it_is_taken_and_that_is_said(
     tenant: Tenant, tmp_path: Path
 ) -> None:
-    lost = await outbid(tenant, tmp_path / "tree")
+    lost = await outbid_soon(tenant, tmp_path / "tree")
     for ask in ASKS:
         if ask["id"] != ENDS_SOON:
             tenant.fault("no_capacity", "PUT", f"/asks/{ask['id']}/", times=100)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from e2e.renting import Tenant, tenant_at
+from e2e.taken import outbid
 from errands import a_tree
 from sshd import wait_until
 from waited import over
@@ -27,6 +28,7 @@ from gpu_tenant.service import Tenancy
 from gpu_tenant.watchdog.lease_check import Attendant
 from gpu_tenant.watchdog.loop import Watchdog
 
+SAVES = "mkdir out; echo 1 > out/1; sleep 600"
 WON = "it won its GPU back and boots; it bills "
 
 
@@ -38,17 +40,11 @@ async def tenant(tmp_path: Path) -> AsyncIterator[Tenant]:
 
 async def boots_again(tenant: Tenant, tree: Path, **asked: object) -> str:
     """A lease whose box was outbid while its job ran, and that boots again by itself."""
-    quotes = await tenant.quotes(hours=2, interruptible="yes")
-    card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600, **asked)  # type: ignore[arg-type]
-    await tenant.tenancy.push(card.lease, str(a_tree(tree)))
-    await tenant.tenancy.launch_detached(
-        card.lease, "mkdir -p out; [ -e out/1 ] && exit; touch out/1; sleep 600", ["out/"], name="train"
-    )  # fmt: skip
-    tenant.fault("outbid", box=card.box, seconds=60)
-    await tenant.tenancy.list_leases()
-    assert recorded_fate(tenant.tenancy.ledger.events(card.lease)) == "outbid"
+    job = "mkdir -p out; [ -e out/1 ] && exit; touch out/1; sleep 600"
+    lease = await outbid(tenant, tree, job, wakes_in_s=60, **asked)
+    assert recorded_fate(tenant.tenancy.ledger.events(tenant.lease(lease).id)) == "outbid"
     tenant.wait(61)
-    return card.lease
+    return lease
 
 
 async def shown(tenant: Tenant) -> Card:
@@ -126,28 +122,10 @@ async def test_once_it_runs_with_a_dead_job_the_launch_again_is_what_to_do(
     assert await not_yet(tenant.tenancy.context, tenant.lease(lease)) is None
 
 
-async def outbid(
-    tenant: Tenant, tree: Path, *, wakes_in_s: float | None = None, **asked: object
-) -> str:
-    """A lease whose box was outbid while its job ran, and stays so, or for so long."""
-    quotes = await tenant.quotes(hours=2, interruptible="yes")
-    card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600, **asked)  # type: ignore[arg-type]
-    await tenant.tenancy.push(card.lease, str(a_tree(tree)))
-    job = "mkdir out; echo 1 > out/1; sleep 600"
-    await tenant.tenancy.launch_detached(card.lease, job, ["out/"], name="train")
-    lease = tenant.lease(card.lease)
-    saved = tenant.home_of(str(lease.box_id)) / lease.work_directory / "out/1"
-    await asyncio.to_thread(wait_until, saved.exists)
-    more = {} if wakes_in_s is None else {"seconds": wakes_in_s}
-    tenant.fault("outbid", box=card.box, **more)
-    await tenant.tenancy.list_leases()
-    return card.lease
-
-
 async def test_what_a_watchdog_recovers_by_itself_is_nothing_to_do_and_a_second_recovery_says_whose_it_is(
     tenant: Tenant, tmp_path: Path
 ) -> None:
-    lease = await outbid(tenant, tmp_path / "tree", recover=["same"])
+    lease = await outbid(tenant, tmp_path / "tree", SAVES, wrote="out/1", recover=["same"])
     tenancy = tenant.tenancy
     put_heartbeat(tenant.home.watchdog, at=tenancy.clock.now(), every_s=60, unasked={})
 
@@ -170,7 +148,7 @@ async def test_what_a_watchdog_recovers_by_itself_is_nothing_to_do_and_a_second_
 async def test_what_became_of_an_outbid_box_is_said_once_and_short(
     tenant: Tenant, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lease = await outbid(tenant, tmp_path / "tree")
+    lease = await outbid(tenant, tmp_path / "tree", SAVES, wrote="out/1")
     tenancy = tenant.tenancy
     new = (await recover(tenancy.context, lease, wait_s=3600)).lease
 
@@ -198,9 +176,8 @@ async def test_a_new_job_on_an_interruptible_box_is_looked_at_soon_until_somethi
     quotes = await tenant.quotes(hours=2, interruptible="yes")
     card = await tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600)
     await tenancy.push(card.lease, str(a_tree(tmp_path / "tree")))
-    await tenancy.launch_detached(
-        card.lease, "while [ ! -e go ]; do sleep 0.1; done; mkdir out; echo 1 > out/1; sleep 600", ["out/"]
-    )  # fmt: skip
+    job = "while [ ! -e go ]; do sleep 0.1; done; mkdir out; echo 1 > out/1; sleep 600"
+    await tenancy.launch_detached(card.lease, job, ["out/"])
     lease = tenant.lease(card.lease)
     work = tenant.home_of(str(lease.box_id)) / lease.work_directory
 
@@ -229,7 +206,8 @@ async def test_what_a_later_collect_moved_away_is_found_by_the_report_and_told_b
     leases = list[str]()
     for words in ("one", "other"):
         card = await tenant.rented()
-        await tenancy.launch_detached(card.lease, f"mkdir out; echo {words} > out/x", ["out/"], name="train")  # fmt: skip
+        job = f"mkdir out; echo {words} > out/x"
+        await tenancy.launch_detached(card.lease, job, ["out/"], name="train")
         await over(tenancy, card.lease)
         if not leases:
             await tenancy.collect(card.lease, str(to))
@@ -252,7 +230,13 @@ async def test_a_woken_box_whose_work_went_on_elsewhere_is_ended_by_the_watchdog
     tenant: Tenant, tmp_path: Path
 ) -> None:
     old = await outbid(
-        tenant, tmp_path / "tree", wakes_in_s=3600, recover=["same"], on_failure="end after 0s"
+        tenant,
+        tmp_path / "tree",
+        SAVES,
+        wrote="out/1",
+        wakes_in_s=3600,
+        recover=["same"],
+        on_failure="end after 0s",
     )
     tenancy = tenant.tenancy
     wakes_at = tenancy.clock.now() + timedelta(seconds=3601)

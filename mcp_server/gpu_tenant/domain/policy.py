@@ -101,12 +101,7 @@ def _rules(
         yield from lease.quote.offer.notes
     if profile.kind != "own":
         yield f"what is kept: {kept_words(profile, lease)}"
-    if ordered := terms.order.words(profile.id):
-        yield f"ordered: {'; '.join(ordered)}"
-    if terms.store is not None:
-        yield f"artifacts are copied to {terms.store} too"
-    if terms.recover:
-        yield f"if its provider takes the box: the work goes on at {_places(terms)}{only}"
+    yield from _asked_for(terms, profile, only)
 
 
 def _when_done(lease: Lease, profile: Profile) -> str:
@@ -268,12 +263,17 @@ def _agreed(lease: Lease, profile: Profile) -> Iterator[str]:
         terms.when_done != "end" or terms.on_failure not in (OnFailure(), _AT_ONCE)
     ):
         yield f"when its work is done: {_when_done(lease, profile)}"
+    yield from _asked_for(terms, profile)
+
+
+def _asked_for(terms: Terms, profile: Profile, only: str = "") -> Iterator[str]:
+    """The terms that nobody has without asking for them. `only` says who alone moves the work."""
     if ordered := terms.order.words(profile.id):
         yield f"ordered: {'; '.join(ordered)}"
     if terms.store is not None:
         yield f"artifacts are copied to {terms.store} too"
     if terms.recover:
-        yield f"if its provider takes the box: the work goes on at {_places(terms)}"
+        yield f"if its provider takes the box: the work goes on at {_places(terms)}{only}"
 
 
 def _places(terms: Terms) -> str:

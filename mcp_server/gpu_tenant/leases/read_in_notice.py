@@ -27,7 +27,7 @@ _READ_WITHIN_S = 60
 """A box that has notice is read for at most this long. Its notice is not much longer."""
 _AGAIN_S = 15
 """A box that was read is looked at again after this time, and what is recorded of it is renewed."""
-_STOPPED_WITHIN = timedelta(seconds=90)
+_STOPPED_WITHIN = timedelta(seconds=60)
 """A box counts as read right before its stop if its stop was over so soon after: a shutdown takes up to half a minute."""
 
 

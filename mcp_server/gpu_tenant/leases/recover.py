@@ -98,6 +98,30 @@ def may_recover(context: Context, lease: Lease) -> bool:
     )
 
 
+def waits_in_vain(context: Context, new: Lease) -> str | None:
+    """Say that a box was rented for the work of another lease, and that nobody brings it there unasked. None if not so."""
+    ledger = context.ledger
+    if new.recovers is None or new.ready_at is None:
+        return None
+    if any(job.launched_at is not None for job in ledger.jobs(new.id)):
+        return None
+    lost = ledger.lease(new.recovers)
+    held = ledger.holder_of(lost.id)
+    if gone_on(ledger, lost) is not None or may_recover(context, lost):
+        return None
+    if held is not None and held.purpose == "recover":
+        return None
+    over = f"{Command('teardown', new.id)} gives it up"
+    if not lost.state.live and lost.state is not LeaseState.LOST:
+        return (
+            f"its box was rented to continue the work of {lost.id}, which has ended since: {over}"
+        )
+    return (
+        f"its box was rented to continue the work of {lost.id}, and does not have it: "
+        f"{Command('recover', lost.id)} goes on with that; or {over}"
+    )
+
+
 async def recover(
     context: Context,
     lease: str,

@@ -202,6 +202,7 @@ def must_not_be_moving(ledger: Ledger, lease: Lease) -> None:
     """Require that no new box is about to continue the work of this lease.
 
     What happens to the box of the lease now would end that recovery unseen, and the new box would bill without work.
+    After the deadline, or once the new box is parked, nothing goes on there, and no box is kept from its end.
 
     Raises:
         Refused: a new box was rented for its work, and does not have that yet.
@@ -209,7 +210,9 @@ def must_not_be_moving(ledger: Ledger, lease: Lease) -> None:
     new = successor(ledger, lease)
     if lease.state is not LeaseState.ACTIVE or gone_on(ledger, lease) is not None:
         return
-    if new is None or not new.state.live:
+    if new is None or not new.state.live or new.parked_at is not None:
+        return
+    if ledger.now() >= lease.terms.deadline_at:
         return
     raise Refused(
         f"the work of {lease.id} is about to go on at {new.id}, which does not have it yet",

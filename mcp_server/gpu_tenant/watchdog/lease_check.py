@@ -42,12 +42,13 @@ from gpu_tenant.leases.end_reserve import end_reserve_s, resume_step
 from gpu_tenant.leases.launch_again import open_run_of
 from gpu_tenant.leases.read_in_notice import needs_no_start, read_while_it_answers
 from gpu_tenant.leases.readiness import why_silent
-from gpu_tenant.leases.recover import may_recover, recover
+from gpu_tenant.leases.recover import may_recover, recover, waits_in_vain
 from gpu_tenant.leases.recovery_plan import gone_on
 from gpu_tenant.leases.taken_step import known_unclaimed, notice_step
 from gpu_tenant.leases.term_checks import Outrun, as_it_was, is_near, outrun, time_left_s
 from gpu_tenant.leases.watch_actions import has_news, kept_back, pull, rearm, try_ready
 from gpu_tenant.leases.woken_box import cut_off_jobs, launch_cut_off_again, may_launch_again
+from gpu_tenant.leases.won_back import state_words
 from gpu_tenant.leases.work_done import Work
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.service import Tenancy
@@ -163,7 +164,11 @@ class Attendant:
         begun, since = self._tenancy.clock.now(), self._tenancy.ledger.newest_event()
         seen = BoxLook()
         if self._outrun(lease, begun, BoxLook()) is None and self._wakes(lease):
-            return  # It cannot be asked yet, and that is no trouble.
+            # It cannot be asked yet, which is no trouble. But a box that bills is told of.
+            if "boots" not in self.told.raised:
+                words = state_words(lease, self._tenancy.ledger.events(lease.id))
+                self.told.alarm("boots", words, Level.NOTICE)
+            return
         if self._outrun(lease, begun, BoxLook()) is None:
             # A look may take long. Give it no more time than the lease has left.
             seen = await self._within(lease, self._look_at_box(lease))
@@ -173,6 +178,8 @@ class Attendant:
         lease, now = self._tenancy.ledger.lease(lease.id), self._tenancy.clock.now()
         if lease.state is not LeaseState.ACTIVE or lease.parked_at is not None:
             return
+        if (vain := waits_in_vain(self._tenancy.context, lease)) is not None:
+            self.told.alarm("no work", f"{vain}; it bills {rate_words(lease)}", Level.WARNING)
         if self._was_given_work(lease, since=begun):
             seen = replace(seen, idle_s=None)
         cause = self._outrun(lease, now, seen)
