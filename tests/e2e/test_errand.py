@@ -89,7 +89,9 @@ async def test_the_plan_says_when_it_ends_who_ends_it_what_is_assumed_and_what_w
         in told
     )
     assert "nothing limits it while no watchdog runs; for this run alone" in told
-    assert re.search(r" USD/h for 1 h \(assumed\), at most .* USD by ", asker.plans[0].headline)
+    assert re.search(
+        r" USD/h for 1 h \(assumed\), at most \S+ USD and its bytes by ", asker.plans[0].headline
+    )
     assert len(asker.plans[0].brief) <= 6
     assert "whether it can be killed and resumed was not tried" in told
 

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from arranged import Alone
 from e2e.people import Person
 from e2e.renting import Tenant, tenant_at
+from e2e.taken import checkpointed
 from errands import MODEL, Asker, a_tree, an_errand, goes_on
 from sshd import Sshd, wait_until
 
-from gpu_tenant.artifacts.snapshot import snapshot
 from gpu_tenant.domain.errors import BoxUnreachable
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.jobs.monitor import Watched
@@ -70,13 +69,7 @@ class Outbid(Asker):
                 self._tenant.home_of(str(found.box_id)) / found.work_directory / "out/state.json"
             )
             await asyncio.to_thread(wait_until, state.exists)
-            await snapshot(
-                self.tenancy.context.session(found),
-                directory=self.tenancy.home.artifacts_of(found.id),
-                ledger=self.tenancy.ledger,
-                turn=Alone(),
-                quiet_s=0,
-            )
+            await checkpointed(self.tenancy, found)
             await self._takes(found)
         return await super().follow(lease, job)
 

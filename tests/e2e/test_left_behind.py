@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from e2e.renting import Tenant, tenant_at
-from e2e.test_recover_by_hand import outbid
+from e2e.taken import outbid
 from waited import over
 
 from gpu_tenant.domain import timeline
@@ -21,6 +21,8 @@ from gpu_tenant.leases.readiness import why_silent
 from gpu_tenant.leases.recover import begins_words, recover
 from gpu_tenant.watchdog.lease_check import Attendant
 from gpu_tenant.watchdog.loop import Watchdog
+
+COMMAND = "mkdir -p out; echo 1 > out/kept.txt; sleep 600"
 
 
 @pytest.fixture
@@ -79,7 +81,7 @@ async def card_of(tenant: Tenant, lease: str) -> Card:
 async def test_what_is_named_for_the_box_that_was_left_ends_it_and_no_face_calls_that_a_budget(
     tenant: Tenant, tmp_path: Path
 ) -> None:
-    lost = await outbid(tenant, tmp_path, budget_usd=Decimal(5))
+    lost = await outbid(tenant, tmp_path / "tree", COMMAND, budget_usd=Decimal(5))
     tenancy = tenant.tenancy
     new = (await recover(tenancy.context, lost, wait_s=3600)).lease
 
@@ -106,7 +108,7 @@ async def test_what_is_named_for_the_box_that_was_left_ends_it_and_no_face_calls
 async def test_a_watchdog_that_ends_the_rest_of_it_tells_what_took_the_box_and_not_a_budget(
     tenant: Tenant, tmp_path: Path
 ) -> None:
-    lost = await outbid(tenant, tmp_path, budget_usd=Decimal(5), hours=160.0)
+    lost = await outbid(tenant, tmp_path / "tree", COMMAND, budget_usd=Decimal(5), hours=160.0)
     tenancy = tenant.tenancy
     new = (await recover(tenancy.context, lost, wait_s=3600)).lease
     part = tenant.lease(lost).terms.budget_usd
@@ -129,7 +131,7 @@ async def test_a_watchdog_that_ends_the_rest_of_it_tells_what_took_the_box_and_n
 async def test_a_share_of_the_budget_that_is_spent_is_called_that(
     tenant: Tenant, tmp_path: Path
 ) -> None:
-    lost = await outbid(tenant, tmp_path, budget_usd=Decimal(5), hours=160.0)
+    lost = await outbid(tenant, tmp_path / "tree", COMMAND, budget_usd=Decimal(5), hours=160.0)
     tenancy = tenant.tenancy
     new = (await recover(tenancy.context, lost, wait_s=3600)).lease
     part = tenant.lease(lost).terms.budget_usd
@@ -148,7 +150,7 @@ async def test_a_share_of_the_budget_that_is_spent_is_called_that(
 async def test_the_budget_of_the_box_that_was_left_is_raised_unsigned_within_what_was_agreed(
     tenant: Tenant, tmp_path: Path
 ) -> None:
-    lost = await outbid(tenant, tmp_path, budget_usd=Decimal(2))
+    lost = await outbid(tenant, tmp_path / "tree", COMMAND, budget_usd=Decimal(2))
     tenancy = tenant.tenancy
     new = (await recover(tenancy.context, lost, wait_s=3600)).lease
     with pytest.raises(SignatureWanted):
@@ -171,7 +173,7 @@ async def test_the_budget_of_the_box_that_was_left_is_raised_unsigned_within_wha
 async def test_a_budget_that_its_owner_has_lowered_since_is_raised_by_a_signature_alone(
     tenant: Tenant, tmp_path: Path
 ) -> None:
-    lost = await outbid(tenant, tmp_path, budget_usd=Decimal(2))
+    lost = await outbid(tenant, tmp_path / "tree", COMMAND, budget_usd=Decimal(2))
     tenancy = tenant.tenancy
     new = (await recover(tenancy.context, lost, wait_s=3600)).lease
     await tenancy.change_lease(new, "terms", budget_usd=Decimal("0.9"))
@@ -183,7 +185,7 @@ async def test_a_budget_that_its_owner_has_lowered_since_is_raised_by_a_signatur
 async def test_each_command_that_is_named_while_the_box_is_stopped_works(
     tenant: Tenant, tmp_path: Path
 ) -> None:
-    lost = await outbid(tenant, tmp_path)
+    lost = await outbid(tenant, tmp_path / "tree", COMMAND)
     tenancy = tenant.tenancy
     resumes, recovers = steps(await told_of_silence(tenant, lost))[:2]
     assert (resumes, recovers) == (["resume", lost], ["recover", lost])
@@ -231,7 +233,7 @@ async def test_a_lease_that_has_ended_raises_no_alarm_that_its_box_was_not_taken
 async def test_before_it_begins_a_recovery_says_from_where_and_what_it_leaves(
     tenant: Tenant, tmp_path: Path
 ) -> None:
-    lost = await outbid(tenant, tmp_path)
+    lost = await outbid(tenant, tmp_path / "tree", COMMAND)
     context = tenant.tenancy.context
 
     before = await begins_words(context, lost)
@@ -253,7 +255,7 @@ async def test_before_it_begins_a_recovery_says_from_where_and_what_it_leaves(
 async def test_a_recovery_from_a_checkpoint_names_when_it_was_taken(
     tenant: Tenant, tmp_path: Path
 ) -> None:
-    lost = await outbid(tenant, tmp_path, saved=True)
+    lost = await outbid(tenant, tmp_path / "tree", COMMAND, wrote="out/kept.txt", is_saved=True)
     context = tenant.tenancy.context
 
     before = await begins_words(context, lost)

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from arranged import Alone
 from contract.staged import PROFILES
 from crash.mortal import Fate, MortalTransport
 from crash.rented import Scene
 from e2e.renting import QuickClock, Tenant, tenant_at
+from e2e.taken import checkpointed
 from waited import over
 
 from gpu_tenant.app import connect
-from gpu_tenant.artifacts.snapshot import snapshot
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import Lease, LeaseState, LocalAddress
@@ -75,13 +74,7 @@ async def began(tenancy: Tenancy, tree: Path, word: str, **asked: Any) -> str:
     )
     lease = tenancy.ledger.lease(card.lease)
     assert await there(tenancy, lease, "out/state.json")
-    looked = await snapshot(
-        tenancy.context.session(lease),
-        directory=tenancy.home.artifacts_of(lease.id),
-        ledger=tenancy.ledger,
-        turn=Alone(),
-        quiet_s=0,
-    )
+    looked = await checkpointed(tenancy, lease)
     assert "work/out/state.json" in looked.names
     return lease.id
 

@@ -158,6 +158,11 @@ class Price(Record):
             return None
         return (self.gpu_usd_h + self.disk_usd_h).quantize(USD_STEP)
 
+    @property
+    def has_free_bytes(self) -> bool:
+        """Whether it is known that nothing is charged for bytes, in either direction."""
+        return self.upload_usd_gb == 0 and self.download_usd_gb == 0
+
 
 class Offer(Record):
     """One box that its provider would rent now. It is soon out of date: rent it by its quote."""

@@ -129,7 +129,9 @@ class Planned:
             most = min(most, terms.budget_usd)
         is_in_cents = most == most.quantize(_USD_CENT)
         sum_words = f"{most:.2f} USD" if is_in_cents else usd_words(most)
-        return f", at most {sum_words} by {terms.deadline_at:%H:%M} UTC"
+        if all(offer.price.has_free_bytes for offer in self._chosen):
+            return f", at most {sum_words} by {terms.deadline_at:%H:%M} UTC"
+        return f", at most {sum_words} and its bytes by {terms.deadline_at:%H:%M} UTC"
 
     def brief(self, *, undeclared: Sequence[str]) -> dict[str, str]:
         """Return what a person has to know before they agree, one thought for each title."""

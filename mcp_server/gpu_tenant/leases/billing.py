@@ -161,6 +161,6 @@ def _bytes_words(lease: Lease, billed: Billed | None) -> str:
         return (
             f"{billed.by_part[BYTES]} USD for bytes, by its bill until {covered:%Y-%m-%d %H:%M} UTC"
         )
-    if price is not None and price.upload_usd_gb == 0 and price.download_usd_gb == 0:
+    if price is not None and price.has_free_bytes:
         return "bytes are free"
     return "bytes are not in it: their cost is unknown"

@@ -342,7 +342,7 @@ def _heap(heap: Heap) -> str:
 
 def _not_counted(lease: Lease) -> tuple[str, ...]:
     price = lease.quote.offer.price if lease.quote else None
-    if price is None or (price.upload_usd_gb == 0 and price.download_usd_gb == 0):
+    if price is None or price.has_free_bytes:
         return ()
     up, down = (
         "an unknown sum" if usd is None else f"{usd} USD/GB"

@@ -269,7 +269,7 @@ def _not_counted(lease: Lease, rates: Sequence[Charged]) -> Iterator[str]:
         if rate.usd_h is None:
             yield f"from {rate.since:%Y-%m-%d %H:%M} to {rate.until:%Y-%m-%d %H:%M} UTC the rate is unknown"
     price = lease.quote.offer.price if lease.quote else None
-    if price is None or price.upload_usd_gb != 0 or price.download_usd_gb != 0:
+    if price is None or not price.has_free_bytes:
         yield f"{BYTES} moved, beyond what its provider's bill says of them"
     yield "taxes, and whatever bills in the account besides this box: volumes, addresses, snapshots"
 
