@@ -15,6 +15,7 @@ from e2e.watching import Scene, scene_at
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.errors import Unverified
 from gpu_tenant.domain.interruption import notice_on_record
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.domain.parked import read_in_notice
@@ -268,6 +269,28 @@ async def test_a_box_that_somebody_started_after_its_notice_is_not_ended_by_what
         assert seen is None, "its provider says that it was started since"
         assert {timeline.ReadAtStop.kind, timeline.Parked.kind}.isdisjoint(scene.kinds)
         tenant.assert_no_destroy_was_asked()
+
+
+async def test_a_teardown_is_refused_where_a_copy_of_what_was_read_in_the_notice_is_gone_since(
+    tmp_path: Path,
+) -> None:
+    async with scene_at("gcp", tmp_path) as scene:
+        tenant, tenancy = scene.tenant, scene.tenant.tenancy
+        lease = await spot(scene, tmp_path / "tree", when_done="end")
+        await stopped_after_its_notice(scene, lease)
+        (scene.kept() / "out/state.json").unlink()
+
+        with pytest.raises(Unverified) as refused:
+            await tenancy.verify_and_teardown(lease)
+
+        assert "out/state.json" in f"{refused.value.message} {refused.value.remedy}"
+        assert timeline.ReadAtStop.kind not in scene.kinds
+        assert scene.asked("POST", "/start") == 0
+        tenant.assert_no_destroy_was_asked()
+        # Then the box is the only copy. It is started to fetch that again, and ends by what is proved then.
+        await tenancy.change_lease(lease, "resume")
+        await tenancy.collect(lease)
+        assert (await tenancy.verify_and_teardown(lease)).receipt.ground == "verified"
 
 
 async def test_a_file_that_nobody_claimed_is_named_while_the_box_answers_with_the_time_that_is_left(
