@@ -27,6 +27,7 @@ quick: check                    ## lint, types and layers, then most unit tests:
 
 check: $(VENV)/.ready-dev check-page   ## lint and types alone, in seconds
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+	$(BIN)/mypy --config-file tests/mypy.ini tests evals   # its calls alone
 
 PAGE := tests/page
 PAGE_TOOLS := $(PAGE)/node_modules/.package-lock.json

@@ -4,7 +4,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Cluster]":
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
-) -> "pytest.Generator[None, pytest.TestReport, pytest.TestReport]":
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """In CI a skipped test has failed, with the reason it gave for skipping."""
     report = yield
     if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):
@@ -51,7 +51,7 @@ def pytest_runtest_makereport(
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_sessionfinish(session: pytest.Session) -> "pytest.Generator[None, None, None]":
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
     """The last lines say what this machine could not run, and which command brings it."""
     yield
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
@@ -62,7 +62,7 @@ def pytest_sessionfinish(session: pytest.Session) -> "pytest.Generator[None, Non
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> "pytest.Generator[None, object, object]":
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """What thousands of tests are made of stays until the end: nobody looks through it for garbage."""
     gc.disable()
     try:

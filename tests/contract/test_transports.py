@@ -383,7 +383,7 @@ async def test_a_hung_up_channel_leaves_no_process_no_thread_and_no_open_file(
     box: Box, way: Way
 ) -> None:
     await box.transport.put(Path(__file__), "a")  # from here on the kept link is there
-    wait = functools.partial(asyncio.to_thread, wait_until)
+    wait = functools.partial(asyncio.to_thread, wait_until)  # type: ignore[call-arg]
     before = mine()
     for _ in range(3):
         async with opened(box, way, "sh", "-c", "echo $$; exec cat") as channel:

@@ -84,7 +84,7 @@ def entry(name: str, size: int = 7) -> SealedFile:
         at=f"/work/{name}",
         kind="file",
         role="artifact",
-        size=size,
+        size_bytes=size,
         sha256="0" * 64,
         mtime_ns=1,
     )
