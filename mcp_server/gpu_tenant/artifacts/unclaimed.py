@@ -44,7 +44,7 @@ def unclaimed_patterns(lease: Lease, unclaimed: Unclaimed) -> list[str]:
 
 
 def unclaimed_words(lease: Lease, unclaimed: Unclaimed, *, first: Command | None = None) -> str:
-    """Name the unclaimed files, and the commands that keep or give them up. `first` is a command that starts the box."""
+    """Name the unclaimed files, and the commands that keep or give them up. `first` is the command to start the box."""
     told = unclaimed_names(lease, unclaimed)
     what = (
         f"1 file is unclaimed, and no teardown happens: {told}"
