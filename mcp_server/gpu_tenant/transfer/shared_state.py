@@ -75,7 +75,7 @@ class Transfer(Generic[P]):
         self.linked_bytes = 0
         """How many of these bytes came over the link."""
         self.held_back_until = 0.0
-        """The last piece that the limit delayed had to wait until this time (monotonic clock). 0 if none was delayed."""
+        """The last piece that the limit delayed had to wait until this time (monotonic clock). 0 if there is none."""
         self.packs = False
         """Whether the link is so slow that compression pays."""
 
