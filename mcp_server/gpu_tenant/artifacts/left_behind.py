@@ -32,7 +32,7 @@ class Missing:
 
 
 def missing_on_box(lease: Lease, log_tail: str, *, ledger: Ledger) -> Missing | None:
-    """Return the files that the end of a job's log reports as missing and that the newest push left out. None if none."""
+    """Find the files that the end of a job's log reports as missing and that the newest push left out. None if none."""
     pushed: dict[str, Mapping[str, str]] = {}
     included: set[str] = set()
     for _, event in ledger.events(lease.id, timeline.Pushed):
