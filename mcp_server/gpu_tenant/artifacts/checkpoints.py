@@ -38,7 +38,7 @@ class CheckpointList(Record):
     left: tuple[SealedFile, ...] = ()
     """Files from snapshots that are no longer used to resume, because a job deleted them or a policy dropped them."""
     only_here: tuple[SealedFile, ...] = ()
-    """Files that were removed from the box because its owner said so.
+    """Files that were removed from the box at its owner's wish.
 
     The copy on this computer is the only one, so it is never pruned.
     """

@@ -13,7 +13,7 @@ from gpu_tenant.ledger import Ledger
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The files that a job's log misses and that a push of `directory` left out. The names are those of the push."""
+    """The files that a job's log reports as missing and that the push of `directory` left out. The names are ours."""
 
     lease: LeaseId
     directory: str

@@ -141,11 +141,11 @@ def reread_several(
 
 
 Way = Literal["on the box", "broken", "sound"]
-"""Where a copy's directory leads: onto the box itself; nowhere, or through a link; or to a place of our own."""
+"""Where a copy's directory is: on the box itself; missing or behind a link ("broken"); or in our place ("sound")."""
 
 
 def _ways_to(directory: Path, paths: Sequence[Path], lease: Lease) -> Iterator[Way]:
-    """Yield where the directory of each copy leads. Each directory is examined only once."""
+    """Yield for each copy where its directory is. Each directory is examined only once."""
     known: dict[Path, Way] = {}
     for path in paths:
         if path.parent not in known:

@@ -37,7 +37,7 @@ def _uncollected(now: Manifest, collected: Manifest | None) -> list[SealedFile]:
 
 
 def uncollected_loss(now: Manifest, collected: Manifest | None, lease: Lease) -> Loss:
-    """What is on the box and was not collected in its present form, as far as is known.
+    """Describe what is on the box and was not collected in its present form, as far as is known.
 
     A file that was not read again is named as well: it may have changed, and a person signs for names.
     """

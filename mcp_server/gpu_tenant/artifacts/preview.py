@@ -1,4 +1,4 @@
-"""Shows a person the beginning of a kept file. A preview proves nothing about the file: see `local_evidence`."""
+"""Reads the beginning of a kept file, to show it to a person. This proves nothing, unlike `local_evidence`."""
 
 from base64 import b64encode
 from pathlib import Path

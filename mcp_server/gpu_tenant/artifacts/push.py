@@ -173,7 +173,7 @@ async def sendable(
     """Return the files that a push of `directory` would send, and what it would leave out.
 
     Raises:
-        BadRequest, SecretRefused, LocalTrouble: as `push` does.
+        BadRequest, SecretRefused, LocalTrouble: as in `push`.
     """
     if not os.path.isdir(directory):  # noqa: PTH112 - its Path cousin raises where no name is that long
         named = str(directory) in {known.id for known in ledger.leases()}
@@ -213,7 +213,7 @@ def is_unchanged(tree: PushedTree) -> bool:
             directory.is_dir() and _digest(_read(files_of(directory, tree.include))) == tree.digest
         )
     except BadRequest:
-        return False  # What was included no longer exists.
+        return False  # A file that was included no longer exists.
 
 
 def records_of(home: Home, lease_id: LeaseId) -> Path:

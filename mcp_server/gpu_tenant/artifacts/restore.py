@@ -56,8 +56,8 @@ def _place(name: str, kept: Restorable, artifacts: Sequence[str]) -> tuple[str, 
         below_home = inner.removeprefix(home)
         if _is_private(below_home.split("/")[:1]):
             return None
-        # In a usual home, a pattern may give the full path of the file. For any other home, only
-        # the box says that it is one.
+        # In a usual home, a pattern may give the full path of the file. That another directory is a
+        # home is known only from the box, so patterns must begin with `~/` there.
         at = f"/{home}" if _HOME.fullmatch(home) else "~/"
         named = [f"~/{p.removeprefix(at)}" if p.startswith(at) else p for p in artifacts]
         if any(covers(pattern, f"~/{below_home}") for pattern in named):
@@ -84,7 +84,7 @@ def left_out(names: Sequence[str]) -> str:
 
 
 def _is_private(parts: Sequence[str]) -> bool:
-    """Whether a part of the path is hidden or is ours: a login, or this program, reads such files."""
+    """Whether one of the parts begins with a dot or is our own name. A login, or this program, may read such files."""
     return any(part.startswith(".") or part == "gpu-tenant" for part in parts)
 
 

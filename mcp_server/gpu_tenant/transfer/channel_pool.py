@@ -179,7 +179,7 @@ class ChannelPool(Generic[P]):
         if now - self._work.held_back_until < _HELD_BACK_S:
             self._pace.queued_s = (
                 math.inf
-            )  # the transfer's own limit holds it back, so more connections would only wait, too
+            )  # The transfer's own limit holds it back, so more connections would only wait as well.
         rate = self._rate_bytes_s(now)
         if now >= self._refused_until:
             self._refused_at = MOST

@@ -55,7 +55,7 @@ _AGAIN_S = 30
 _CALM = 4
 """A later search measures each count this many times as long, unless it was started by a low rate.
 
-Judgment: such a search is in no hurry. The longer time helps to tell a gain from chance.
+Judgment: such a search is in no hurry. The longer time helps to distinguish a gain from chance.
 """
 _SWIFT_BYTES_S = 50e6
 """Bytes a second for each core. A connection that is limited by loss or by its window seldom reaches this rate.
@@ -186,7 +186,7 @@ class Pace:
 
     @property
     def _judging_s(self) -> float:
-        """How many seconds one count is judged. A later search takes longer, so that a gain can be told from chance."""
+        """How many seconds one count is judged. A later search takes longer, to distinguish a gain from chance."""
         is_calm = not self._is_first and not self._is_after_sag
         return self._window_s * (_CALM if is_calm else 1)
 

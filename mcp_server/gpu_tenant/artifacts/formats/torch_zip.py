@@ -125,7 +125,7 @@ def _members(source: Source, findings: Findings) -> dict[str, zip_file.Member]:
         if len(members) == _MANY_MEMBERS:
             source.alone()
         members[member.name.partition("/")[2]] = member
-    # torch can be told to write no checksums. Then every CRC is 0, and must not be compared.
+    # torch has a setting to write no checksums. Then every CRC is 0, and must not be compared.
     if all(member.crc == 0 for member in members.values() if member.size_bytes):
         return {name: replace(member, crc=None) for name, member in members.items()}
     return members

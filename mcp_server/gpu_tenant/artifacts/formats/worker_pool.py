@@ -149,7 +149,7 @@ class _Reader:
                 stderr=subprocess.PIPE,
                 env=environment(),
                 bufsize=0,
-                start_new_session=True,  # Ctrl-C is for us only; and the whole group can be killed at once
+                start_new_session=True,  # Ctrl-C is only for us, and the whole group can be killed
             )
         except OSError as error:
             raise Ended(f"no process could be started to read it: {error.strerror}") from error
