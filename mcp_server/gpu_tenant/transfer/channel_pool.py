@@ -177,9 +177,8 @@ class ChannelPool(Generic[P]):
         now = time.monotonic()
         self._pace.round_trip_s, self._pace.queued_s = _trips(ready, now)
         if now - self._work.held_back_until < _HELD_BACK_S:
-            self._pace.queued_s = (
-                math.inf
-            )  # The transfer's own limit holds it back, so more connections would only wait as well.
+            # The transfer's own limit holds it back, so more connections would only wait as well.
+            self._pace.queued_s = math.inf
         rate = self._rate_bytes_s(now)
         if now >= self._refused_until:
             self._refused_at = MOST
