@@ -31,7 +31,7 @@ _LANDED_AT_ONCE, _LANDED_AT_ONCE_BYTES = 256, 64 << 20
 
 
 class Way(NamedTuple):
-    """From where each file of a list will come."""
+    """Where the files of a list will come from."""
 
     here: list[SealedFile]
     links: list[SealedFile]
@@ -67,7 +67,7 @@ class Gathering:
         return tuple(self._landed.values())
 
     def ways(self, entries: Iterable[SealedFile]) -> Way:
-        """Decide from where each of the entries will come. An entry of a draft may have no hash yet."""
+        """Decide where each of the entries will come from. An entry of a draft may have no hash yet."""
         here, missing, unread = self._known.glance(entries)
         here += [entry for entry in unread if self._known.is_here(entry)]
         known = {entry.name for entry in here}
@@ -165,7 +165,7 @@ class Gathering:
                 path.unlink()
 
     def save(self) -> None:
-        """Store what is known about the directory, so that the next run need not read it all again."""
+        """Store what is known about the directory, so that the next run need not read all its files again."""
         self._known.save()
 
     async def _land(self, entries: Sequence[SealedFile], *, least: int) -> None:

@@ -32,11 +32,11 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.transfer.bandwidth_share import CallLimits
 
 ASKS = {"uv.lock", "requirements.txt", "requirements.lock", "pyproject.toml"}
-"""A work tree with one of these files at its top needs packages."""
+"""If a work tree has one of these files at its top, it needs packages to be installed."""
 _HEAD_BYTES = 65_536
-"""In this much of each file, from its start, all patterns of secrets are searched for."""
+"""All patterns of secrets are searched for in this many bytes at the start of each file."""
 _BODY_BYTES = 1 << 20
-"""In this much more of each file, only private keys and logins are searched for."""
+"""In this many further bytes of each file, only private keys and logins are searched for."""
 
 
 class Pushed(Record):

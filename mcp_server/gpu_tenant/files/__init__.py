@@ -1,1 +1,1 @@
-"""Files on this computer: the state directory, file names, patterns, secrets, and how files are put in place safely."""
+"""Files on this computer: the state directory, file names, patterns, secrets, and safe placement of files."""

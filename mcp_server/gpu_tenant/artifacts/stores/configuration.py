@@ -135,7 +135,7 @@ def _s3(
         # rclone would ask the store for size and checksum. We read the bytes back instead.
         "no_head": "true",
         "force_path_style": "true" if settings.addressing == "path" else "false",
-        # Our names are plain text already, and `scripts/keep.py` writes them without an encoding too.
+        # Our names are plain text already, and `scripts/keep.py` also writes them without an encoding.
         "encoding": "None",
         "env_auth": "true" if key is None else "false",
     }
