@@ -74,7 +74,7 @@ class PrunedThere(BaseModel):
 
 
 class Pruned(Record):
-    """The checkpoints that the owner's policy removed, and those that had to stay, with the reason."""
+    """The checkpoints that were removed by the owner's policy, and those that had to stay, with the reason."""
 
     here: tuple[str, ...] = ()
     on_the_box: tuple[str, ...] = ()
