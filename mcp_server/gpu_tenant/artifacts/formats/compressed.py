@@ -154,7 +154,7 @@ def _streams(
     read = False
     while head or not read:
         if not magic.match(head):
-            # These bytes are not skipped: they may be another stream that is damaged, and its
+            # These bytes are not skipped. They may be another stream that is damaged, and its
             # content would be missed.
             raise Broken(
                 "bytes follow its last stream" if read else "it does not begin as its format does"

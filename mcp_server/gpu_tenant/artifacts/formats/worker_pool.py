@@ -44,7 +44,7 @@ Answer = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """A file to be read. From `size_bytes` follows how long that may take."""
+    """A file to be read. `size_bytes` determines how long that may take."""
 
     path: Path
     name: str
