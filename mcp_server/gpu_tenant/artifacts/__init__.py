@@ -1,4 +1,4 @@
-"""Brings home what a job leaves: push, collect, snapshot, prune, restore.
+"""Copies files between this computer and a box: push, collect, snapshot, prune, restore.
 
-`formats` says whether a copy loads. `stores` holds copies that outlive this computer.
+`formats` tests whether a copy loads. `stores` holds copies that outlive this computer.
 """

@@ -1,4 +1,4 @@
-"""How often a job should save its work, given what a save costs and how often boxes are interrupted."""
+"""How often a job should save its work. This depends on the cost of a save and on how often boxes are interrupted."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -15,19 +15,19 @@ from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.ledger import Ledger, Ran
 
 _MOST_OF_MTBI = 1 / 50
-"""The largest interval, as a share of the time between interruptions, as in `scripts/cadence.py`.
+"""The formula holds for saves up to this share of the mean time between interruptions (MTBI).
 
-Beyond it, a second interruption before the next save is no longer rare.
+`scripts/cadence.py` uses the same limit.
 """
 _PRIOR_S = 86_400 / float(INTERRUPTIONS_PER_DAY)
 _WRITE_BYTES_S = 200e6
-"""The least that a container's disk writes per second. Used if nothing shows how long a save took."""
+"""The slowest disk of a container, in bytes per second. A save counts as at least this slow."""
 _APART_S = 20
 """Files that were written closer together than this belong to one save."""
 _LOOKED_AT = 8
-"""This many of the newest saves count. They are few, so that a changed interval soon shows."""
+"""Only this many of the newest saves are used, so that a changed interval soon shows."""
 _BOXES = 256
-"""This many of the newest boxes count: enough for a mean, and few enough to read at every look at a job."""
+"""Only this many of the newest boxes are used: enough for a mean, and few enough to read each time."""
 _WORTH_SAYING = 1.5
 """Advice is given if a job's interval differs from the best one by more than this factor.
 
@@ -37,7 +37,7 @@ Saving half as often costs only a quarter more.
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """The interval that loses the least time, and what it still loses."""
+    """The interval between saves that loses the least time, and how much time is still lost."""
 
     interval_s: float
     lost_share: float
@@ -49,7 +49,9 @@ class Cadence:
 
 
 def advise(save_s: float, mtbi_s: float, grace_s: float | None = None) -> Cadence:
-    """Apply Young's formula to saves of `save_s` and an interruption every `mtbi_s` on average.
+    """Apply Young's formula. `save_s` is how long a save takes, `mtbi_s` the mean time between interruptions.
+
+    `grace_s` is how many seconds before an interruption the platform announces it. None if it does not.
 
     The formula and limits are those of `scripts/cadence.py`, which runs alone on a box.
     """
@@ -71,7 +73,7 @@ def advise(save_s: float, mtbi_s: float, grace_s: float | None = None) -> Cadenc
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """One checkpoint, as the times and sizes of its files show it."""
+    """One checkpoint, as seen from the times and sizes of its files."""
 
     at_s: float
     """When the last file of the save was written, by the box's clock."""
@@ -81,7 +83,7 @@ class Save:
 
 
 def saves_of(files: Iterable[tuple[float, int]]) -> list[Save]:
-    """Group files of these times and sizes into saves, oldest first."""
+    """Group the files into saves, oldest first. `files` gives the time and the size of each."""
     found: list[Save] = []
     for at_s, size_bytes in sorted(files):
         if found and at_s - found[-1].at_s <= _APART_S:
@@ -95,7 +97,7 @@ def saves_of(files: Iterable[tuple[float, int]]) -> list[Save]:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """How a job saves its work."""
+    """How long one save of a job takes, and how far apart its saves are."""
 
     save_s: float
     every_s: float
@@ -104,7 +106,7 @@ class Measured:
 def measure_saves(saves: Sequence[Save]) -> Measured | None:
     """Measure how long one save takes, and how far apart saves are. None if there are too few saves to tell.
 
-    A save lasts from its first file to its last, and never less than its bytes take on a slow disk. Small
+    A save lasts from its first file to its last, but at least as long as a slow disk needs for its bytes. Small
     files between the checkpoints, such as logs and plots, do not count as saves.
     """
     largest = max((save.size_bytes for save in saves), default=0)
@@ -117,10 +119,10 @@ def measure_saves(saves: Sequence[Save]) -> Measured | None:
 
 
 def between_interruptions(ledger: Ledger, provider: str, now: datetime) -> tuple[float, int]:
-    """Estimate the provider's mean time between interruptions, in seconds, and count the interruptions that it is based on.
+    """Estimate a provider's mean time between interruptions, in seconds. Also returns how many interruptions were seen.
 
-    The prior assumption counts as one observation. So neither one early interruption nor one lucky day
-    decides alone.
+    An assumed interval counts as one observation, so one early interruption or one lucky day does not decide
+    alone.
     """
     exposed_s, interruptions = 0.0, 0
     for box in ledger.interruptible(provider, most=_BOXES):
@@ -135,7 +137,7 @@ def _interruptible(lease: Lease) -> bool:
 
 
 def _exposure(box: Ran, now: datetime) -> tuple[float, int]:
-    """Measure how long that box could have been interrupted, and count how often it was."""
+    """Return for how many seconds the box could have been interrupted, and how often it was."""
     seconds, count, since = 0.0, 0, None
     for at, kind, fate in box.turns:
         if kind == timeline.Ready.kind:
@@ -163,9 +165,9 @@ def advice_for(
     mtbi_s: float | None = None,
     grace_s: float | None = None,
 ) -> str | None:
-    """Advise in one sentence how often the lease's jobs should save. None if they save often enough, or need not save.
+    """Advise in one sentence how often the lease's jobs should save. None if no advice is needed or possible.
 
-    A stated `mtbi_s` takes precedence over what was observed. Each call uses what has been seen so far.
+    `mtbi_s` is used, if given, instead of what was observed.
     """
     if not _interruptible(lease):
         return None

@@ -1,4 +1,4 @@
-"""What a job can resume from: a lease's newest files on this computer that are complete, were re-read, and load."""
+"""The files from which a job can resume: the newest of a lease on this computer that are complete and load."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -25,25 +25,25 @@ LISTS = ".snapshots"
 
 
 class CheckpointList(Record):
-    """What a job could resume from when a snapshot ended. The list is written beside the files that it names."""
+    """The files from which a job could resume when a snapshot ended. The list is stored beside them."""
 
     taken_at: AwareDatetime
     login: str
-    """The login's home on the box. Artifacts outside the work directory may be below it."""
+    """The home directory of the login on the box. Artifacts outside the work directory may be below it."""
     entries: tuple[SealedFile, ...]
     brought: tuple[str, ...]
-    """The names whose version on this computer came with a snapshot, and not with a collect or from a person."""
+    """The names whose version on this computer came with a snapshot: no collect and no person brought it."""
     broken: dict[str, str]
-    """The files that arrived but do not load, by name. Their hashes keep them from being fetched again."""
+    """The files that arrived but do not load: for each name, its hash. A file with that hash is not fetched again."""
     left: tuple[SealedFile, ...] = ()
-    """Files from snapshots that no job resumes from any more, because a job deleted them or a policy dropped them."""
+    """Files from snapshots that are no longer used to resume, because a job deleted them or a policy dropped them."""
     only_here: tuple[SealedFile, ...] = ()
-    """Files that were removed from the box because its owner said so.
+    """Files that were removed from the box at its owner's wish.
 
-    The copy on this computer is the only one, and is never pruned.
+    The copy on this computer is the only one, so it is never pruned.
     """
     lacking: tuple[str, ...] | None = None
-    """What else of the declared artifacts was on the box, such as files that were still being written.
+    """Other declared artifacts that were on the box, such as files that were still being written.
 
     None if that was not recorded.
     """
@@ -51,25 +51,25 @@ class CheckpointList(Record):
 
 @dataclass(frozen=True, slots=True)
 class Restorable:
-    """Files that a job can resume from. Each was proved to be on this computer and to load."""
+    """Files from which a job can resume. Each was re-read on this computer, and loads."""
 
     lease: Lease
     taken_at: datetime
     login: str
     files: Mapping[str, tuple[SealedFile, Path]]
-    """For each name, its entry, and its path on this computer."""
+    """For each name, the entry of the file, and its path on this computer."""
 
 
 async def newest(lease: Lease, *, ledger: Ledger) -> Restorable | None:
-    """Find the lease's newest snapshot or collect that is here, complete and re-read. None if there is none.
+    """Find the lease's newest snapshot or collect whose files are all here, and re-read them. None if there is none.
 
-    A file in it that does not load is left out. If a file of it is missing here, that snapshot or collect
-    does not count.
+    A file that does not load is left out. If a file is missing here, the next older snapshot or collect is
+    tried.
     """
     lease = ledger.lease(lease.id)
     if lease.kept_in is None:
         return None
-    # A collect to another directory that was cut short has left what came before it where it was.
+    # If a collect to another directory was cut short, the earlier files are still where they were.
     places = dict.fromkeys((Path(lease.kept_in), ledger.directory / "kept" / lease.id))
     for at, event in reversed(ledger.events(lease.id)):
         login, entries = "", None
@@ -127,7 +127,7 @@ def put_list(directory: Path, listed: CheckpointList, lease: Lease) -> str:
 
 
 def read_list(directory: Path, event: timeline.Snapped) -> CheckpointList | None:
-    """Read the list to which a timeline entry refers. None unless it is here as it was written."""
+    """Read the list to which a timeline entry refers. None if it is missing, or is not as it was written."""
     name = event.listed or ""
     try:
         content = (directory / LISTS / f"{name}.json").read_bytes()

@@ -1,4 +1,4 @@
-"""Seals the box and fetches everything that is to be kept. Each file is proved as it arrives."""
+"""Seals a box (lists and hashes its files), and fetches every file to be kept. Each is checked against the seal."""
 
 import asyncio
 import os
@@ -83,13 +83,14 @@ async def collect(
     elsewhere: Sequence[Path],
     progress: Callable[[int, int], None],
 ) -> Collected:
-    """Fetch every file of a fresh seal into `directory`. Each file equals the seal when it lands.
+    """Seal the box, and fetch every file of the seal into `directory`. A file lands there only if it equals the seal.
 
-    `artifacts` and `discard` are what the owner said later about unclaimed files. This call records them.
-    What the kept directories `elsewhere` already hold is copied from there and not fetched. With
-    `news="some"`, channels are opened at once, because something is known to be coming. `progress` is called
-    with the bytes that are here and the total. A file in the way of a newer version is moved to
-    `.superseded/`, never overwritten.
+    `artifacts` and `discard` are patterns for files that nobody has claimed yet: the first are kept from now
+    on, the second are given up. Both are recorded. A file that is already in one of the kept directories
+    `elsewhere` is copied from there instead of being fetched. With `news="some"`, the channels are opened at
+    once, because it is known that there is something to fetch. `progress` is called with the number of bytes
+    that are here, and the total. A file that a newer version replaces is moved to `.superseded/`, and is never
+    overwritten.
 
     Raises:
         JobRunning: something on the box is still being written.
@@ -97,7 +98,7 @@ async def collect(
             from it.
         BoxTrouble: a file changed or vanished while it was fetched.
 
-        After any exception, every file in `directory` is whole, and the box is as it was.
+        After any exception, every file in `directory` is whole, and nothing on the box has changed.
     """
     lease = session.lease
     before = ledger.seal(lease.id)
@@ -117,8 +118,7 @@ async def collect(
             known = ledger.declarations(lease.id)
             _require_matched(draft, [p for p in artifacts if p not in known[0]], lease)
             _require_given_up(draft, [p for p in discard if p not in known[1]], known[0], lease)
-            # Recorded only now, because a pattern that the box refuses must not spoil every later
-            # seal.
+            # Record the patterns only now: one that the box refuses would spoil every later seal.
             ledger.claim(lease.id, artifacts=artifacts, discard=discard, at=ledger.now())
             aside = directory / SUPERSEDED / f"{ledger.now():%Y%m%dT%H%M%S.%f}"
             gathering = Gathering(
@@ -160,7 +160,7 @@ async def collect(
 
 
 def superseded_words(aside: Path) -> str | None:
-    """Say how many older files this collect has replaced, and where they lie now. None if it has replaced none."""
+    """Say how many older files this collect has replaced, and where they are now. None if it has replaced none."""
     count = sum(len(files) for _, _, files in os.walk(aside))
     if not count:
         return None
@@ -168,10 +168,11 @@ def superseded_words(aside: Path) -> str | None:
 
 
 def _require_taken(draft: Manifest, patterns: Sequence[str]) -> None:
-    """Check that the box could match each of the `patterns`, and that none of them discards a whole place.
+    """Check that the box accepts each of the `patterns`, and that none of them discards too much.
 
     Raises:
-        BadRequest: a pattern is bad. Bad patterns from before only show in the seal, as problems.
+        BadRequest: the box refuses one of them. Patterns from earlier calls are not checked here; the seal
+            lists them among its problems.
     """
     for problem in draft.problems:
         if problem.why in ("bad_pattern", "wide_pattern") and problem.at in patterns:
@@ -179,10 +180,10 @@ def _require_taken(draft: Manifest, patterns: Sequence[str]) -> None:
 
 
 def _require_matched(draft: Manifest, artifacts: Sequence[str], lease: Lease) -> None:
-    """Require that each of the new `artifacts` matches something on the box.
+    """Check that each of the new `artifacts` matches something on the box.
 
     Raises:
-        BadRequest: one matches nothing. If it were recorded, the lease could never meet it.
+        BadRequest: one matches nothing. It is not recorded, because the lease could then never fulfil it.
     """
     for pattern in artifacts:
         if pattern not in draft.unmatched:
@@ -201,10 +202,11 @@ def _require_matched(draft: Manifest, artifacts: Sequence[str], lease: Lease) ->
 def _require_given_up(
     draft: Manifest, discard: Sequence[str], kept: Sequence[str], lease: Lease
 ) -> None:
-    """Require that each of the new `discard` patterns gives up something, if only an artifact that never appeared.
+    """Check that each of the new `discard` patterns gives up a file, or an artifact that never appeared.
 
     Raises:
-        BadRequest: one covers nothing, because there is no such file or because an artifact keeps it.
+        BadRequest: one gives up nothing: no file matches it, or an artifact pattern keeps the files that it
+            matches.
     """
     effective = {tally.pattern for tally in draft.discarded.patterns} | {*draft.unmatched}
     for pattern in discard:
@@ -228,7 +230,7 @@ def _require_given_up(
 
 
 def _unclaimed_patterns(seal: Manifest, lease: Lease) -> list[str]:
-    """The files that nobody has claimed and that the box named, as a pattern would name them."""
+    """The largest files that nobody has claimed, each written as a pattern that matches it."""
     return [lease.from_work(heap.at) for heap in seal.unclaimed.largest]
 
 
@@ -242,10 +244,10 @@ async def _gather(
     ledger: Ledger,
     directory: Path,
 ) -> Manifest:
-    """Fetch every file of the seal, which is made while the files of the draft are being fetched. Returns the seal.
+    """Fetch the files of the draft while the box makes the seal, then what the seal adds. Returns the seal.
 
     Raises:
-        BoxTrouble: a file changed twice.
+        BoxTrouble: the box could not send a file, or the file changed again while it was fetched.
     """
     way = await asyncio.to_thread(gathering.ways, draft.entries)
     gathering.require_room([*way.sure, *way.unsure])
@@ -260,8 +262,8 @@ async def _gather(
         return sealing.result() if sealing.done() else None
 
     try:
-        # First fetch what is surely wanted, while the box still seals. Then fetch, by the seal, what
-        # is still missing.
+        # While the box still makes the seal, fetch the files that are wanted in any case. Then
+        # fetch what the seal lists and is still missing here.
         await gathering.fetch(way.sure, seal_so_far)
         wait_for("the box hashes its files", usd_h=lease.price_usd_h)
         seal = await sealing
@@ -279,12 +281,12 @@ async def _gather(
 
 
 async def _seal_of(seal: Manifest) -> Manifest:
-    """Return the draft, which is a complete seal already."""
+    """Return the draft, which is already a complete seal."""
     return seal
 
 
 class _Tally:
-    """Counts how many of all the bytes are here."""
+    """Counts how many bytes of the total are here."""
 
     def __init__(self, progress: Callable[[int, int], None]) -> None:
         self._total = self._here = 0
@@ -293,7 +295,7 @@ class _Tally:
     def begin(
         self, entries: Sequence[SealedFile], here: Sequence[SealedFile], held_bytes: int
     ) -> None:
-        """Set the total from `entries`. Those in `here`, and another `held_bytes`, have come already."""
+        """Set the total from `entries`. The files in `here` and another `held_bytes` bytes count as here already."""
         self._total = sum(entry.size_bytes for entry in entries)
         self.came(sum(entry.size_bytes for entry in here) + held_bytes)
 
@@ -310,7 +312,7 @@ def answer_of(
     fetched: Sequence[SealedFile],
     given_up: Collection[str],
 ) -> Collected:
-    """Return what a collect of that seal answers, when `fetched` has come and `given_up` is not awaited."""
+    """Return the answer of a collect that brought `fetched`. Patterns in `given_up` do not count as missing."""
     cannot = tuple(f"{lease.from_work(p.at)}: {p.why} ({p.detail})" for p in seal.problems)
     never_appeared = tuple(p for p in seal.unmatched if p not in given_up)
     clean = not (cannot or never_appeared or seal.unclaimed.count)
@@ -336,7 +338,7 @@ def answer_of(
 
 
 def _keep_or_lose(lease: Lease, seal: Manifest, never_appeared: Sequence[str]) -> str:
-    """Return the lines to paste for what prevents a teardown: one line that keeps it, and one that gives it up."""
+    """Return the commands that settle what prevents a teardown: by keeping the files, or by giving them up."""
     if seal.unclaimed.count:
         return claim_words(lease, seal.unclaimed)
     if never_appeared:

@@ -1,4 +1,4 @@
-"""Chooses the directory on this computer for a lease's files. Nobody else may use it, and it must last."""
+"""Chooses the directory on this computer for a lease's files. It must belong to the lease, and must last."""
 
 import asyncio
 import os
@@ -14,13 +14,13 @@ from gpu_tenant.ledger import Ledger
 
 
 async def claim_directory(directory: Path, lease: Lease, ledger: Ledger) -> Path:
-    """Resolve the directory's real path, make the directory if needed, and mark it as ours. Nothing else may be in it.
+    """Make the directory if needed, and mark it as ours. It must not hold anything else. Returns its real path.
 
-    New and empty directories are accepted, and so are those that were collected into before.
+    A new or empty directory is accepted, and so is one into which a lease's files were collected before.
 
     Raises:
-        BadRequest: the directory is somebody else's, holds more than a lease's files, or would not outlive
-            the box.
+        BadRequest: the directory is somebody else's, contains other files too, or would not outlive the
+            box.
         LocalTrouble: the directory cannot be made or marked.
     """
     if "\0" in str(directory):
@@ -51,10 +51,10 @@ async def claim_directory(directory: Path, lease: Lease, ledger: Ledger) -> Path
 
 
 def require_its_own(lease: Lease, patterns: Sequence[str]) -> None:
-    """Check, for a box that is a directory of this computer, that every absolute pattern stays inside that directory.
+    """For a box that is a directory of this computer, check that every absolute pattern stays inside that directory.
 
     Raises:
-        BadRequest: a pattern leads outside. Other files of this computer would be taken for the box's work.
+        BadRequest: a pattern leads outside. It would take other files of this computer for the box's work.
     """
     if not isinstance(lease.address, LocalAddress):
         return
@@ -68,7 +68,11 @@ def require_its_own(lease: Lease, patterns: Sequence[str]) -> None:
 
 
 def _require_nobodys(real: Path, lease: Lease, ledger: Ledger) -> None:
-    """Check that the directory is neither this user's home nor this program's, nor contains one of them."""
+    """Check that the directory is not this user's home or this program's own, and contains neither.
+
+    Raises:
+        BadRequest: it is, or does.
+    """
     state, home = ledger.directory.resolve(), Path.home().resolve()
     if real.is_relative_to(state) and not real.is_relative_to(state / "kept"):
         raise BadRequest(
@@ -84,11 +88,11 @@ def _require_nobodys(real: Path, lease: Lease, ledger: Ledger) -> None:
 
 
 def _is_free(real: Path, lease: Lease, ledger: Ledger) -> bool:
-    """Whether `real` is empty, or belonged to this lease alone from the beginning."""
+    """Whether `real` is empty or new, or is the default directory of this lease."""
     if real == (ledger.directory / "kept" / lease.id).resolve():
         return True
     try:
-        # A collect that died before it marked its new directory leaves these two behind.
+        # A collect that died before it marked its new directory may have left these two behind.
         return set(os.listdir(real)) <= {".gitignore", PARTIAL}  # noqa: PTH208 - names are enough
     except FileNotFoundError:
         return True
@@ -125,7 +129,7 @@ def _mark_of(lease: Lease, ledger: Ledger) -> str:
 
 
 def _marks(real: Path, ledger: Ledger) -> list[str]:
-    """Read the marks of this ledger's leases from the marker file in that directory. Empty if it is not ours."""
+    """Read the marks of this ledger's leases from the marker file in the directory. Empty if the directory has none."""
     try:
         opened = os.open(real / MARKER, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
         with os.fdopen(opened, "rb") as file:
@@ -137,7 +141,7 @@ def _marks(real: Path, ledger: Ledger) -> list[str]:
 
 
 def _mark(real: Path, lease: Lease, ledger: Ledger) -> None:
-    """Write into the directory's marker file that it is ours, and to which lease it belongs."""
+    """Write the lease's mark into the directory's marker file, unless it is there."""
     mark = _mark_of(lease, ledger)
     if mark in _marks(real, ledger):
         return

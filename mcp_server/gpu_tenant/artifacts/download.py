@@ -1,6 +1,6 @@
-"""Fetches the files that a box lists into one kept directory.
+"""Fetches the files that a box lists into one directory on this computer.
 
-Each file comes the shortest way, and is proved as it arrives.
+A file whose bytes are already on this computer is copied and not fetched. Each file is checked by its hash.
 """
 
 import asyncio
@@ -31,18 +31,18 @@ _LANDED_AT_ONCE, _LANDED_AT_ONCE_BYTES = 256, 64 << 20
 
 
 class Way(NamedTuple):
-    """How the files of a list will come, judged without reading any of them."""
+    """Where the files of a list will come from."""
 
     here: list[SealedFile]
     links: list[SealedFile]
     sure: list[SealedFile]
-    """The files that are fetched, whatever their hashes turn out to be."""
+    """The files that are fetched in any case. Their hashes need not be known for that."""
     unsure: list[SealedFile]
-    """The files that may be here already. Their hashes in the seal will tell."""
+    """The files whose bytes may be on this computer already. Only their hashes in the seal will tell."""
 
 
 class Gathering:
-    """Brings one lease's files home."""
+    """Fetches the files of one lease into one directory."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Gathering:
         return tuple(self._landed.values())
 
     def ways(self, entries: Iterable[SealedFile]) -> Way:
-        """Decide how each of the entries will come. Some of them may have no hash yet."""
+        """Decide where each of the entries will come from. An entry of a draft may have no hash yet."""
         here, missing, unread = self._known.glance(entries)
         here += [entry for entry in unread if self._known.is_here(entry)]
         known = {entry.name for entry in here}
@@ -107,12 +107,12 @@ class Gathering:
     async def fetch(
         self, entries: Sequence[SealedFile], sealed: Callable[[], Manifest | None]
     ) -> None:
-        """Fetch the bytes of `entries`. Once there is a seal, put the files that it proves in their places.
+        """Fetch the bytes of `entries`. Once `sealed` returns a seal, put the files that equal it in their places.
 
-        Files that the box no longer gives, and files that have changed meanwhile, are left out.
+        Files that the box cannot send any more, and files that have changed meanwhile, are left out.
 
         Raises:
-            BoxUnreachable: the link broke; the next call continues from what came.
+            BoxUnreachable: the link broke; the next call continues after what has arrived.
             DiskFull, LocalTrouble: the files cannot be kept here.
             Exception: what `sealed` raises.
         """
@@ -165,7 +165,7 @@ class Gathering:
                 path.unlink()
 
     def save(self) -> None:
-        """Store what is known about the directory, so that the next run need not read it all again."""
+        """Store what is known about the directory, so that the next run need not read all its files again."""
         self._known.save()
 
     async def _land(self, entries: Sequence[SealedFile], *, least: int) -> None:
@@ -196,11 +196,11 @@ class Gathering:
 
     def _put_now(self, proved: Sequence[tuple[SealedFile, Path | None]]) -> None:
         land_all(proved, self._directory, self._lease, superseded=self._superseded)
-        # Note this at once, so that a later write to the file is not mistaken for what has landed.
+        # Record this at once. Otherwise a later change of the file could be taken for the bytes that landed.
         self._known.note(entry for entry, _ in proved)
 
     def _coming(self, entry: SealedFile) -> Coming:
-        """The file to fetch, with the version that is here if comparing the two costs less than fetching."""
+        """Describe the file to fetch. If the version here is large as well, only their differences are fetched."""
         path = below(self._directory, entry.name)
         seen = _regular(path) if entry.size_bytes >= SMALL_BYTES else None
         basis = path if seen is not None and seen.st_size >= SMALL_BYTES else None
@@ -209,8 +209,8 @@ class Gathering:
     def _may_be_here(self, entry: SealedFile) -> bool:
         seen = _regular(below(self._directory, entry.name))
         if seen is not None and seen.st_size == entry.size_bytes:
-            # If its time differs, the file was written to since. Then it is fetched in any case, and compared
-            # with the version here.
+            # If the times differ, the file has changed. It is fetched in any case, by its
+            # differences from the version here.
             return seen.st_mtime_ns == entry.mtime_ns or entry.size_bytes < SMALL_BYTES
         return (
             entry.size_bytes >= _WORTH_COPYING_BYTES
@@ -224,7 +224,7 @@ class Gathering:
         return self._copies.find(entry.sha256, entry.size_bytes)
 
     def _copy_from(self, entry: SealedFile, source: Path) -> bool:
-        """Whether the bytes could be copied from `source`, and were read back correctly."""
+        """Copy the bytes from `source` and read them back. Returns whether they are those of the entry."""
         partial = partial_of(self._directory, entry)
         discard(partial)
         try:

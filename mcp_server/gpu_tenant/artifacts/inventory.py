@@ -1,4 +1,4 @@
-"""Which of a lease's artifacts are on this computer, by its newest collect and by the snapshots since."""
+"""Which of a lease's artifacts are on this computer, according to its newest collect and any later snapshot."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -19,22 +19,22 @@ _LOG = ".log"
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """The artifacts of one lease that are on this computer. Each was proved by its hash when it came."""
+    """The artifacts of one lease that are on this computer. Each was checked by its hash when it came."""
 
     files: Mapping[str, str]
-    """By kept name: the hash of the file, or the target of the link."""
+    """For each kept name, the hash of the file, or the target of the link."""
     ended: frozenset[JobId] = frozenset()
-    """The jobs that had ended when the box was sealed. Everything that they left is among the files."""
+    """The jobs that had ended when the box was sealed. All the files that they left are in `files`."""
     lacking: frozenset[str] = frozenset()
-    """What was on the box at the newest snapshot and is not here. Empty if no snapshot counts."""
+    """The artifacts that the box had at the newest snapshot and that are not here. Empty if no snapshot counts."""
     as_of: datetime | None = None
     """When that snapshot was taken. None if no snapshot counts."""
     more: Literal["may come", "never"] = "may come"
-    """Whether the box can still be asked for what is not here."""
+    """Whether files that are not here may still come from the box."""
 
 
 def files_here(lease: Lease, *, ledger: Ledger) -> Here:
-    """List what came, by the record made when each file's hash was proved. Nothing is read again."""
+    """List the artifacts that came, from the record made when each hash was checked. No file is read again."""
     entries, here = _entries(lease, ledger)
     files = {entry.name: entry.sha256 or entry.target or "" for entry in entries.values()}
     more: Literal["may come", "never"] = "never" if lease.state is LeaseState.GONE else "may come"
@@ -42,12 +42,12 @@ def files_here(lease: Lease, *, ledger: Ledger) -> Here:
 
 
 def is_kept(lease: Lease) -> bool:
-    """Whether the directory that keeps the lease's files, if there is one, can be read."""
+    """Whether the lease's kept directory can be read. True if it has none."""
     return lease.kept_in is None or Path(lease.kept_in).is_dir()
 
 
 async def still_here(names: Collection[str], lease: Lease, *, ledger: Ledger) -> bool:
-    """Whether each of those files is still here as it came. Each is re-read."""
+    """Re-read each of those files. Returns whether all of them are still here as they came."""
     entries, _ = _entries(lease, ledger)
     directory = Path(lease.kept_in or "")
 
@@ -66,7 +66,7 @@ def _entries(lease: Lease, ledger: Ledger) -> tuple[dict[str, SealedFile], Here]
             newer = (at, listed) if listed else None
         if not isinstance(event, timeline.Collected):
             continue
-        # Do not go by the newest seal: a collect that was cut short leaves a seal, but brought only
+        # Do not use the newest seal: a collect that was cut short leaves a seal, but brought only
         # part of its files.
         if seal := ledger.seal(lease.id, digest=event.seal):
             entries = {entry.name: entry for entry in seal.entries}

@@ -1,4 +1,4 @@
-"""Copies what was kept of a lease that has ended to another directory, and proves each copy by its seal."""
+"""Copies the kept files of an ended lease to another directory, and checks each copy against the seal."""
 
 import asyncio
 from collections.abc import Sequence
@@ -31,14 +31,14 @@ _AT_ONCE = 64
 async def copy_kept(
     lease: Lease, seal: Manifest, *, kept_in: Path, to: Path, ledger: Ledger
 ) -> Collected:
-    """Copy every sealed file that is kept in `kept_in` to `to`. Each copy was read back, and equals the seal.
+    """Copy every sealed file that is kept in `kept_in` to `to`. Each copy is read back, and must equal the seal.
 
-    A later collect into the same directory may have replaced a file there. Then its older version is copied. What is in
-    the way in `to` is moved to `.superseded/`, as by any collect. What was kept stays where it is.
+    If a later collect has replaced a file in `kept_in`, its older version is copied. A file in `to` that is in
+    the way is moved to `.superseded/`, as by any collect. The files in `kept_in` are not changed.
 
     Raises:
-        BadRequest: `to` is no place for a lease's files.
-        LocalTrouble: files are not kept as they were sealed; all others were copied.
+        BadRequest: `to` is no suitable directory for a lease's files.
+        LocalTrouble: files are no longer kept as they were sealed; all others were copied.
         DiskFull: there is no room.
     """
     to = await claim_directory(to, lease, ledger)
@@ -61,7 +61,7 @@ async def copy_kept(
 def _copy(
     lease: Lease, seal: Manifest, kept_in: Path, to: Path, aside: Path
 ) -> tuple[list[SealedFile], list[SealedFile]]:
-    """Return the entries that were copied, and those of which no whole copy is kept."""
+    """Return the entries that were copied, and the entries of which no whole copy is kept."""
     older = sorted((kept_in / SUPERSEDED).glob("*"), reverse=True)
     missing = [entry for entry in seal.entries if not is_here(to, entry)]
     require_room(
@@ -90,7 +90,7 @@ def _copy(
 
 
 def _copied(entry: SealedFile, places: Sequence[Path], to: Path) -> Path | None:
-    """Return a copy of the entry, which was read back and equals the seal. None if none of the places has its bytes."""
+    """Copy the entry from the first place that has its bytes. Returns the path of the copy. None if none has them."""
     partial = partial_of(to, entry)
     for place in places:
         partial.unlink(missing_ok=True)

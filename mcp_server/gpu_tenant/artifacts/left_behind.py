@@ -1,4 +1,4 @@
-"""What a job misses on its box because the push left it out."""
+"""Finds the files that a job misses on its box because the push left them out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from gpu_tenant.ledger import Ledger
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The files that a job's log reports as missing and that a push of `directory` left out. The names are our own."""
+    """The files that a job's log reports as missing and that the push of `directory` left out. The names are ours."""
 
     lease: LeaseId
     directory: str
@@ -27,12 +27,12 @@ class Missing:
 
     @property
     def push(self) -> Command:
-        """The command that sends it."""
+        """The command that sends these files."""
         return Command("push", self.directory, self.lease, include=self.names)
 
 
 def missing_on_box(lease: Lease, log_tail: str, *, ledger: Ledger) -> Missing | None:
-    """Return the files that the end of a job's log reports as missing and that the newest push left out. None if none."""
+    """Find the files that the end of a job's log reports as missing and that the newest push left out. None if none."""
     pushed: dict[str, Mapping[str, str]] = {}
     included: set[str] = set()
     for _, event in ledger.events(lease.id, timeline.Pushed):
@@ -51,7 +51,7 @@ def missing_on_box(lease: Lease, log_tail: str, *, ledger: Ledger) -> Missing | 
 
 
 def reasons_of(names: Sequence[str], left_out: Mapping[str, str]) -> tuple[str, ...]:
-    """Return why these were left out, each reason once. A name may be a folder with several that were."""
+    """Return why these files were left out, each reason once. A name that ends in `/` stands for all files below it."""
     reasons = (
         why
         for left, why in left_out.items()
@@ -61,5 +61,5 @@ def reasons_of(names: Sequence[str], left_out: Mapping[str, str]) -> tuple[str, 
 
 
 def left_out_words(names: Sequence[str], reasons: Sequence[str], of: str) -> str:
-    """Say that a log misses something that was left out, and why it was."""
+    """Say which files a log reports as missing, and why they were left out."""
     return f"its log misses {', '.join(names)}, left out of {of} ({', '.join(reasons)})"

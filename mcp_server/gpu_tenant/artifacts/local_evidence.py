@@ -1,4 +1,4 @@
-"""What the copies on this computer prove about a seal. Each copy is re-read from its storage, several at once."""
+"""What the copies on this computer prove about a seal. Each copy is re-read from its disk, several at the same time."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ from gpu_tenant.files.paths import below, to_bytes
 from gpu_tenant.files.state_dir import is_reached, link_target
 
 _AT_ONCE = min(os.cpu_count() or 1, 8)
-"""This many files are re-read at the same time. Each takes a core, and some megabytes of memory."""
+"""This many files are re-read at the same time. Each takes one core and a few megabytes of memory."""
 _MOST_TOGETHER = 100
 _MOST_BYTES_TOGETHER = 1 << 20
 """Small files are sent to a reader in batches of about this size."""
@@ -48,13 +48,13 @@ class Loss(Record):
 
 
 async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Evidence | Loss]:
-    """Re-read the kept copy of every entry, and return what each proves, in the order of the entries.
+    """Re-read the kept copy of every entry. Returns what each copy proves, in the order of the entries.
 
     Raises:
         OSError: this computer's disk could not be read.
     """
     directory, stop = Path(lease.kept_in or ""), Event()
-    # Check this again now: since the collect, a directory may have become a link, or been mounted over.
+    # Check this again now: since the collect, the directory may have been replaced by a link, or mounted over.
     doubt = await store_doubt(await asyncio.to_thread(whereabouts_of, directory), lease)
     if doubt is not None:
         return [
@@ -76,7 +76,7 @@ async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Ev
                     reread_several, directory, [entries[i] for i in group], lease, stop
                 )
             except BaseException:
-                # One failure stops the other reads, because what they would prove is no longer needed.
+                # After one failure, stop the other reads, because their results are no longer needed.
                 stop.set()
                 raise
             found.update(zip(group, proved, strict=True))
@@ -93,7 +93,7 @@ async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Ev
 
 
 def _together(order: Sequence[int], entries: Sequence[SealedFile]) -> Iterator[Sequence[int]]:
-    """Yield the entries in that order, small ones in batches, so that no small file alone costs a switch of threads."""
+    """Group the indices, in that order. Small entries share a group, because each group costs a switch of threads."""
     some: list[int] = []
     size_bytes = 0
     for i in order:
@@ -121,7 +121,7 @@ def reread(
 def reread_several(
     directory: Path, entries: Sequence[SealedFile], lease: Lease, stop: Event | None = None
 ) -> Sequence[Evidence | Loss]:
-    """Do as `reread`, for each of the entries."""
+    """Do the same as `reread` for each of the entries, and return the results in their order."""
     paths = [below(directory, entry.name) for entry in entries]
     ways = _ways_to(directory, paths, lease)
     looked = [
@@ -141,11 +141,11 @@ def reread_several(
 
 
 Way = Literal["on the box", "broken", "sound"]
-"""Where a copy's directory leads: onto the box itself, nowhere or through a link, or to a place of our own."""
+"""Where a copy's directory is: on the box itself; missing or behind a link ("broken"); or in our place ("sound")."""
 
 
 def _ways_to(directory: Path, paths: Sequence[Path], lease: Lease) -> Iterator[Way]:
-    """Yield where the directory of each copy leads. Each directory is looked at once."""
+    """Yield for each copy where its directory is. Each directory is examined only once."""
     known: dict[Path, Way] = {}
     for path in paths:
         if path.parent not in known:
@@ -160,7 +160,7 @@ def _way_to(directory: Path, path: Path, lease: Lease) -> Way:
 
 
 def _looked_at(path: Path, entry: SealedFile, lease: Lease, way: Way) -> Evidence | Loss | None:
-    """Judge an entry's copy without reading it, where that is possible. None if there is a file to be read."""
+    """Judge the copy of an entry without reading it. None if the file must be read."""
     if way == "on the box":
         return Loss(
             what=f"{quote_text(entry.name)} on this computer is the box's own file, and not a copy",
@@ -187,7 +187,7 @@ def _looked_at(path: Path, entry: SealedFile, lease: Lease, way: Way) -> Evidenc
 def _compare(
     directory: Path, entry: SealedFile, lease: Lease, held: Proof | None
 ) -> Evidence | Loss:
-    """Return what a copy that has been read proves."""
+    """Return what a copy proves. `held` is the result of reading it; None if there was no regular file to read."""
     if held is None:
         is_there = _exists(below(directory, entry.name))
         what = "is not a regular file here" if is_there else "is not here"
@@ -198,7 +198,7 @@ def _compare(
             remedy=_again(lease),
         )
     if held.sha256 != entry.sha256:
-        # Without this, a collect would take the file, by its times, for a good copy, and fetch nothing.
+        # Otherwise the next collect would trust the file's times, take it for a good copy, and fetch nothing.
         distrust(directory)
         return Loss(
             what=f"{quote_text(entry.name)} has other bytes here than on the box",

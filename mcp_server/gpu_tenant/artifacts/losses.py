@@ -1,4 +1,4 @@
-"""Lists what would be lost, file by file: a person signs for named files, and not for a number of files."""
+"""Lists what would be lost, file by file. A person must sign for named files, and not for a number of files."""
 
 from gpu_tenant.artifacts.local_evidence import Loss
 from gpu_tenant.domain.command import Command
@@ -9,13 +9,13 @@ from gpu_tenant.domain.wording import in_words, some
 
 
 def vanished_names(now: Manifest, collected: Manifest | None) -> tuple[str, ...]:
-    """The files of the last collection that are no longer on the box. The copies here are the only ones."""
+    """The files of the last collect that are no longer on the box. The copies here are the only ones."""
     names = {entry.name for entry in now.entries}
     return tuple(e.name for e in collected.entries if e.name not in names) if collected else ()
 
 
 def differs(now: Manifest, collected: Manifest | None) -> bool:
-    """Whether the seal differs from what was collected. A draft differs if a name, a size or a hash that it knows differs."""
+    """Whether the seal `now` differs from what was collected. In a draft, unknown hashes are not compared."""
     if collected is None:
         return bool(now.entries)
     if now.digest:
@@ -24,7 +24,7 @@ def differs(now: Manifest, collected: Manifest | None) -> bool:
 
 
 def _uncollected(now: Manifest, collected: Manifest | None) -> list[SealedFile]:
-    """The entries whose name, size or target was not collected, or whose hash, where it is known, is another one."""
+    """The entries that were not collected with this name, size, link target and, if it is known, hash."""
     entries = collected.entries if collected else ()
     hashes = {(e.name, e.sha256, e.target) for e in entries}
     sizes = {(e.name, e.size_bytes, e.target) for e in entries}
@@ -37,9 +37,9 @@ def _uncollected(now: Manifest, collected: Manifest | None) -> list[SealedFile]:
 
 
 def uncollected_loss(now: Manifest, collected: Manifest | None, lease: Lease) -> Loss:
-    """What is on the box and is not known to have been collected in its present form.
+    """Describe what is on the box and was not collected in its present form, as far as is known.
 
-    A file that merely was not read is named as well: it may have changed by now, and a person signs for names.
+    A file that was not read again is named as well: it may have changed, and a person signs for names.
     """
     new, left = _uncollected(now, collected), vanished_names(now, collected)
     said = []
@@ -89,14 +89,14 @@ def so_far(draft: Manifest, collected: Manifest | None, lease: Lease) -> tuple[s
     problems = [
         f"{quote_text(lease.from_work(problem.at))} ({problem.why})"
         for problem in draft.problems
-        # A running job writes all the time, so a change is no news for a file that is listed anyway.
+        # A running job writes all the time, and the files that it writes are listed above anyway.
         if problem.why not in ("open_for_writing", "changing")
     ]
     return (*files, *unclaimed_by_name(draft, lease), *problems)
 
 
 def unclaimed_by_name(seal: Manifest, lease: Lease) -> tuple[str, ...]:
-    """Name the files that nobody has claimed, the largest first. Files that the box did not name are only counted."""
+    """Name the files that nobody has claimed, the largest first. Those that the box did not name are only counted."""
     named = seal.unclaimed.largest
     more = seal.unclaimed.count - len(named)
     return (

@@ -1,4 +1,4 @@
-"""Decides which files on a box a push may replace: files that also exist elsewhere, or that were given up by name."""
+"""Decides which files on a box a push may replace: those that are also saved elsewhere, or were given up by name."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -28,11 +28,13 @@ async def may_replace(
     overwrite: Collection[str],
     ledger: Ledger,
 ) -> Mapping[str, str]:
-    """For each of the files `there` that are in the way of others, return the hash under which it may be replaced.
+    """Check that each file in `there` may be replaced. Returns for each the hash under which the box may replace it.
 
-    A file may be replaced if it is what was sent there, if a copy of it is kept here, if the owner has given
-    it up, or if `overwrite` names it. `placed` is the box's own record of what was sent. It counts only for
-    files that have no other record.
+    For a name in `overwrite`, the hash is `*`: the file may be replaced whatever it contains.
+
+    A file may be replaced in four cases: it is what was sent there; a copy of it is kept here; the owner has
+    given it up; or `overwrite` names it. `placed` is the box's own record of what was sent. It is used only if
+    the ledger's record may be incomplete, because files were sent before it was kept.
 
     Raises:
         NotSaved: one of the files may not be replaced. None was replaced.
@@ -66,7 +68,7 @@ async def may_replace(
 
 
 def is_kept(lease: Lease, name: str, held: KnownFile) -> bool:
-    """Whether a copy of the file was collected and is still here: in its place, or moved aside for a newer version."""
+    """Whether a collected copy of the file is still here: in its place, or moved aside for a newer version."""
     if lease.kept_in is None:
         return False
     directory = Path(lease.kept_in)
@@ -92,7 +94,7 @@ def require_named(overwrite: Sequence[str], names: Collection[str]) -> None:
     """Check that each name in `overwrite` is a file of the tree.
 
     Raises:
-        BadRequest: a name is not.
+        BadRequest: a name is not a file of the tree.
     """
     unknown = next((name for name in overwrite if name not in names), None)
     if unknown is not None:

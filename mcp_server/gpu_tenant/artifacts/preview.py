@@ -1,4 +1,4 @@
-"""The beginning of a kept file, for a person who wants to see what it is. It proves nothing: see `local_evidence`."""
+"""Reads the beginning of a kept file, to show it to a person. This proves nothing, unlike `local_evidence`."""
 
 from base64 import b64encode
 from pathlib import Path
@@ -44,7 +44,7 @@ class Preview(Record):
 
 
 def kept_path(directory: Path, entry: SealedFile, lease: str) -> Path:
-    """Return where below `directory` that entry is kept. It is a file, and no link leads to it or away from it.
+    """Return the path below `directory` where the entry is kept. It is a regular file, and no part of it is a link.
 
     Raises:
         LocalTrouble: there is no such file here.
@@ -56,7 +56,7 @@ def kept_path(directory: Path, entry: SealedFile, lease: str) -> Path:
 
 
 def preview_of(directory: Path, entry: SealedFile, lease: str) -> Preview:
-    """Read the beginning of that entry's copy below `directory`. Nothing of it is executed, and memory stays bounded.
+    """Read the beginning of the entry's copy below `directory`. Nothing in it is executed, and memory use is bounded.
 
     Raises:
         LocalTrouble: there is no such file here, or it cannot be read.
@@ -95,7 +95,7 @@ def _preview(path: Path, name: str) -> Preview:
             return Preview(name=name, size_bytes=size, kind="image", image=url)
     if b"\0" in head:
         return Preview(name=name, size_bytes=size, kind="none", whole=False)
-    # A letter that the cut has halved is left out.
+    # If the cut splits a character, leave out its first half.
     text = head.decode("utf-8", errors="replace").rstrip("\ufffd")
     lines = "\n".join(plain(line, max_line=2000) for line in text.split("\n"))
     return Preview(name=name, size_bytes=size, kind="text", text=lines, whole=size <= _TEXT_BYTES)

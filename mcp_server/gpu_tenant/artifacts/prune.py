@@ -1,4 +1,4 @@
-"""Removes what an owner's policy no longer wants: what snapshots brought here, and what was named on the box."""
+"""Removes checkpoints that an owner's policy does not keep: the copies that snapshots brought, and those on the box."""
 
 import asyncio
 import fcntl
@@ -28,13 +28,13 @@ from gpu_tenant.files.paths import below
 from gpu_tenant.ledger import Ledger
 
 ARRIVES = f"{PARTIAL}/live"
-"""Where pruning and snapshots receive files.
+"""The directory in which snapshots receive files. It also has the lock that snapshots and pruning take.
 
 Collect uses another directory, so a collect never waits for a snapshot.
 """
 QUIET_S = 5
 SHARE = 0.25
-"""A snapshot uses at most this share of one core, of the box's disk and of the link, unless its owner says otherwise."""
+"""A snapshot uses at most this share of one core, of the box's disk and of the link, unless the owner sets another."""
 _LOCK = "lock"
 _SUPERSEDED_KEPT = 2
 _WITHIN_S = 1800
@@ -42,7 +42,7 @@ _STATE_BYTES = 64 << 20
 
 
 class Complete(BaseModel):
-    """What the caretaker says about files that nobody on the box is writing."""
+    """The caretaker's answer about the files that are complete: nobody on the box is writing them."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -59,7 +59,7 @@ class Complete(BaseModel):
 
 
 class PrunedThere(BaseModel):
-    """What the caretaker says it removed, and what it refused to remove."""
+    """The caretaker's answer: what it removed, and what it refused to remove."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -83,7 +83,7 @@ class Pruned(Record):
 
 @contextmanager
 def alone(directory: Path, lease: Lease) -> Iterator[None]:
-    """Keep every other snapshot and pruning out of `directory` while the block runs.
+    """Hold the lock of `directory` while the block runs, so that no other snapshot or pruning works in it.
 
     Raises:
         LeaseHeld: another snapshot or pruning is running.
@@ -109,7 +109,7 @@ async def look(
     quiet_s: float,
     done: Sequence[str],
 ) -> Complete:
-    """What is complete on the box now, by the conventions of its jobs."""
+    """Ask the box which files are complete now. The jobs' naming conventions, such as `done`, decide that."""
     kept, given_up = ledger.declarations(session.lease.id)
     request: dict[str, JsonValue] = {
         "work": session.lease.work_directory,
@@ -125,9 +125,9 @@ async def look(
 
 
 def last_list(lease: Lease, directory: Path, ledger: Ledger) -> CheckpointList | None:
-    """Read the list that the last snapshot left.
+    """Read the list that the last snapshot left. None if there is none, or it cannot be read.
 
-    If a collect came after the snapshot, every file in the list counts as brought by that collect.
+    If a collect came after the snapshot, none of the files counts as brought by a snapshot any more.
     """
     is_collects = False
     for _, event in reversed(ledger.events(lease.id)):
@@ -141,11 +141,10 @@ def last_list(lease: Lease, directory: Path, ledger: Ledger) -> CheckpointList |
 
 
 async def prune_here(lease: Lease, policy: Retention, *, directory: Path, ledger: Ledger) -> Pruned:
-    """Remove from this computer the checkpoints that the policy does not want, if snapshots brought all their files.
+    """Remove from this computer the checkpoints that the policy does not keep, if snapshots brought all their files.
 
-    A file that a collect or a person brought stays. A file that was removed from the box, and now exists only
-    here, stays too.
-    The change is recorded before anything is removed.
+    A file that a collect or a person brought stays. So does a file that was removed from the box, because the
+    copy here is the only one. The change is recorded before anything is removed.
 
     Raises:
         LeaseHeld: a snapshot is under way.
@@ -188,11 +187,11 @@ async def prune_box(
     quiet_s: float = QUIET_S,
     done: Sequence[str] = (),
 ) -> Pruned:
-    """Remove from the box the checkpoints that the policy does not want, if their exact bytes are on this computer.
+    """Remove from the box the checkpoints that the policy does not keep, if their exact bytes are on this computer.
 
-    Each file was re-read from this computer's disk in this call, equals what the box holds, and is not
-    broken. From here on, its copy is never pruned. What the box's caretaker refused to remove is reported
-    with its reason.
+    Each of their files is first re-read here: it must equal the file on the box, and must not be broken. From
+    then on, the copy here is never pruned. If the caretaker refuses to remove a checkpoint, the answer names it
+    with the reason.
 
     Raises:
         LeaseHeld: a snapshot is under way.
@@ -200,7 +199,7 @@ async def prune_box(
     lease = session.lease
     with alone(directory, lease):
         listed = last_list(lease, directory, ledger)
-        # The box reads again what it could not remember: a full disk takes no memory of hashes.
+        # The box may have to read the files again: if its disk is full, it could not store their hashes.
         known_bytes = sum(entry.size_bytes for entry in listed.entries) if listed else 0
         seen = await look(
             session,
@@ -211,8 +210,8 @@ async def prune_box(
             done=done,
         )
         known = {entry.name: entry.sha256 for entry in listed.entries} if listed else {}
-        # Only what snapshots brought and proved counts as present. Nothing else counts towards what
-        # the policy keeps.
+        # A file counts as present only if a snapshot brought and proved it. Only such files count
+        # towards the number that the policy keeps.
         absent = {e.name for e in seen.files if known.get(e.name) != e.sha256}
         unwanted = surplus(seen.files, policy, unsound=absent, spared=_best(directory, seen.files))
         proved: list[Checkpoint] = []
@@ -239,7 +238,7 @@ async def prune_box(
                 "only_here": tuple(alone_here.values()),
             }
         )
-        # Record this first, because what may be gone from the box must never be pruned here.
+        # Record this first: a file that may be gone from the box must never be pruned here.
         _note(lease, directory, updated, ledger, prunes_box=tuple(one.at for one in proved))
         declared, given_up = ledger.declarations(lease.id)
         asked: dict[str, JsonValue] = {
@@ -293,7 +292,7 @@ def _is_proved(directory: Path, entry: SealedFile) -> bool:
 
 
 def _best(directory: Path, entries: Iterable[SealedFile]) -> set[str]:
-    """The checkpoints that transformers records as the best so far. They are kept as well."""
+    """The names of the checkpoints that transformers recorded as the best so far. They are kept as well."""
     found = set()
     for entry in entries:
         if basename(entry.name) == "trainer_state.json" and entry.size_bytes < _STATE_BYTES:
@@ -325,7 +324,7 @@ def _note(
 def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
     """Delete the files of those checkpoints here.
 
-    A file is deleted only if its bytes are those that were brought. An equal name is not enough.
+    A file is deleted only if its bytes are those that a snapshot brought. An equal name is not enough.
     """
     try:
         for one in gone:
@@ -346,7 +345,7 @@ def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
 
 
 def tidy(directory: Path, partials: set[str]) -> None:
-    """Delete old versions that snapshots brought, old lists, and unneeded partial files. The newest versions stay."""
+    """Delete partial files not in `partials`, and all but the newest old versions and lists that snapshots left."""
     held: Counter[Path] = Counter()
     for place in sorted((directory / SUPERSEDED).glob("snapshot-*"), reverse=True):
         for path in _files_below(place):

@@ -1,4 +1,4 @@
-"""Sends a work tree to the box. Only what changed is sent, and no secret unless it is named."""
+"""Sends a work tree to the box: only files that changed, and no file that looks like a secret unless it is named."""
 
 import asyncio
 import os
@@ -32,10 +32,11 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.transfer.bandwidth_share import CallLimits
 
 ASKS = {"uv.lock", "requirements.txt", "requirements.lock", "pyproject.toml"}
-"""A tree that has one of these files at its top needs packages."""
+"""If a work tree has one of these files at its top, it needs packages to be installed."""
 _HEAD_BYTES = 65_536
+"""All patterns of secrets are searched for in this many bytes at the start of each file."""
 _BODY_BYTES = 1 << 20
-"""This much of each file is scanned for secrets."""
+"""In this many further bytes of each file, only private keys and logins are searched for."""
 
 
 class Pushed(Record):
@@ -59,16 +60,16 @@ class Pushed(Record):
 
 
 class PushedTree(Record):
-    """A work tree as it was pushed. This is enough to push the same again."""
+    """A work tree as it was pushed, with all that is needed to push it again."""
 
     directory: str
     digest: str
     include_secrets: tuple[str, ...]
     include: tuple[str, ...] = ()
     commit: str | None = None
-    """The commit that the tree was at. None if git has none of it."""
+    """The git commit that the tree was at. None if the tree is in no git repository, or git is not installed."""
     is_clean: bool | None = None
-    """Whether the tree was exactly that commit."""
+    """Whether the tree had no changes against that commit."""
 
 
 async def push(
@@ -86,12 +87,13 @@ async def push(
 ) -> Pushed:
     """Send every file of `directory` that is not ignored to the box's work directory. Nothing on the box is removed.
 
-    What `include` names is sent although it is ignored, or is a link.
+    A file that is ignored, or a link, is sent only if `include` names it.
 
     If a file was written on the box and is saved nowhere else, it is replaced only if `overwrite` names it.
 
-    A file that a running job has open does not change for that job, because new versions arrive by a rename.
-    After a break, the next push continues from what the box has acknowledged, which is recorded in `records`.
+    A running job that has a file open keeps its old version, because the new one is put in place by a rename.
+    If the connection breaks, the next push continues after the bytes that the box has acknowledged. They are
+    recorded in the directory `records`. `progress` is called with the bytes sent so far, and the total.
 
     Raises:
         LocalTrouble: a file cannot be read.
@@ -171,7 +173,7 @@ async def sendable(
     """Return the files that a push of `directory` would send, and what it would leave out.
 
     Raises:
-        BadRequest, SecretRefused, LocalTrouble: as `push` does.
+        BadRequest, SecretRefused, LocalTrouble: as in `push`.
     """
     if not os.path.isdir(directory):  # noqa: PTH112 - its Path cousin raises where no name is that long
         named = str(directory) in {known.id for known in ledger.leases()}
@@ -193,7 +195,7 @@ async def sendable(
 
 
 def pushed_trees(ledger: Ledger, lease_id: LeaseId) -> list[PushedTree]:
-    """Every tree that was pushed to the lease's box, in order, each as its last push found it."""
+    """Every tree that was pushed to the lease's box, as of its last push. The tree that was pushed last comes last."""
     trees: dict[str, PushedTree] = {}
     for _, event in ledger.events(lease_id):
         if isinstance(event, timeline.Pushed) and event.tree:
@@ -204,18 +206,18 @@ def pushed_trees(ledger: Ledger, lease_id: LeaseId) -> list[PushedTree]:
 
 
 def is_unchanged(tree: PushedTree) -> bool:
-    """Whether a push now would send exactly the files that it sent then."""
+    """Whether a push now would send exactly the files that were sent when `tree` was recorded."""
     directory = Path(tree.directory)
     try:
         return (
             directory.is_dir() and _digest(_read(files_of(directory, tree.include))) == tree.digest
         )
     except BadRequest:
-        return False  # What was included no longer exists.
+        return False  # A file that was included no longer exists.
 
 
 def records_of(home: Home, lease_id: LeaseId) -> Path:
-    """The directory that records what a box has acknowledged of files on their way to it."""
+    """The directory where pushes to this box record how much of each file the box has acknowledged."""
     return home.root / "transfers" / "pushes" / lease_id
 
 
@@ -223,7 +225,7 @@ def _refuse_keys(directory: Path, files: Mapping[str, Path], guarded: Guarded) -
     """Check that none of the files is one of the owner's keys to another place. No option allows sending such a key.
 
     Raises:
-        SecretRefused: one of them is.
+        SecretRefused: one of them is such a key.
     """
     for name in guarded.keys_among(directory, files):
         raise SecretRefused(
@@ -233,7 +235,7 @@ def _refuse_keys(directory: Path, files: Mapping[str, Path], guarded: Guarded) -
 
 
 def _read(files: Mapping[str, Path]) -> dict[str, FileHash]:
-    """Hash the files, by the names under which they are sent. Files that vanished meanwhile are left out."""
+    """Hash the files. The keys are the names under which they are sent. Files that have vanished are left out."""
     found = {escape(name): hash_file(path) for name, path in files.items()}
     return {name: held for name, held in found.items() if held is not None}
 
@@ -252,7 +254,8 @@ def _refuse_secrets(files: dict[str, Path], include_secrets: Sequence[str]) -> N
             with path.open("rb") as file:
                 head = file.read(_HEAD_BYTES)
                 reasons = find_secrets(name, head)
-                # Only a pattern or two are matched here, so much more of the file can be searched.
+                # This check is cheap, because it matches only a few patterns. So it covers much
+                # more of the file.
                 if not reasons and is_key_by_content(head + file.read(_BODY_BYTES)):
                     reasons = ("a private key, or a login to a cloud, a cluster or a registry",)
         except OSError as error:

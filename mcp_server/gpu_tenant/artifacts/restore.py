@@ -1,4 +1,4 @@
-"""Puts the files from which a job resumes on another box, where the job had them."""
+"""Puts the files from which a job resumes on another box, at the same paths as before."""
 
 import os
 import re
@@ -24,10 +24,11 @@ _WITHIN_S = 60
 def may_go_back(
     kept: Restorable | None, artifacts: Sequence[str]
 ) -> tuple[Mapping[str, tuple[SealedFile, Path]], tuple[str, ...]]:
-    """Choose what may be put on another box. Returns that, and the names of what may not.
+    """Choose the files that may be put on another box. Returns them, and the names of the others.
 
-    Only the lost box said where a file was, and anybody may have controlled that box. So outside the work
-    directory, only files that the owner's own patterns name are put back, and no file that a login reads.
+    The paths come from the lost box alone, and anybody may have controlled that box. So a file outside the work
+    directory is put back only if one of the owner's own patterns matches it, and never if it is a file that a
+    login reads.
     """
     if kept is None:
         return {}, ()
@@ -55,14 +56,14 @@ def _place(name: str, kept: Restorable, artifacts: Sequence[str]) -> tuple[str, 
         below_home = inner.removeprefix(home)
         if _is_private(below_home.split("/")[:1]):
             return None
-        # In a usual home, a pattern may name the file by its full path. Any other home is only what
-        # the box said.
+        # In a usual home, a pattern may give the full path of the file. That another directory is a
+        # home is known only from the box, so patterns must begin with `~/` there.
         at = f"/{home}" if _HOME.fullmatch(home) else "~/"
         named = [f"~/{p.removeprefix(at)}" if p.startswith(at) else p for p in artifacts]
         if any(covers(pattern, f"~/{below_home}") for pattern in named):
             return "~", escape(below_home)
     parts = inner.split("/")
-    # The next box's home is not known, so nothing is written into any of the usual homes.
+    # The home on the next box is not known, so hidden files are not written into any usual home.
     near = parts[: 3 if parts[0] in ("home", "Users") else 2]
     if parts[0] in ("proc", "sys", "dev") or _is_private(near):
         return None
@@ -72,7 +73,7 @@ def _place(name: str, kept: Restorable, artifacts: Sequence[str]) -> tuple[str, 
 
 
 def left_out(names: Sequence[str]) -> str:
-    """Say which files of the lost box were not put on the next one. Empty if there are none."""
+    """Say which files of the lost box were not put on the next one. Empty if `names` is empty."""
     if not names:
         return ""
     more = f" and {len(names) - 1} more" if names[1:] else ""
@@ -83,17 +84,17 @@ def left_out(names: Sequence[str]) -> str:
 
 
 def _is_private(parts: Sequence[str]) -> bool:
-    """Whether a login, or this program itself, reads files with one of these parts in their path."""
+    """Whether one of the parts begins with a dot or is our own name. A login, or this program, may read such files."""
     return any(part.startswith(".") or part == "gpu-tenant" for part in parts)
 
 
 async def restore(
     kept: Restorable, session: Session, *, artifacts: Sequence[str], ledger: Ledger
 ) -> None:
-    """Put those files on the box where the job had them, as far as `may_go_back` allows.
+    """Put the files on the box, at the paths where the job had them. Files that `may_go_back` rejects are left out.
 
     Raises:
-        BoxTrouble: the box did not take a file, or what arrived is not what is kept here.
+        BoxTrouble: the box refused a file, or received other bytes than are kept here.
         NotSaved: files that are saved nowhere else are in the way.
     """
     lease = session.lease
@@ -140,7 +141,12 @@ async def restore(
 
 
 async def _put(root: str, files: Mapping[str, tuple[SealedFile, Path]], session: Session) -> None:
-    """Put the files below that root, outside the work directory."""
+    """Put the files below the directory `root` of the box, which is outside the work directory.
+
+    Raises:
+        BoxTrouble: the box refused a file, or received other bytes than are kept here.
+        NotSaved: a file with other bytes is in the way.
+    """
     lease = session.lease
     there = (await session.caretaker.index(list(files), below=root)).files
     missing = _those_that_differ(files, there)

@@ -1,4 +1,4 @@
-"""Which checkpoints their owner no longer wants. The numbers in their names decide, and nothing is guessed."""
+"""Finds the checkpoints that their owner's policy does not keep. Only the numbers in their names decide."""
 
 import re
 from collections import defaultdict
@@ -19,12 +19,12 @@ _STEP = re.compile(
 )
 """The same pattern as in `scripts/caretaker.py`."""
 _METRIC = re.compile(r"(?<==)\d+\.\d+")
-"""A metric that Lightning writes into a name beside the step. It says nothing about the kind of checkpoint."""
+"""A metric that Lightning writes into a name after the step. It differs between checkpoints of the same kind."""
 _WEIGHTS = re.compile(
     r"(?i).+\.(?:pth?|ckpt|safetensors|bin|h5|keras|msgpack|distcp|gguf)"
     r"|.+\.(?:index|meta|data-\d{5}-of-\d{5})|_CHECKPOINT_METADATA|manifest\.ocdbt"
 )
-"""Files that may make a checkpoint. A step number alone does not: `samples/step-100.png` is somebody's result."""
+"""A checkpoint has at least one such file. `samples/step-100.png` has a step in its name, but is only a result."""
 
 
 class Retention(Record):
@@ -43,7 +43,7 @@ class Retention(Record):
 
 
 class Wishes(Record):
-    """What an owner wants of snapshots, in `[snapshots]` of the configuration."""
+    """What an owner has set for snapshots, in `[snapshots]` of the configuration."""
 
     keep_last: int | None = Field(default=None, ge=1)
     keep_every: int | None = Field(default=None, ge=1)
@@ -60,14 +60,14 @@ class Wishes(Record):
 
     @property
     def policy(self) -> Retention | None:
-        """How many checkpoints of each kind are kept. None means all of them."""
+        """The policy: which checkpoints of each kind are kept. None means all of them."""
         if self.keep_last is None and self.keep_every is None:
             return None
         return Retention(keep_last=self.keep_last, keep_every=self.keep_every)
 
 
 def wishes(configuration: Path) -> Wishes:
-    """Read what the owner has said about snapshots.
+    """Read what the owner has set for snapshots.
 
     Raises:
         LocalTrouble: the configuration cannot be read, or its `[snapshots]` is not valid.
@@ -106,7 +106,7 @@ class Checkpoint:
 
 
 def checkpoints(entries: Iterable[SealedFile]) -> list[Checkpoint]:
-    """Find the checkpoints among the artifacts. A name without a step number, or without weights, is no checkpoint."""
+    """Find the checkpoints among the artifacts. A checkpoint has a step number in its name, and contains weights."""
     of: dict[str, list[SealedFile]] = defaultdict(list)
     for entry in entries:
         if entry.kind == "file" and entry.role == "artifact":
@@ -127,12 +127,12 @@ def surplus(
     unsound: Collection[str] = (),
     spared: Collection[str] = (),
 ) -> list[Checkpoint]:
-    """Find the checkpoints that the policy does not want, oldest first.
+    """Find the checkpoints that the policy does not keep, sorted by kind, the lowest step first.
 
-    Of each kind, two groups stay: the N with the highest steps, and the N that were written last. N is the number
-    that the policy keeps. A checkpoint does not count as one of the N if one of its files is `unsound`: that file is
-    missing on this computer, or does not load. So the newest checkpoint that loads always stays, and so does everything
-    newer. The target of a link stays too, and so does whatever `spared` names.
+    Of each kind, two groups stay: the N with the highest steps, and the N that were written last. N is
+    `keep_last`. Checkpoints with an `unsound` file are not counted among the N: that file is missing on this
+    computer, or does not load. So the newest checkpoint that loads always stays, and so does every newer one. A
+    checkpoint also stays if a link points to it, or if `spared` names it.
     """
     linked = {
         normpath(join(dirname(entry.name), entry.target or ""))

@@ -1,4 +1,4 @@
-"""Brings home complete artifacts while jobs run, and records the newest ones that a job can resume from."""
+"""Copies complete artifacts to this computer while jobs run, and records the newest from which a job can resume."""
 
 import asyncio
 import shutil
@@ -51,10 +51,10 @@ from gpu_tenant.transfer.readback import Arrived
 from gpu_tenant.transfer.shared_state import BandwidthTurn
 
 _LIMIT_BYTES = 16 << 30
-"""At most this much is read on the box in one look, the newest files first."""
+"""The box reads at most this many bytes for one snapshot, the newest files first."""
 _LIMIT_S = 900
 _RESERVE_BYTES = 1 << 30
-"""This much space stays free on this computer. A full disk stops everything, the ledger first."""
+"""This many bytes stay free on this computer. A full disk would stop everything, above all the ledger."""
 _NAMED, _SAVES = 5, 40
 _LEFT = 5000
 
@@ -91,7 +91,7 @@ class Snapshot(Record):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What a person may want to know about the snapshot, one sentence each. Empty if nothing new came."""
+        """Sentences for a person about what the snapshot did. Empty if there is nothing to tell."""
         said = []
         if self.files:
             more = (
@@ -126,27 +126,27 @@ async def snapshot(
     done: Sequence[str] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Snapshot:
-    """Bring every complete artifact that was missing here, proved by hash and by loading. Jobs keep running.
+    """Fetch every complete artifact that is missing here. Keep it if its hash is right and it loads. Jobs keep running.
 
-    A file is complete if the caretaker's `complete` says so after two looks that are `quiet_s` apart. `done` lists
-    the names of files that jobs write last. On the box, a snapshot uses at most `SHARE` of one core and of the
-    disk. `turn` limits its use of the link. What the `policy` does not want is not fetched.
+    The caretaker's verb `complete` decides which files are complete, by two looks that are `quiet_s` seconds
+    apart. `done` lists the names of files that jobs write last. On the box, a snapshot uses at most `SHARE` of
+    one core and of the disk. `turn` limits its use of the link. Checkpoints that the `policy` does not keep are
+    not fetched.
 
-    What changed or vanished meanwhile is left for the next snapshot. A file in the way of a newer version is
-    moved to `.superseded/`. For each name, the two newest versions from snapshots are kept there, and older ones
-    are deleted: a job that saves in place would otherwise fill any disk. What a collect or a person brought is
-    never deleted. Files that the job itself deleted stay here.
+    A file that changed or vanished meanwhile is left for the next snapshot. A file here that a newer version
+    replaces is moved to `.superseded/`. The two newest versions of each name that came with snapshots are kept
+    there. Older ones are deleted, because a job that saves in place would otherwise fill any disk. A file that
+    a collect or a person brought is never deleted. A file that the job itself deleted stays here.
 
     Raises:
-        BoxUnreachable: the link broke; what came before is here and on record.
-        LeaseHeld: another snapshot is being brought into this directory.
+        BoxUnreachable: the link broke; the files that came before are here and on record.
+        LeaseHeld: another snapshot is writing into this directory.
         LocalTrouble: a file cannot be kept here.
     """
     lease = session.lease
     directory = await claim_directory(directory, lease, ledger)
     with alone(directory, lease):
-        # Take the time before the look, because anything written after this moment may have been
-        # overlooked.
+        # Take the time before looking: the box may have missed what was written after this moment.
         began_at = ledger.now()
         seen = await look(
             session, ledger, limit_bytes=_LIMIT_BYTES, limit_s=_LIMIT_S, quiet_s=quiet_s, done=done
@@ -212,9 +212,9 @@ class _Look:
     async def take_all(
         self, entries: Sequence[SealedFile], policy: Retention | None
     ) -> tuple[str, ...]:
-        """Fetch every wanted file that is available now, and keep those that load. Returns the checkpoints not wanted.
+        """Fetch the wanted files that are available now, and keep those that load. Returns the unwanted checkpoints.
 
-        If a newer checkpoint turns out to be broken, an older one becomes wanted after all.
+        If a newer checkpoint turns out to be broken, an older one is wanted in its place.
         """
         # Each round may find broken checkpoints, which changes what the policy keeps. So repeat
         # until a round finds nothing new.
@@ -241,7 +241,7 @@ class _Look:
         self._progress(self._arrived, self._coming)
 
     def _is_sound(self, entry: SealedFile) -> bool:
-        """Whether that version is here, and loaded when it came."""
+        """Whether this version of the file is here, and loaded when it came."""
         is_known = _same(self.held.get(entry.name), entry) or entry in self.came
         return is_known and self.broken.get(entry.name) != entry.sha256
 
@@ -288,15 +288,15 @@ class _Look:
         return True
 
     async def _keep(self, entry: SealedFile, partial: Path | None) -> None:
-        """Keep the entry if it loads. Otherwise pass it over for now."""
+        """Keep the fetched file if it loads. Otherwise delete it, and note that this version is broken."""
         if partial is not None and not await asyncio.to_thread(_loads, partial, entry, self._lease):
             discard(partial)
             self.broken[entry.name] = entry.sha256 or ""
             return
         held = self.held.get(entry.name)
         stamp = f"{self._at:%Y%m%dT%H%M%S.%f}"
-        # Decide by the file's bytes and not by its name. Otherwise a person's own file could be
-        # pruned as a snapshot's.
+        # The old file counts as a snapshot's only if its bytes are those that a snapshot brought.
+        # Otherwise a person's own file of that name could be pruned.
         if held and entry.name in self._brought:
             is_ours = await asyncio.to_thread(is_here, self._directory, held)
             stamp = f"snapshot-{stamp}" if is_ours else stamp
@@ -312,7 +312,7 @@ class _Look:
         self.broken.pop(entry.name, None)
 
     def to_come_bytes(self, seen: Complete) -> int:
-        """How much of the box's artifacts is not here."""
+        """How many bytes of the box's artifacts are not here."""
         here = sum(e.size_bytes for e in seen.files if e.kind == "file" and self._is_sound(e))
         return max(0, (seen.all_bytes or 0) - here)
 

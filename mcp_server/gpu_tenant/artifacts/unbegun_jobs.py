@@ -1,4 +1,4 @@
-"""Jobs whose launch was cut short before the box began them. Nobody waits for what they declared."""
+"""Jobs whose launch was cut short before the box began them. The artifacts that they declared will never come."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,31 +10,31 @@ from gpu_tenant.domain.seal import Manifest
 from gpu_tenant.ledger import Ledger
 
 _MAY_STILL_BEGIN = timedelta(minutes=2)
-"""A job may still begin this long after it was declared: its start may be under way on the box, without its client."""
+"""A job may still begin this long after it was declared: the box may be starting it although the client is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnbegunJobs:
-    """The jobs of a lease that its box never began, and the patterns that nobody else declared."""
+    """The jobs of a lease that its box never began, and the artifact patterns that only these jobs declared."""
 
     jobs: tuple[JobId, ...]
     patterns: Collection[str]
 
 
 def unconfirmed_jobs(lease_id: LeaseId, ledger: Ledger) -> list[Job]:
-    """Return the declared jobs of which no answer says that the box started them.
+    """Return the declared jobs for which no answer of the box confirms the start.
 
-    The box may have started one although its answer was lost.
+    The box may have started such a job, and only its answer was lost.
     """
     cells = ledger.cell_jobs(lease_id)
     return [job for job in ledger.jobs(lease_id) if not job.launched_at and job.id not in cells]
 
 
 def unbegun_jobs(seal: Manifest, lease_id: LeaseId, ledger: Ledger) -> UnbegunJobs:
-    """The jobs that neither the ledger nor the box knows to have begun.
+    """Find the jobs that never began, according to the ledger and to the box's seal.
 
-    A box that has started a job lists its log in every seal. If such a pattern matches something nevertheless, that
-    is kept like any artifact. If it matches nothing, nothing is lost.
+    Every seal lists the logs of all jobs that the box has started. A returned pattern may match a file
+    nevertheless; that file is kept like any artifact. If it matches nothing, nothing is lost.
     """
     names, now = {entry.name for entry in seal.entries}, ledger.now()
     unbegun = [

@@ -1,4 +1,4 @@
-"""What nobody has claimed on a box: which files it is, in words and in patterns, and the calls that decide on them."""
+"""The files on a box that nobody has claimed: their names, patterns for them, and the commands that decide on them."""
 
 import os
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ NAMED = 5
 
 
 def unclaimed_now(ledger: Ledger, lease: Lease) -> Unclaimed | None:
-    """Return what nobody has claimed, as far as it is known: by the newest seal, less what was declared since.
+    """Return the files that nobody has claimed, as far as is known: by the newest seal, without those declared since.
 
-    None if no such file is known by name. Of a great many files the box names only the largest.
+    None if no such file is known by name. If there are very many, the box names only the largest.
     """
     sealed = ledger.unclaimed(lease.id)
     if sealed is None:
@@ -39,12 +39,12 @@ def _is_declared(at: str, patterns: Sequence[str]) -> bool:
 
 
 def unclaimed_patterns(lease: Lease, unclaimed: Unclaimed) -> list[str]:
-    """Return the patterns that keep, or give up, what nobody has claimed."""
+    """Return patterns for the unclaimed files, either to keep them or to give them up."""
     return _patterns_of([lease.from_work(path.at) for path in unclaimed.largest], unclaimed.count)
 
 
 def unclaimed_words(lease: Lease, unclaimed: Unclaimed, *, first: Command | None = None) -> str:
-    """Say what nobody has claimed, with the calls that keep it and give it up. `first` starts a box that is stopped."""
+    """Name the unclaimed files, and the commands that keep or give them up. `first` is the command to start the box."""
     told = unclaimed_names(lease, unclaimed)
     what = (
         f"1 file is unclaimed, and no teardown happens: {told}"
@@ -70,7 +70,7 @@ def unclaimed_names(lease: Lease, unclaimed: Unclaimed) -> str:
 
 
 def claim_words(lease: Lease, unclaimed: Unclaimed) -> str:
-    """Return the lines to paste for what nobody has claimed: one that keeps it, and one that gives it up."""
+    """Return two commands for the unclaimed files: one that keeps them, and one that gives them up."""
     keeps, gives_up = _claims(lease, unclaimed)
     if unclaimed.count == 1:
         return f"{keeps} keeps it; {gives_up} gives it up"
@@ -86,7 +86,7 @@ def _claims(lease: Lease, unclaimed: Unclaimed) -> tuple[Command, Command]:
 
 
 def _patterns_of(named: Sequence[str], count: int) -> list[str]:
-    """Patterns for the first of those files; for their directory, if there are many and they share one."""
+    """Return patterns for the first few files. If many files share a directory, return a pattern for the directory."""
     if count <= NAMED:
         return [literal_pattern(at) for at in named[:NAMED]]
     shared = os.path.commonpath(named) if len({at.startswith("/") for at in named}) == 1 else ""

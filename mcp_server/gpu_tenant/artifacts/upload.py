@@ -1,4 +1,4 @@
-"""Sends a box what it lacks of a work tree: small files as one stream, large files in ranges that can be resumed."""
+"""Sends a box the files that it lacks: small ones as one stream, large ones in ranges that can be resumed."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ _INCOMING = ".gpu-tenant-incoming"
 
 @dataclass(frozen=True, slots=True)
 class FileHash:
-    """What a local file held when it was hashed."""
+    """A local file, as it was when it was hashed."""
 
     path: Path
     size_bytes: int
@@ -44,7 +44,7 @@ class FileHash:
 
 
 def hash_file(path: Path) -> FileHash | None:
-    """Hash the regular file at `path`, read through the page cache. None if there is no such file."""
+    """Hash the regular file at `path`, and use the page cache. None if there is no such file."""
     opened = open_regular(path)
     if opened is None:
         return None
@@ -67,16 +67,16 @@ async def ship(
     progress: Callable[[int, int], None],
     over: Mapping[str, str] | None = None,
 ) -> None:
-    """Send the `files` to the work directory. The box puts each in place by a rename, once it equals what was hashed here.
+    """Send the `files` to the work directory. The box renames each into its place once its hash is right.
 
-    `there` is what the box said before about its files. What the box already has of large files is recorded
-    in `records`, and the next call continues from that. `progress` is called with the bytes there and the
-    total. With `over`, a file that appeared on the box meanwhile is not replaced: see `Caretaker.place`.
+    `there` is the box's last list of its files. `records` is a directory: it records how much of each large
+    file the box already has, and the next call continues from that. `progress` is called with the number of
+    bytes on the box, and the total. With `over`, a file that appeared on the box meanwhile is not replaced: see
+    `Caretaker.place`.
 
     Raises:
         BoxUnreachable: the link broke.
-        BoxTrouble: there is no room on the box, it does not take a file, or it has other bytes than were
-            sent.
+        BoxTrouble: the box has no room, refuses a file, or has other bytes than were sent.
         CaretakerFailed: a file changed on this computer while it was sent.
         LocalTrouble: a file cannot be read.
         NotSaved: a file on the box would be lost.
@@ -124,7 +124,7 @@ class _Shipment:
         large = [self._upload(name) for name in self._files if name not in small]
         if large:
             await asyncio.to_thread(self._records.mkdir, parents=True, exist_ok=True, mode=0o700)
-        # A partial upload of an older version will never be continued, and takes up room.
+        # A partial upload of an older version is never continued, and takes up room.
         stale = [key for one in large if (key := key_of(one.record)) not in (None, one.key)]
         room = (
             await self._caretaker.place([], stale=[k for k in stale if k]) if stale else self._there
@@ -199,7 +199,7 @@ class _Shipment:
         told = (
             await self._caretaker.receive(small, before=before, over=self._over_of(small))
         ).files
-        # Compare them as bytes, because the two ends escape different characters.
+        # Compare the names as bytes, because the two ends escape different characters.
         arrived = {to_bytes(name): known.sha256 for name, known in told.items()}
         for name in small:
             if arrived.get(to_bytes(name)) != self._files[name].sha256:
@@ -210,7 +210,7 @@ class _Shipment:
         async with aclosing(coming) as whole:
             async for one in whole:
                 self._arrived.append(one)
-                # While the box checks some of them, others are still being sent.
+                # While the box checks the files that have arrived, others are still being sent.
                 if self._placing is None or self._placing.done():
                     await self._await_placing()
                     self._placing = asyncio.create_task(self._place())

@@ -1,1 +1,1 @@
-"""Files on this computer: state directory, paths, patterns, secrets, safe placement."""
+"""Files on this computer: the state directory, file names, patterns, secrets, and safe placement of files."""

@@ -1,4 +1,4 @@
-"""The directory that keeps files of a box. Each file is verified by its hash, and a file that it replaces is kept."""
+"""The directory that keeps files of a box. Each is verified by its hash, and a file that it replaces is kept."""
 
 import asyncio
 import ctypes
@@ -20,7 +20,7 @@ from gpu_tenant.files.state_dir import is_reached, link_target, open_placing, re
 SUPERSEDED = ".superseded"
 PARTIAL = ".partial"
 MARKER = ".gpu-tenant-kept"
-"""The file that marks a directory as ours and names the leases. No file of a box has this name."""
+"""The file that marks a directory as ours, and names its leases. No file of a box can have this name."""
 _OWN = (MARKER, PARTIAL, f"{PARTIAL}/live", SUPERSEDED, ".snapshots", ".known.json")
 _OWN_NAME = re.compile(r"[0-9a-f]{64}(\.spans(\.new)?)?")
 _SYNCED_AT_ONCE = 16
@@ -28,17 +28,17 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
 _SYNC = getattr(os, "fdatasync", os.fsync)
 _START_WRITING = getattr(ctypes.CDLL(None), "sync_file_range", None)
-"""Linux only. This call is just a hint: if it fails, only time is lost, because `_SYNC` waits and reports errors."""
+"""Only on Linux. The call is a hint: if it fails, only time is lost, because `_SYNC` waits and reports errors."""
 _WRITE = 2
 if _START_WRITING is not None:
     _START_WRITING.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
 
 def outside_the_box(directory: Path, lease: Lease) -> Path:
-    """Return the real directory, with all links resolved.
+    """Return the real path of the directory, with all links resolved.
 
     Raises:
-        BadRequest: the directory lies on the box, and would vanish with it.
+        BadRequest: the directory is on the box, and would vanish with it.
     """
     directory = directory.expanduser().resolve()
     if is_on_the_box(directory, lease):
@@ -57,7 +57,7 @@ def is_on_the_box(path: Path, lease: Lease) -> bool:
 
 
 def make_place(directory: Path, lease: Lease) -> None:
-    """Make `directory` unless it exists. A new one is ignored by git, and by every push of a directory that contains it.
+    """Make `directory` if it does not exist. Git ignores a new one, and so does every push of a directory around it.
 
     Raises:
         LocalTrouble: the directory cannot be made, or one of our own names in it is a link.
@@ -81,9 +81,9 @@ def is_ours(name: str) -> bool:
 
 
 def _require_plain(directory: Path, lease: Lease) -> None:
-    """Require that none of our own names in `directory` is a link.
+    """Check that none of our own names in `directory` is a link.
 
-    Through a link we would write and delete elsewhere.
+    Through a link, we would write and delete in another place.
 
     Raises:
         LocalTrouble: one of these names is a link.
@@ -97,7 +97,7 @@ def _require_plain(directory: Path, lease: Lease) -> None:
 
 
 def is_at(path: Path, entry: SealedFile) -> bool:
-    """Whether the content at `path`, read from its storage, equals that of the entry."""
+    """Whether the content at `path`, read from the disk, equals that of the entry."""
     if entry.kind == "link":
         return link_target(path) == to_bytes(entry.target or "")
     held = reread(path)
@@ -105,7 +105,7 @@ def is_at(path: Path, entry: SealedFile) -> bool:
 
 
 def is_here(directory: Path, entry: SealedFile) -> bool:
-    """Whether the entry is in its place below `directory`, unchanged, and reached through no link."""
+    """Whether the entry is in its place below `directory`, unchanged, and not behind a link."""
     path = below(directory, entry.name)
     return is_reached(directory, path) and is_at(path, entry)
 
@@ -113,34 +113,34 @@ def is_here(directory: Path, entry: SealedFile) -> bool:
 def partial_of(directory: Path, entry: SealedFile, within: str = PARTIAL) -> Path:
     """Return the path of the partial file in which the bytes of `entry` are gathered.
 
-    The partial file is not beside the final name, because a name of 255 bytes leaves no room for a suffix. A newer
-    version of the file has another time or size, and so another path. If time and size are the same, the hash shows
-    the difference in the end.
+    The partial file is not beside the final file, because a name of 255 bytes leaves no room for a suffix. A
+    newer version of the file usually has another time or size, and so another partial file. If both are the
+    same, the hash shows the difference at the end.
     """
     told = f"{entry.size_bytes} {entry.mtime_ns} {entry.name}"
     return directory / within / sha256(told.encode()).hexdigest()
 
 
 Arrived = tuple[SealedFile, Path | None]
-"""An entry, and the path of its bytes, which are flushed to the storage. The path is None for a link."""
+"""An entry, and the path of its bytes, which are flushed to the disk. The path is None for a link."""
 
 
 async def land(
     entry: SealedFile, partial: Path | None, directory: Path, lease: Lease, *, superseded: Path
 ) -> None:
-    """Do what `land_all` does, for one entry."""
+    """Do the same as `land_all`, for one entry."""
     await asyncio.to_thread(land_all, [(entry, partial)], directory, lease, superseded=superseded)
 
 
 def land_all(
     arrived: Sequence[Arrived], directory: Path, lease: Lease, *, superseded: Path
 ) -> None:
-    """Move each entry durably to its place below `directory`, with the time that it had on the box.
+    """Move each entry to its place below `directory`, and flush the move. A file gets the time that it had on the box.
 
-    What lay in its place before is moved to `superseded`, which is also below `directory`.
+    Whatever was in its place before is moved to `superseded`, which is also below `directory`.
 
     Raises:
-        LocalTrouble: an entry cannot be kept here; the entries before it are durably in place.
+        LocalTrouble: an entry cannot be kept here; the entries before it are in place, and flushed.
     """
     aside = superseded.relative_to(directory).parts
     entry = None
@@ -152,8 +152,7 @@ def land_all(
                     target = to_remote(entry.target or "")
                     places.link(target, final, superseded=aside + final)
                     continue
-                # The time is kept because tools may look for the newest checkpoint by it, even
-                # after a restore.
+                # Keep the time, because tools may use it to find the newest checkpoint, even after a restore.
                 with suppress(OverflowError, OSError):
                     os.utime(partial, ns=(entry.mtime_ns, entry.mtime_ns))
                 places.file(partial, final, superseded=aside + final)
@@ -162,10 +161,11 @@ def land_all(
 
 
 def durable(paths: Sequence[Path]) -> None:
-    """Flush the content of these small files to their storage.
+    """Flush the content of these small files to the disk.
 
-    All flushes are started before any is waited for, which takes half as long as one after the other. Flushing the
-    whole file system would halve the time again, but would wait for everything else that is being written there.
+    All flushes are started before the first is waited for. This takes half as long as one after the other.
+    Flushing the whole file system would take half of that again, but would also wait for the writes of other
+    programs.
 
     Raises:
         OSError: a file cannot be opened, or flushing it failed.
@@ -183,7 +183,7 @@ def durable(paths: Sequence[Path]) -> None:
 
 
 def cannot_keep(what: str, lease: Lease, error: OSError) -> LocalTrouble:
-    """Return the error for something that cannot be kept on this computer."""
+    """Make the error for something that cannot be kept on this computer."""
     if error.errno in _NO_ROOM:
         return DiskFull(
             f"no room for {what}: {error.strerror}; what was fetched stays",

@@ -1,4 +1,4 @@
-"""Changes single settings in the owner's configuration, and leaves everything else there as it was."""
+"""Changes single settings in the owner's configuration. Everything else in it stays as it was."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ def write_settings(
     try:
         before = configuration.read_text(encoding="utf-8") if configuration.exists() else ""
         after = with_table(before, (table,), values)
-        # If the configuration is a link to a file kept elsewhere, that file is replaced and the link stays.
+        # If the configuration is a link, replace the file to which it leads. The link itself stays.
         with replacing(configuration.resolve(), durable="file") as file:
             file.write(after.encode())
             if configuration.exists() and configuration.read_text(encoding="utf-8") != before:

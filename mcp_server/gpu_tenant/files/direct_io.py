@@ -1,4 +1,4 @@
-"""Reads the bytes of a file from its storage, past the page cache, in pieces of bounded size."""
+"""Reads the bytes of a file from the disk, past the page cache, in pieces of bounded size."""
 
 import errno
 import fcntl
@@ -15,20 +15,20 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 BLOCK_BYTES = 2 << 20
-"""How much is read at once. Reading a file takes three buffers of this size, and no more memory."""
+"""How many bytes are read at a time. Reading a file needs three buffers of this size, and no more memory."""
 _IN_FLIGHT = 2
-"""How many reads are under way at once. With only one, the storage is idle between reads."""
+"""How many reads are under way at the same time. With only one, the disk is idle between reads."""
 _FLUSHED_AT_ONCE = 16
 ALIGNED_BYTES = 4096
-"""Unbuffered reads and writes begin and end at a multiple of this."""
+"""Unbuffered reads and writes begin and end at a multiple of this number of bytes."""
 _CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Follow no link, and do not wait: opening a named pipe that lies in a file's place would block for ever."""
+"""Follow no link, and do not wait: otherwise opening a named pipe in place of a file would block for ever."""
 
 
 def open_regular(path: Path, more: int = 0) -> int | None:
-    """Open the regular file at `path`, with `more` flags, and return its descriptor.
+    """Open the regular file at `path`, with the extra flags `more`, and return its descriptor.
 
-    None if there is no regular file, or it cannot be opened.
+    None if there is no regular file, or if it cannot be opened.
     """
     try:
         opened = os.open(path, os.O_RDONLY | _CAREFUL | more)
@@ -41,16 +41,16 @@ def open_regular(path: Path, more: int = 0) -> int | None:
 
 
 def flush(opened: int) -> None:
-    """Flush everything that was written to the file to its storage, and drop it from the page cache."""
+    """Flush everything that was written to the file to the disk, and drop it from the page cache."""
     if hasattr(os, "posix_fadvise"):
         os.fsync(opened)
     _forget(opened, 0, 0)
 
 
 def flush_all(paths: Sequence[Path]) -> Sequence[bool]:
-    """Flush these files to their storage. Return for each whether that was done.
+    """Flush these files to the disk. Return for each whether that worked.
 
-    Many are flushed at once, because the storage then carries out several requests as one.
+    Many are flushed at the same time, because the disk can then handle several requests together.
     """
     with ThreadPoolExecutor(min(_FLUSHED_AT_ONCE, len(paths) or 1)) as threads:
         return list(threads.map(_is_flushed, paths))
@@ -77,14 +77,12 @@ def _forget(opened: int, start: int, size_bytes: int) -> None:
 
 
 def reread_blocks(path: Path) -> Generator[memoryview, None, None] | None:
-    """Yield the content of the regular file at `path` piece by piece, from its storage.
+    """Yield the content of the regular file at `path` piece by piece, from the disk.
 
-    None if there is no such file.
-
-    A piece is valid until the next one is asked for.
+    Returns None if there is no such file. A piece is valid until the next one is requested.
 
     Raises:
-        OSError: the storage could not be read.
+        OSError: the disk could not be read.
     """
     stored = Stored.at(path)
     return None if stored is None else _all_of(stored)
@@ -97,18 +95,18 @@ def _all_of(stored: "Stored") -> Generator[memoryview, None, None]:
 
 
 class Rereader:
-    """Reads small files back from their storage, one after the other, into one buffer. For one thread only."""
+    """Reads small files back from the disk, one after the other, into one buffer. Only one thread may use it."""
 
     def __init__(self, most_bytes: int) -> None:
         self._buffer = mmap.mmap(-1, most_bytes + -most_bytes % ALIGNED_BYTES)
 
     def read(self, path: Path) -> memoryview | None:
-        """Return the content of the regular file at `path`. None if there is none, or it is larger than the buffer.
+        """Return the content of the regular file at `path`. None if there is none, or if it is larger than the buffer.
 
         The file must have been flushed. The result is valid until the next file is read.
 
         Raises:
-            OSError: the storage could not be read.
+            OSError: the disk could not be read.
         """
         direct = getattr(os, "O_DIRECT", 0)
         opened = open_regular(path, direct)
@@ -119,8 +117,8 @@ class Rereader:
             size_bytes = 0 if opened is None else os.fstat(opened).st_size
             if opened is None or size_bytes > len(self._buffer):
                 return None
-            # Use only as much of the buffer as the file fills, because the kernel pins all the memory
-            # that it is given.
+            # Use only as much of the buffer as the file needs, because the kernel pins all the
+            # memory that it is given.
             view = memoryview(self._buffer)[: size_bytes + -size_bytes % ALIGNED_BYTES]
             if not is_direct:
                 _forget(opened, 0, 0)
@@ -133,7 +131,7 @@ class Rereader:
                     return None
                 _forget(opened, 0, 0)
                 got = os.preadv(opened, [view], 0)
-            # A network file system may return less at a time than there is.
+            # A network file system may return less than is there.
             while got < os.fstat(opened).st_size:
                 more = os.preadv(opened, [memoryview(self._buffer)[got:]], got)
                 if not more:
@@ -146,13 +144,13 @@ class Rereader:
 
 
 class Rereading:
-    """Reads back and hashes a file from its storage while the file grows. For one thread at a time."""
+    """Reads back and hashes a file from the disk while the file grows. Only one thread at a time may use it."""
 
     def __init__(self, path: Path) -> None:
-        """Open the regular file at `path`. Nothing of it is read yet.
+        """Open the regular file at `path`. Nothing is read yet.
 
         Raises:
-            OSError: it cannot be opened, or is not a regular file.
+            OSError: the file cannot be opened, or is not a regular file.
         """
         stored = Stored.at(path)
         if stored is None:
@@ -162,14 +160,13 @@ class Rereading:
         self.at = 0
 
     def upto(self, offset: int) -> int:
-        """Read back everything before `offset`, or to the end of the file if that comes first.
+        """Read back everything before `offset`, or up to the end of the file if that comes first.
 
-
-        Return how far the file has been read back. The bytes must have been flushed. Steps of any size work, and
-        large ones are faster.
+        Return the position up to which the file has been read back. The bytes must have been flushed before.
+        Steps of any size are allowed; large ones are faster.
 
         Raises:
-            OSError: the storage could not be read.
+            OSError: the disk could not be read.
         """
         for block in self._stored.blocks(self.at, offset):
             self._digest.update(block)
@@ -186,7 +183,7 @@ class Rereading:
 
 
 class _Read(NamedTuple):
-    """A read into a buffer, which is under way."""
+    """A read into a buffer. It is under way or done."""
 
     at: int
     size_bytes: int
@@ -195,7 +192,7 @@ class _Read(NamedTuple):
 
 
 class Stored:
-    """A regular file that is read from its storage: unbuffered, if the file system and platform allow that.
+    """A regular file that is read from the disk. The reads are unbuffered if the file system and platform allow that.
 
     Otherwise, each part is dropped from the page cache before it is read.
     """
@@ -232,18 +229,18 @@ class Stored:
             os.close(self._unbuffered)
 
     def keep(self) -> None:
-        """Keep in the page cache what is read from now on, for later readers."""
+        """Let the page cache keep what is read from now on, for later readers."""
         if self._unbuffered is not None:
             os.close(self._unbuffered)
             self._unbuffered = None
 
     @property
     def size_bytes(self) -> int:
-        """The file's size now."""
+        """The present size of the file."""
         return os.fstat(self.opened).st_size
 
     def to_the_end(self, start: int) -> Generator[memoryview, None, None]:
-        """Yield the bytes from `start` to the end of the file, even if the end moves meanwhile."""
+        """Yield the bytes from `start` to the end of the file. If it grows meanwhile, the new bytes are included."""
         before = -1
         while before < start < (end := self.size_bytes):
             before = start
@@ -252,12 +249,12 @@ class Stored:
                 yield block
 
     def blocks(self, start: int, end: int) -> Generator[memoryview, None, None]:
-        """Yield the bytes from `start` to `end` piece by piece, or to the end of the file if that comes first.
+        """Yield the bytes from `start` to `end` piece by piece, or up to the end of the file if that comes first.
 
-        The next reads are under way meanwhile. A piece is valid until the next one is asked for.
+        The next pieces are read ahead. A piece is valid until the next one is requested.
 
         Raises:
-            OSError: the storage could not be read.
+            OSError: the disk could not be read.
         """
         if start >= end:
             return
@@ -281,14 +278,14 @@ class Stored:
                     return
                 self._spare.append(coming.popleft().buffer)
         finally:
-            # Wait for these reads: a read that is still under way could hit a closed descriptor, or one
-            # that was opened anew for another file.
+            # Wait for these reads: otherwise one could use a descriptor that is closed, or that
+            # already belongs to another file.
             for read in coming:
                 read.got.exception()
                 self._spare.append(read.buffer)
 
     def _ask(self, at: int, stop: int) -> _Read:
-        """Start a read. If one read is enough for all the bytes that are wanted, it is done when this returns."""
+        """Start a read. If this is the first and only read that is needed, it is done when this returns."""
         size_bytes = min(BLOCK_BYTES, stop - at)
         buffer = self._spare.pop() if self._spare else mmap.mmap(-1, BLOCK_BYTES)
         if self._threads is None and at + size_bytes == stop:
@@ -300,7 +297,7 @@ class Stored:
         return _Read(at, size_bytes, buffer, got)
 
     def _fill(self, buffer: mmap.mmap, at: int, size_bytes: int) -> int:
-        """Fill the buffer with bytes from `at` on. Return how many: fewer than asked for if the file ends first."""
+        """Fill the buffer with bytes from `at` on. Return how many were read: at the file's end, fewer than wanted."""
         got = 0
         if self._unbuffered is not None:
             # If the unbuffered read fails, the rest is read the ordinary way below.
@@ -315,7 +312,7 @@ class Stored:
 
 
 def open_unbuffered(opened: int, path: Path, mode: int) -> int | None:
-    """Open the same file a second time, bypassing the page cache. None if that is not possible.
+    """Open the same file a second time, past the page cache. None if that is not possible.
 
     `mode` is `os.O_RDONLY` or `os.O_WRONLY`.
     """

@@ -1,6 +1,6 @@
 """The directories below one root.
 
-They are reached without following links, and kept open while many files are handled.
+They are opened without following links, and stay open while many files are handled.
 """
 
 import os
@@ -17,7 +17,7 @@ _NO_LINK = _DIRECTORY | getattr(os, "O_NOFOLLOW", 0)
 
 
 class Tree:
-    """The open directories below one root. Changes in them are durable only after `sync`."""
+    """The open directories below one root. Changes to their names are sure to survive a crash only after `sync`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -34,40 +34,40 @@ class Tree:
             self._open.clear()
 
     def directory(self, parts: Parts) -> int:
-        """Return the open directory at that path. It is valid until `spare`.
+        """Return the descriptor of the open directory at that path. It is valid until the next call of `spare`.
 
         Raises:
-            OSError: there is no directory, or there is a link on the way.
+            OSError: there is no such directory, or a link is on the way to it.
         """
         return self._enter(parts, make=False)
 
     def make_directory(self, parts: Parts) -> int:
-        """Return the open directory at that path, and make it if there is none. It is valid until `spare`.
+        """Return the descriptor of the directory at that path, and make it if needed. It is valid until `spare`.
 
         Raises:
-            OSError: something else lies there, or on the way.
+            OSError: something that is not a directory is there, or on the way to it.
         """
         return self._enter(parts, make=True)
 
     def touch(self, parts: Parts) -> None:
-        """Note that names in that open directory have changed, so that `sync` flushes it."""
+        """Note that names in this open directory have changed, so that `sync` flushes it."""
         self._touched.add(parts)
 
     def spare(self) -> None:
-        """Close directories until no more than the allowed number is open.
+        """Close directories until no more than the allowed number are open.
 
-        Those that have not been used for longest go first.
+        The directories that have not been used for longest are closed first.
         """
         while len(self._open) > _OPEN_AT_ONCE:
             self._leave(next(parts for parts in self._open if parts))
 
     def leave(self, parts: Parts) -> None:
-        """Close every directory at or below `parts`, because it is about to be moved."""
+        """Close every open directory at or below `parts`, because that directory is about to be moved."""
         for inner in [inner for inner in self._open if inner[: len(parts)] == parts]:
             self._leave(inner)
 
     def sync(self) -> None:
-        """Flush every changed name to its storage."""
+        """Flush all changed names to the disk."""
         while self._touched:
             os.fsync(self._open[next(iter(self._touched))])
             self._touched.pop()

@@ -1,4 +1,4 @@
-"""Room that is reserved for the end of a lease, because a full disk must not prevent the teardown of a box."""
+"""Disk space that is reserved for the end of a lease, because a full disk must not prevent a teardown."""
 
 import errno
 import os
@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Literal
 
 RESERVES = {"watch": 1 << 20, "end": 4 << 20}
-"""How many bytes are reserved for each purpose: for a watch, which must continue, and for a teardown.
+"""How many bytes are reserved for each purpose: for the watchdog, which must continue, and for a teardown.
 
-A teardown may use both.
+A teardown may use both reserves.
 """
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 WANTED_BYTES = 1 << 20
-"""A disk with less room than this counts as full, because writing a verb's lines in the ledger could fail midway."""
+"""A disk with less free space counts as full, because the ledger's lines for one command might not fit."""
 
 
 def is_full(directory: Path) -> bool:
-    """Whether the disk of `directory` has too little room for a verb's lines in the ledger."""
+    """Whether the disk of `directory` has too little space for the ledger's lines for one command."""
     if free_bytes(directory) >= WANTED_BYTES:
         return False
-    # Some disks keep room for root that they do not report, so a write is tried.
+    # Some disks keep space for root and do not report it, so try to write.
     tried = directory / f".room-{os.getpid()}"
     try:
         tried.write_bytes(os.urandom(WANTED_BYTES))
@@ -33,18 +33,18 @@ def is_full(directory: Path) -> bool:
 
 
 def free_bytes(directory: Path) -> int:
-    """Return how many bytes any user may still write to the disk of `directory`."""
+    """Return how many bytes an ordinary user may still write to the disk of `directory`."""
     room = os.statvfs(directory)
     return room.f_bavail * room.f_frsize
 
 
 def has_reserve(directory: Path) -> bool:
-    """Whether a teardown has a reserve there."""
+    """Whether `directory` has the reserve for a teardown."""
     return _reserve(directory, "end").exists()
 
 
 def keep_reserve(directory: Path) -> None:
-    """Keep the reserve in `directory`. If the disk does not have twice as much room, do nothing this time."""
+    """Make the reserve in `directory` if it is missing. If less than twice its size is free, do nothing."""
     with suppress(OSError):
         if free_bytes(directory) < 2 * sum(RESERVES.values()):
             return
@@ -69,7 +69,7 @@ def _keep(reserve: Path, size_bytes: int) -> None:
 
 
 def give_up_reserve(directory: Path, purpose: Literal["watch", "end"]) -> bool:
-    """Free the reserve for that purpose if the disk of `directory` is full. Return whether there was a reserve."""
+    """If the disk of `directory` is full, delete the reserve for that purpose. Return whether there was one."""
     if not is_full(directory):
         return False
     there = [

@@ -1,4 +1,4 @@
-"""Tells which commit a work tree is at, so that a report can say what ran."""
+"""Finds the git commit of a work tree, so that a report can say what ran."""
 
 import subprocess
 from pathlib import Path
@@ -8,14 +8,14 @@ _WITHIN_S = 10
 
 
 class Commit(NamedTuple):
-    """A commit, and whether the files are exactly the commit's."""
+    """A commit, and whether the files are unchanged since that commit."""
 
     id: str
     is_clean: bool
 
 
 def commit_of(directory: Path) -> Commit | None:
-    """Return the commit that `directory` is at. None if git is not here, or has no commit of it."""
+    """Return the commit that is checked out in `directory`. None if git is not installed, or there is no commit."""
     at = _git(directory, "rev-parse", "--verify", "HEAD")
     changed = _git(directory, "status", "--porcelain", "--", ".")
     if not at or changed is None:
@@ -24,7 +24,8 @@ def commit_of(directory: Path) -> Commit | None:
 
 
 def _git(directory: Path, *words: str) -> str | None:
-    # A tree's own settings can name a program that watches its files: nothing of the tree's is to run here.
+    # The tree's own git settings can name a program that watches its files. No program of the tree
+    # may run here.
     quiet = ("--no-optional-locks", "-c", "core.fsmonitor=false")
     try:
         ran = subprocess.run(

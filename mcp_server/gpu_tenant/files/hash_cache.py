@@ -1,6 +1,6 @@
-"""A cache of the hashes of files in kept directories, so that they need not be read again.
+"""A cache of the hashes of files in kept directories, so that these files need not be read again.
 
-The cache only saves a collect some work. What is proved before a teardown is always read from the disk.
+The cache only saves work for a collect. The proof before a teardown always reads the disk.
 """
 
 import errno
@@ -25,17 +25,17 @@ from gpu_tenant.files.replace_file import replace_file
 from gpu_tenant.files.state_dir import CHUNK_BYTES, reread
 
 KNOWN = ".known.json"
-"""No file that a box sends can have this name: see `paths.require_apart`."""
+"""The file that stores the cache. No file from a box can have this name: see `paths.require_apart`."""
 _APART_NS = 2_000_000_000
-"""The coarsest clock of any file system moves in steps of this size."""
+"""The clock of a file system moves in steps of this size or smaller."""
 _AT_ONCE_BYTES = 64 << 20
 _FICLONE = 0x40049409
-"""This number is the same on every Linux for x86 or ARM. Elsewhere the call is refused."""
+"""This number is the same on every Linux for x86 and ARM. Other systems refuse the call."""
 _OPENED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class Remembered(NamedTuple):
-    """What `lstat` returned for a file while the file had the content with this hash."""
+    """What `lstat` returned for a file at the time when its content had this hash."""
 
     size_bytes: int
     mtime_ns: int
@@ -47,10 +47,10 @@ class Remembered(NamedTuple):
     def is_still(self, seen: os.stat_result | None) -> bool:
         """Whether `seen` is the same file, and nobody has written to it since.
 
-        A write sets mtime and ctime to the same moment. Landing a file sets its mtime back, so that the two differ. A
-        file that still has these two times was not written to, because a write would have made them equal. If both
-        times are nearly equal, a later write within one step of the file system's clock could look the same. The
-        record of such a file is not trusted.
+        A write sets mtime and ctime to the same moment. Landing sets mtime back to the time on the box, so the
+        two differ. If both are unchanged, nobody has written to the file. If the two times are nearly
+        equal, a later write could leave the same values, because the clock moves in steps. So such a record is
+        not trusted.
         """
         return (
             seen is not None
@@ -60,23 +60,23 @@ class Remembered(NamedTuple):
 
 
 class Glance(NamedTuple):
-    """Entries, sorted by what can be decided without reading files."""
+    """Entries, sorted by what is known without reading any file."""
 
     here: list[SealedFile]
     missing: list[SealedFile]
     unread: list[SealedFile]
-    """A file of that size lies in the entry's place. Only `HashCache.is_here` can decide whether it is the same."""
+    """A file of that size is in the entry's place. Only `HashCache.is_here` can tell whether it is the same."""
 
 
 class HashCache:
-    """The files of one kept directory whose hashes are known. For one thread at a time."""
+    """The files of one kept directory whose hashes are known. Only one thread at a time may use it."""
 
     def __init__(self, directory: Path, records: Mapping[str, Remembered]) -> None:
         self._directory, self._records, self._saved = directory, dict(records), dict(records)
 
     @classmethod
     def of(cls, directory: Path) -> "HashCache":
-        """Load what was saved in that directory. Empty if that is damaged, foreign or missing."""
+        """Load the cache that was saved in that directory. It is empty if the file is damaged, foreign or missing."""
         return cls(directory, _read(directory))
 
     def glance(self, entries: Iterable[SealedFile]) -> Glance:
@@ -97,7 +97,7 @@ class HashCache:
         return told
 
     def is_here(self, entry: SealedFile) -> bool:
-        """Whether the entry lies here unchanged, and behind no link. The file is read only if necessary.
+        """Whether the entry is here unchanged, and not behind a link. The file is read only if necessary.
 
         Raises:
             OSError: the file cannot be read.
@@ -117,10 +117,10 @@ class HashCache:
         return (held.size_bytes, held.sha256) == (entry.size_bytes, entry.sha256)
 
     def note(self, landed: Iterable[SealedFile]) -> None:
-        """Remember the hashes of entries that have just landed, as far as they are files.
+        """Remember the hashes of entries that have just been put in place. Links are left out.
 
-        An entry is remembered only if its file still has the time that landing gave it. A write would have changed
-        that.
+        An entry is remembered only if its file still has the time that it was given then. A write would have
+        changed that time.
         """
         with Tree(self._directory) as tree:
             for entry in landed:
@@ -133,7 +133,7 @@ class HashCache:
                     self._records[entry.name] = Remembered(*_identity(seen), entry.sha256)
 
     def save(self) -> None:
-        """Save the hashes for the next time. If that fails, the files will just be read again."""
+        """Save the hashes for later runs. If that fails, the files will only have to be read again."""
         if self._records == self._saved:
             return
         content = _RECORDS.dump_json(self._records)
@@ -147,7 +147,7 @@ class HashCache:
             self._saved = dict(self._records)
 
     def _judge_unread(self, tree: Tree, entry: SealedFile) -> bool | None:
-        """Whether the entry is here. None if only its bytes can decide that."""
+        """Whether the entry is here. None if the file must be read to decide that."""
         if entry.kind == "link":
             return _target(tree, entry.name) == to_bytes(entry.target or "")
         seen = _stat_below(tree, entry.name)
@@ -161,7 +161,7 @@ class HashCache:
 
 
 class Brought:
-    """The files in any of several kept directories, by hash."""
+    """The files of several kept directories, found by their hash."""
 
     def __init__(self, held: Mapping[Path, Mapping[str, Remembered]]) -> None:
         self._held: defaultdict[tuple[str, int], list[tuple[Path, str, Remembered]]]
@@ -172,18 +172,18 @@ class Brought:
 
     @classmethod
     def of(cls, directories: Sequence[Path]) -> "Brought":
-        """Load what was saved in each directory. A hash that is in several is looked up in this order."""
+        """Load the caches of these directories. If a hash is in several, they are tried in this order."""
         return cls({directory: _read(directory) for directory in directories})
 
     @property
     def sizes_bytes(self) -> frozenset[int]:
-        """The sizes of all these files. Content of any other size was never brought here."""
+        """The sizes of all these files. A file of another size cannot be found here."""
         return frozenset(size_bytes for _, size_bytes in self._held)
 
     def find(self, sha256: str, size_bytes: int) -> Path | None:
         """Return a file that had this content and was not written to since. None if there is none.
 
-        A caller that copies the file (see `clone_file`) must verify the copy, like anything else that arrives.
+        If the caller copies the file (see `clone_file`), it must verify the copy, as it verifies a download.
         """
         for directory, name, record in self._held.get((sha256, size_bytes), ()):
             with Tree(directory) as tree:
@@ -193,13 +193,13 @@ class Brought:
 
 
 def clone_file(source: Path, target: Path) -> None:
-    """Make `target` a new, independent file with the bytes of `source`. Editing one does not change the other.
+    """Make `target` a new file with the bytes of `source`. Changing one of them does not change the other.
 
-    So `target` is never a hard link. If the file system can do that, the two files share blocks until one is written
-    to. The copy is not flushed: the caller does that when it verifies the copy, as for any file that arrived.
+    If the file system supports it, the two files share blocks until one is written to. A hard link would not
+    do, because it is the same file. The copy is not flushed: the caller does that when it verifies the copy.
 
     Raises:
-        OSError: `source` is not a regular file, something lies at `target`, or there is no room.
+        OSError: `source` is not a regular file, `target` exists, or there is no room.
     """
     of = open_regular(source)
     if of is None:
@@ -221,7 +221,7 @@ def _copy(of: int, to: int) -> None:
             fcntl.ioctl(to, _FICLONE, of)
             return
     if hasattr(os, "copy_file_range"):
-        # If this call fails, the plain copy below does the rest, and raises whatever stops it, too.
+        # If this call fails, the plain copy below does the rest, and raises any error that remains.
         with suppress(OSError):
             while os.copy_file_range(of, to, _AT_ONCE_BYTES):
                 pass
@@ -231,7 +231,7 @@ def _copy(of: int, to: int) -> None:
 
 
 def distrust(directory: Path) -> None:
-    """Forget all hashes of that directory, because its disk returned other bytes than were written."""
+    """Forget all hashes of that directory, because its disk has returned wrong bytes."""
     with suppress(OSError):
         (directory / KNOWN).unlink(missing_ok=True)
 
@@ -253,7 +253,7 @@ def _sum(content: bytes) -> bytes:
 
 
 def _stat_below(tree: Tree, name: str) -> os.stat_result | None:
-    """Return the stat of that name below the tree, without following a link. None if nothing lies there."""
+    """Return the stat of that name below the tree, without following a link. None if nothing is there."""
     parts = parts_of(name)
     try:
         above = tree.directory(parts[:-1])

@@ -1,6 +1,6 @@
-"""Finds out whether a log misses a file that stayed on this computer because a push leaves such files out.
+"""Finds out whether a job's log misses a file that the push left on this computer.
 
-A log is not to be trusted. So only names that we have listed ourselves are ever returned.
+A log cannot be trusted. So only names from our own list of such files are returned.
 """
 
 import posixpath
@@ -11,9 +11,9 @@ from pathlib import Path
 from gpu_tenant.domain.untrusted_text import plain
 
 _LINES, _LINE_CHARS = 60, 1000
-"""How much of the log's end is read."""
+"""How many lines at the end of the log are read, and how many characters of each."""
 _MOST = 5
-"""How many names are returned."""
+"""At most this many names are returned."""
 
 _LACKS = re.compile(
     r"no such file|not found|does ?n[o']t exist|not exist|cannot (?:open|find|access|stat|read)|can't (?:open|find|read)"
@@ -29,11 +29,11 @@ _BARE = re.compile(r"[^\s'\"`:,;()\[\]{}<>=|]+")
 def missing_files(
     log_tail: str, left_out: Mapping[str, str], *, root: str, here: Path
 ) -> tuple[str, ...]:
-    """Return those names in `left_out` that the end of the log says are missing, in the order of the log.
+    """Return the names in `left_out` that the end of the log reports as missing, in the order of the log.
 
-    The command ran in `root`, and `here` is the work tree: what is not in it either is a fault of the command. A
-    folder in `left_out` ends with a slash, and stands for all that is in it. If the log misses a folder above such
-    names, that folder is returned.
+    The command ran in `root` on the box. `here` is the work tree: a file that it lacks too is a fault of the
+    command, and is not returned. A name in `left_out` that ends with a slash is a folder, and stands for
+    everything in it. If the log misses a folder that contains such names, that folder is returned.
     """
     found: dict[str, None] = {}
     for line in plain(log_tail, max_line=_LINE_CHARS).split("\n")[-_LINES:]:
@@ -47,7 +47,7 @@ def missing_files(
 
 
 def _paths(line: str, root: str) -> Iterator[str]:
-    """The words of the line that may be paths, relative to `root`. None of them leads upward."""
+    """Yield the words of the line that may be paths, relative to `root`. A path that leads upward is left out."""
     words = [next(filter(None, each.groups())) for each in _QUOTED.finditer(line)]
     is_shells = _OF_A_SHELL.search(line)
     words += [word for word in _BARE.findall(line) if is_shells or "/" in word or "." in word]
@@ -69,8 +69,8 @@ def _listed(path: str, left_out: Mapping[str, str]) -> str | None:
 
 
 def _is_secret(path: str) -> bool:
-    """Whether the name is that of a secret. A hostile log must not have anybody asked to send one."""
-    # Its patterns take long to compile, and most logs miss nothing.
+    """Whether the name is that of a secret. A hostile log must not lead anybody to send one."""
+    # Imported here, because its patterns take long to compile and most logs miss nothing.
     from gpu_tenant.files.secret_scan import find_secrets
 
     return bool(find_secrets(path, b""))

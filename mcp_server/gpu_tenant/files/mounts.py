@@ -1,4 +1,4 @@
-"""Which file system a path on this computer lies on, and what is mounted below it."""
+"""Finds the file system that a path on this computer is on, and what is mounted below a directory."""
 
 import re
 import subprocess
@@ -22,12 +22,12 @@ class Mount(NamedTuple):
 
     @property
     def is_memory(self) -> bool:
-        """Whether the files on this mount are lost when this computer loses power."""
+        """Whether the files on this mount are lost when this computer is switched off."""
         return self.kind in _MEMORY
 
     @property
     def host(self) -> str | None:
-        """The computer, or the name of the remote, that holds the files. None if this computer holds them."""
+        """The computer that holds the files, or the name of the remote. None if the files are on this computer."""
         if self.kind not in _NETWORK and not self.kind.startswith("fuse."):
             return None
         if named := re.match(r"(?:\w+:)?//(?:[^@/]*@)?(\[[^\]]+\]|[^/:]+)", self.source):
@@ -40,7 +40,7 @@ class Mount(NamedTuple):
 def mounts() -> list[Mount]:
     """Return every mount that this process sees, in the order in which they were made.
 
-    Empty if we know no way to ask this system.
+    Empty if this system has no list that we can read.
     """
     try:
         table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
@@ -55,15 +55,15 @@ def mounts() -> list[Mount]:
 
 
 def mount_of(path: Path) -> Mount | None:
-    """Return the mount that `path` lies on, with links resolved. None if unknown. The path need not exist yet."""
+    """Return the mount that `path` is on, with links resolved. None if unknown. The path need not exist."""
     real = path.resolve()
     on = [each for each in mounts() if real.is_relative_to(each.point)]
-    # Take the mount with the longest path. Of several with that path, the newest hides the others.
+    # Take the mount with the longest path. If several have that path, the newest one hides the others.
     return max(enumerate(on), key=lambda x: (len(x[1].point.parts), x[0]))[1] if on else None
 
 
 def mounted_below(directory: Path) -> list[Path]:
-    """Return the mount points at or below `directory`. What lies there does not belong to `directory`."""
+    """Return the mount points at or below `directory`. Files on them do not belong to `directory`."""
     real = directory.resolve()
     return [each.point for each in mounts() if each.point.is_relative_to(real)]
 

@@ -1,4 +1,4 @@
-"""Reads `gpu-tenant.toml`, the order for a box that a work tree brings along, and writes a first one."""
+"""Reads `gpu-tenant.toml`, which a work tree may contain: the order for a box. Also writes a first one."""
 
 import difflib
 import tomllib
@@ -15,7 +15,7 @@ from gpu_tenant.files.secret_scan import find_secrets
 
 NAME = "gpu-tenant.toml"
 SCHEMA = Path(__file__).with_name("gpu-tenant.schema.json")
-"""The form of such a file as a JSON schema, for editors. `make docs` writes it from the order's own fields."""
+"""The JSON schema of such a file, for editors. `make docs` generates it from the fields of the order."""
 _MOST_BYTES = 64 << 10
 
 FIRST = """\
@@ -71,7 +71,7 @@ FIRST = """\
 
 
 def find_order(directory: Path) -> Path | None:
-    """Return the order of a work tree. None if it has none."""
+    """Return the path of a work tree's order. None if it has none."""
     path = directory / NAME
     return path if path.is_file() else None
 
@@ -85,18 +85,18 @@ class WorkFile(Order):
 
 
 def read_order(path: Path, platforms: Sequence[str]) -> Order:
-    """Read an order. `path` is the file, or the directory that has it.
+    """Read an order. `path` is the file, or the directory that contains it.
 
     Raises:
         BadRequest: there is no such file, or it has a field that no order has.
-        SecretRefused: it has something that looks like a secret.
+        SecretRefused: it contains something that looks like a secret.
     """
     told = read_work_file(path, platforms)
     return Order.model_validate({name: getattr(told, name) for name in Order.model_fields})
 
 
 def read_work_file(path: Path, platforms: Sequence[str]) -> WorkFile:
-    """Read the whole file. It raises as `read_order` does."""
+    """Read the whole file. Raises the same errors as `read_order`."""
     file = path / NAME if path.is_dir() else path
     try:
         with file.open("rb") as opened:
@@ -127,7 +127,7 @@ def read_work_file(path: Path, platforms: Sequence[str]) -> WorkFile:
 
 
 def write_first(directory: Path) -> Path:
-    """Write a first order, which has only comments and orders nothing yet. An existing file stays as it is.
+    """Write a first order. It contains only comments, and orders nothing yet. An existing file stays as it is.
 
     Raises:
         BadRequest: the file exists already, or cannot be written.
@@ -148,7 +148,7 @@ def write_first(directory: Path) -> Path:
 
 
 def schema() -> dict[str, object]:
-    """Return the form of the file as a JSON schema."""
+    """Return the JSON schema of the file."""
     told = WorkFile.model_json_schema()
     told.pop("title", None)
     return {

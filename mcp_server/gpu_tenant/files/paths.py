@@ -1,7 +1,7 @@
-"""File names as text that is safe to show, store and send, and that converts back to the same bytes.
+"""File names as text that is safe to show, store and send. The text converts back to the same bytes.
 
-The caretaker writes names in this form: control and direction characters, invisible characters, `%`, and
-bytes that are not UTF-8 appear as `%XX`. Everything else is unchanged.
+The caretaker writes names in this form: control and direction characters, invisible characters, `%`, and bytes
+that are not UTF-8 appear as `%XX`. All other characters are unchanged.
 """
 
 import os
@@ -16,11 +16,11 @@ _UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
     "\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
-"""The same characters as in the caretaker. If the two sides escaped names differently, no digest would match."""
+"""The same characters as in the caretaker. If the two escaped names differently, the digests would not match."""
 _NOWHERE = frozenset((b"", b".", b".."))
-"""The parts that no name may have."""
+"""No part of a name may be one of these."""
 _ROOTS = (b"work", b"root", b"log")
-"""The directories for a box's files. Anything beside these in a kept directory is our own."""
+"""The directories for a box's files. Everything else in a kept directory is our own."""
 
 
 def to_bytes(name: str) -> bytes:
@@ -29,12 +29,12 @@ def to_bytes(name: str) -> bytes:
 
 
 def to_remote(name: str) -> str:
-    """Return `name` in the form that a transport takes: surrogateescape text."""
+    """Return `name` in the form that a transport takes: text with surrogate escapes."""
     return os.fsdecode(to_bytes(name))
 
 
 def escape(name: str) -> str:
-    """Return a surrogateescape file name in the form that is safe to show, store and send."""
+    """Return a file name with surrogate escapes in the form that is safe to show, store and send."""
     # Escape the percent sign first, because the other escapes contain it.
     return _UNSEEN.sub(
         lambda one: "".join(f"%{byte:02X}" for byte in os.fsencode(one[0])),
@@ -43,12 +43,12 @@ def escape(name: str) -> str:
 
 
 def is_unseen(text: str) -> bool:
-    """Whether the text has a character that never occurs in a name of this form."""
+    """Whether the text contains a character that a name of this form never contains."""
     return _UNSEEN.search(text) is not None
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """Return the parts of `name`, in the form that this computer's file system takes. None of them leads upward.
+    """Return the parts of `name`, in the form that this computer's file system takes. No part leads upward.
 
     Raises:
         ValueError: `name` is absolute or empty, has a part that is `..`, `.` or empty, or contains a NUL.
@@ -73,10 +73,10 @@ def below(root: Path, name: str) -> Path:
 
 
 def require_apart(names: Iterable[str]) -> None:
-    """Require that all names can be kept below one directory, in `work/`, `root/` or `log/`, without conflict.
+    """Check that all names can be kept below one directory, in `work/`, `root/` or `log/`, without a conflict.
 
     Raises:
-        ValueError: `below` refuses a name, a name occurs twice, or a name is also the directory of another.
+        ValueError: `below` refuses a name, a name occurs twice, or a name is also a directory of another name.
     """
     seen: set[bytes] = set()
     for name in names:
@@ -97,10 +97,10 @@ def require_apart(names: Iterable[str]) -> None:
 
 
 def leads_inside(name: str, target: str) -> bool:
-    """Whether a link of that name points to a place inside the first directory of its name.
+    """Whether a link of that name leads to a place inside the first directory of its name.
 
-    This is decided by the link's text, in which `..` may occur only at the beginning. So chains of links stay inside,
-    too.
+    Only the text of the link decides this, and `..` is allowed only at its beginning. So a chain of such links
+    stays inside as well.
     """
     raw = to_bytes(target)
     parts = [part for part in raw.split(b"/") if part != b"."]
@@ -110,10 +110,10 @@ def leads_inside(name: str, target: str) -> bool:
 
 
 def must_be_named(directory: str) -> str:
-    """`directory`, unchanged.
+    """Return `directory` unchanged.
 
     Raises:
-        BadRequest: it is empty, which would mean the directory that a command happens to run in.
+        BadRequest: it is empty, which would mean the current directory of the command.
     """
     if not directory.strip():
         raise BadRequest("no directory is named", remedy="`.` is the directory that you are in")

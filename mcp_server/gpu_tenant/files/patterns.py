@@ -1,4 +1,4 @@
-"""The glob patterns by which an owner says what is kept and what may be lost."""
+"""The glob patterns with which an owner says which files are kept and which may be lost."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -24,9 +24,9 @@ _PROBES = (
     "results_final.json",
     "1/2",
 )
-"""Examples of names of files that jobs write. They have nothing in common. A pattern that matches half of these names is too wide."""
+"""Names as jobs give them to files, with nothing in common. A pattern that matches half of them is too wide."""
 _BYTE = "%[0-9A-F]{2}"
-"""A byte that cannot be shown, as the box writes it in a name."""
+"""A byte that cannot be shown, in the form in which the box writes it in a name."""
 _NO_FILES = frozenset({"proc", "sys", "dev"})
 _TOKEN = re.compile(
     r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"
@@ -36,13 +36,13 @@ _TOKEN = re.compile(
 
 
 def require_narrow(discard: Iterable[str]) -> None:
-    """Require that every pattern of `discard` gives up something specific, and not everything.
+    """Check that every pattern of `discard` gives up something specific, and not everything.
 
-    If a pattern begins with `~/` or `/`, the box decides what it covers, because only the box knows where its home
-    is.
+    If a pattern begins with `~/` or `/`, the box also checks what it covers, because only the box knows where
+    its home is.
 
     Raises:
-        BadRequest: a pattern covers everything, even files that nobody has thought of or that come later.
+        BadRequest: a pattern covers everything, even files that come later.
     """
     for pattern in discard:
         inner = pattern.removeprefix("~") if pattern.startswith("~/") else pattern
@@ -64,7 +64,7 @@ def require_narrow(discard: Iterable[str]) -> None:
 
 
 def too_wide(pattern: str, what: str = "everything") -> BadRequest:
-    """Return the error for a pattern that gives up everything."""
+    """Make the error for a pattern that gives up everything."""
     return BadRequest(
         f"the pattern {pattern!r} gives up {what}, even files that nobody has seen",
         remedy=f"name what may be lost; to lose a whole box, its owner runs {Command('waive', 'LEASE')}",
@@ -72,7 +72,7 @@ def too_wide(pattern: str, what: str = "everything") -> BadRequest:
 
 
 def no_pattern(pattern: str, why: str) -> BadRequest:
-    """Return the error for a pattern that the box could not use."""
+    """Make the error for a pattern that the box could not use."""
     literal = pattern.replace("[", r"\[").replace("]", r"\]")
     brackets = (
         f"; `[abc]` matches one of these characters: if the name itself contains brackets, write {literal!r}"
@@ -88,11 +88,11 @@ def no_pattern(pattern: str, why: str) -> BadRequest:
 def told_apart(
     artifacts: Sequence[str], discard: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what is kept and what may be lost, in patterns without `!`.
+    """Return the patterns of what is kept, and the patterns of what may be lost. None of them contains `!`.
 
-    Among the artifacts, `!out/huge.bin` excludes that file from what the other patterns keep. If `!` is followed by
-    a bare name, it excludes the files of that name below each of the other patterns. In a discard, `!` keeps what
-    it names.
+    In `artifacts`, `!out/huge.bin` excludes that file from what the other patterns keep. If a name without a
+    slash follows the `!`, it excludes the files of that name below each of the other patterns. In `discard`, a
+    pattern with `!` is kept.
 
     Raises:
         BadRequest: all the artifacts are exclusions, so nothing would be kept.
@@ -113,21 +113,21 @@ def told_apart(
 
 
 def _below(place: str, name: str) -> str:
-    """Return the pattern of files of that name, anywhere below the paths that `place` matches."""
+    """Return the pattern for all files of that name below the paths that `place` matches."""
     is_anywhere = "/" not in place.rstrip("/") and not place.startswith("~")
     return f"{'**/' if is_anywhere else ''}{place.rstrip('/')}/**/{name}"
 
 
 def literal_pattern(path: str) -> str:
-    """Return the pattern that matches only the file at that path, whatever characters its name has."""
+    """Return the pattern that matches only the file at that path, even if its name contains special characters."""
     return re.sub(r"([][*?\\])", r"\\\1", path)
 
 
 def require_patterns(patterns: Iterable[str]) -> None:
-    """Require that every pattern names something in the work directory, below `~/` or at an absolute path.
+    """Check that every pattern names something in the work directory, below `~/`, or at an absolute path.
 
     Raises:
-        BadRequest: a pattern is empty, has a `..`, negates, or cannot be used for matching.
+        BadRequest: a pattern is empty, contains `..`, begins with `!`, or is not valid.
     """
     for pattern in patterns:
         if ".." in pattern.split("/") or not pattern.strip() or "\0" in pattern:
@@ -153,7 +153,7 @@ def require_patterns(patterns: Iterable[str]) -> None:
 
 
 def _require_segment(pattern: str, part: str) -> None:
-    """Require that the box can use that part of the pattern.
+    """Check that the box can use this part of the pattern.
 
     The box reads patterns in the same way (`scripts/caretaker.py`).
     """
@@ -182,19 +182,20 @@ def _require_segment(pattern: str, part: str) -> None:
 def covers(pattern: str, path: str) -> bool:
     """Whether the pattern matches `path`, or a directory above it.
 
-    Both must begin with `/`, or both with `~/`. Patterns relative to the work directory are not accepted here.
+    Both must begin with `/`, or both with `~/`. Patterns that are relative to the work directory never match
+    here.
     """
     parts = [part for part in pattern.split("/") if part not in ("", ".")]
     return pattern[:1] == path[:1] and _covers(parts, [part for part in path.split("/") if part])
 
 
 def matches_kept_name(pattern: str, name: str) -> bool:
-    """Whether the pattern matches the file that is kept under that name, by the same rules as on the box."""
+    """Whether the pattern matches the file that is kept under that name. The box uses the same rules."""
     top, _, inner = name.partition("/")
     parts = [part for part in pattern.split("/") if part not in ("", ".")]
     path = [part for part in inner.split("/") if part]
     if parts and pattern.endswith("/"):
-        # It matches a directory, and the file lies in it or below it.
+        # A pattern that ends with a slash matches a directory. The file must be in it or below it.
         path = path[:-1]
         parts = [*parts, "*"] if parts[-1] == "**" else parts
     if pattern.startswith("~"):
@@ -217,7 +218,7 @@ def _covers(pattern: Sequence[str], path: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _segment(part: str) -> Callable[[str], re.Match[str] | None]:
-    """Return a test for whether one name, as the box lists it, matches one part of a pattern.
+    """Return a function that tells whether a name, as the box lists it, matches one part of a pattern.
 
     The box reads the part in the same way.
     """

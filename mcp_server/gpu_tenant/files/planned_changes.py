@@ -1,4 +1,4 @@
-"""Changes to a person's own files. They are shown first and then made, each completely or not at all."""
+"""Changes to a person's own files. They are shown first and then made. Each is made completely or not at all."""
 
 import difflib
 import hashlib
@@ -12,7 +12,7 @@ from gpu_tenant.domain.errors import Refused
 from gpu_tenant.files.replace_file import replace_file
 
 Content = bytes | Path | None
-"""A file's bytes, the target of a link, or None if nothing is there."""
+"""The bytes of a file, the target of a link, or None if nothing is there."""
 
 BACKUP = ".before-gpu-tenant"
 
@@ -23,7 +23,7 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One file as it is now, and as it would be."""
+    """One file as it is now, and as it will be after the change."""
 
     path: Path
     before: Content
@@ -31,7 +31,7 @@ class Change:
     mode: int = 0o644
     backup: Literal["kept", "none", "used up"] = "none"
     kept_at: Path | None = None
-    """Where the backup goes. None means beside the file."""
+    """Where the backup is written. None means next to the file."""
 
     context_lines: ClassVar[int] = 1
 
@@ -45,9 +45,9 @@ class Change:
         return "writes" if self.before is None else "changes"
 
     def diff(self) -> str:
-        """Return the unified diff of the change, for new settings as well.
+        """Return the unified diff of the change. A new file is shown only if it holds settings.
 
-        Values of secrets that are not ours are left out.
+        The values of settings that are named like secrets are left out.
         """
         new_settings = self.before is None and self.backup != "none"
         before = b"" if new_settings else self.before
@@ -59,7 +59,7 @@ class Change:
         return "".join(_SECRET.sub(r'\1"..."', line) + "\n" for line in lines)
 
     def now(self) -> Content:
-        """Return what is there now.
+        """Return what is at the path now.
 
         Raises:
             Refused: the file cannot be read.
@@ -67,7 +67,7 @@ class Change:
         return there(self.path)
 
     def make(self) -> None:
-        """Make the change, with a backup if that was asked for."""
+        """Make the change. Before that, write a backup if one is wanted."""
         beside = self.kept_at or backup_of(self.path)
         if self.backup == "kept" and isinstance(self.before, bytes):
             place(beside, self.before, self.mode)
@@ -76,7 +76,7 @@ class Change:
             beside.unlink(missing_ok=True)
 
     def put(self) -> None:
-        """Put the new content in place, or delete the file if there is none."""
+        """Write the new content, or delete the file if there is none."""
         match self.after:
             case None:
                 self.path.unlink(missing_ok=True)
@@ -91,11 +91,9 @@ class Change:
 def plan_replacement(
     path: Path, content: Content, mode: int, *, known: str | None
 ) -> Change | None:
-    """Plan to put `content` at `path`, with a backup of what somebody else wrote there.
+    """Plan to put `content` at `path`. Content that somebody else wrote there gets a backup.
 
-    None if nothing has to change.
-
-    `known` is the digest of what we wrote there ourselves.
+    None if nothing has to change. `known` is the digest of what we wrote there ourselves.
     """
     before = there(path)
     if before == content:
@@ -105,7 +103,7 @@ def plan_replacement(
 
 
 def there(path: Path) -> Content:
-    """Return what lies at `path`. A link is not followed.
+    """Return what is at `path`. A link is not followed.
 
     Raises:
         Refused: the file cannot be read.
@@ -122,23 +120,23 @@ def there(path: Path) -> Content:
 
 
 def digest(content: Content) -> str:
-    """Return a digest by which the same content is recognized."""
+    """Return a digest that is equal for equal content."""
     if isinstance(content, Path):
         return f"-> {content}"
     return hashlib.sha256(content or b"").hexdigest()
 
 
 def backup_of(path: Path) -> Path:
-    """Return the path where the content from before our change is kept."""
+    """Return the path of the backup with the content from before our change."""
     return path.with_name(path.name + BACKUP)
 
 
 def missing_above(paths: Iterable[Path]) -> set[str]:
-    """Return the directories that would have to be made for these files."""
+    """Return the directories that must be made for these files."""
     return {str(parent) for path in paths for parent in path.parents if not parent.exists()}
 
 
 def place(path: Path, content: bytes, mode: int) -> None:
-    """Write `content` to the file. At no moment does the file have only a part of it."""
+    """Write `content` to the file. The file never has only a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, content, durable="file", mode=mode)

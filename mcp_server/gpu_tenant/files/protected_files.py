@@ -1,4 +1,4 @@
-"""Files that never leave this computer, whoever asks. They are recognized by what they are, not by their name."""
+"""Files that must never leave this computer. They are recognized by their place and content, not by their name."""
 
 import os
 import re
@@ -27,7 +27,7 @@ _PLACES = (
     ".local/share/keyrings",
     ".password-store",
 )
-"""Paths below a home directory where people keep keys and logins for other services."""
+"""Paths below a home directory where keys and logins for other services usually are."""
 _MOST = 20_000
 _HEAD_BYTES = 1 << 20
 _FORMS = tuple(
@@ -44,20 +44,20 @@ _FORMS = tuple(
 
 
 def is_key_by_content(content: bytes) -> bool:
-    """Whether these bytes contain a private key, or a login to a cloud, a cluster or a registry."""
+    """Whether the bytes contain a private key, or a login to a cloud, a cluster or a registry."""
     return any(form.search(content) for form in _FORMS)
 
 
 class Guarded:
-    """The protected places of one owner, and every file in them, under whatever other name such a file has.
+    """The protected places (files and directories) of one owner, and every file in them, even under another name.
 
-    `open_places` lie in a protected one and hold no keys: what was fetched from boxes.
+    `open_places` are inside protected places but contain no keys: they hold files that were fetched from boxes.
     """
 
     def __init__(
         self, places: Iterable[Path], home: Path, *, open_places: Iterable[Path] = ()
     ) -> None:
-        # The last part of the path stays as it is: a link of that name leads elsewhere, and opens nothing.
+        # The last part of a path is not resolved. If it is a link, its target does not become an open place.
         self._open = tuple(place.parent.resolve() / place.name for place in open_places)
         self.places = tuple(
             dict.fromkeys(
@@ -67,9 +67,9 @@ class Guarded:
         self._files: frozenset[tuple[int, int]] | None = None
 
     def holds(self, path: Path) -> bool:
-        """Whether the file at `path` is in one of the places, however many links lead to it.
+        """Whether the file at `path` is in a protected place, even if links lead to it.
 
-        A hard link is the same file under another name.
+        A hard link is the same file under another name, so it counts as well.
         """
         real = path.resolve()
         if any(real.is_relative_to(place) for place in self._open):
@@ -77,14 +77,14 @@ class Guarded:
         return any(real.is_relative_to(place) for place in self.places) or self.has_twin(real)
 
     def meets(self, directory: Path) -> bool:
-        """Whether one of the places is in that directory, or contains it."""
+        """Whether a protected place is inside `directory`, or contains it."""
         real = directory.resolve()
         return any(p.is_relative_to(real) or real.is_relative_to(p) for p in self.places)
 
     def keys_among(self, directory: Path, files: Mapping[str, Path]) -> Iterator[str]:
-        """Yield the names of those `files` that are protected. They belong to the work tree in `directory`.
+        """Yield the names of those `files` of the work tree `directory` that are protected.
 
-        If a link was included, the file to which it leads is judged by its own place.
+        If a link was included, the place of the file to which it leads is what counts.
         """
         inside, is_near = directory.resolve(), self.meets(directory)
         for name, path in files.items():
@@ -93,7 +93,7 @@ class Guarded:
                 yield name
 
     def has_twin(self, path: Path) -> bool:
-        """Whether the file at `path` is a hard link to a file in one of the places."""
+        """Whether the file at `path` is a hard link to a file in a protected place."""
         try:
             seen = path.lstat()
         except OSError:
@@ -105,7 +105,7 @@ class Guarded:
         return (seen.st_dev, seen.st_ino) in self._files
 
     def has_key(self, path: Path) -> bool:
-        """Whether the file is in one of the places, or has content that only such files have."""
+        """Whether the file is in a protected place, or contains a key or a login."""
         if self.holds(path):
             return True
         try:
@@ -120,7 +120,7 @@ class Guarded:
             if place.is_file():
                 yield _of(place)
             for folder, inner, names in os.walk(place):
-                # Boxes and the files fetched from them are not keys, and there may be a million of them.
+                # Boxes and the files from them are not keys, and there may be a million of them.
                 inner[:] = [name for name in inner if name not in ("boxes", "kept", "logs")]
                 for name in names:
                     left -= 1

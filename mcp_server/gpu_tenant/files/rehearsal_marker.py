@@ -1,8 +1,8 @@
-"""Whether a state directory belongs to a rehearsal, and if so, what is rehearsed and at which address.
+"""Whether a state directory belongs to a rehearsal. If so: which provider is rehearsed, and at which address.
 
-The marker is a file in the state directory itself, and only `gpu-tenant rehearse` writes it. No environment variable
-changes the clock or an address. Otherwise anyone who can set a variable would decide what is verified, and when a
-deadline has passed.
+The marker is a file in the state directory, and only `gpu-tenant rehearse` writes it. No environment variable
+changes the clock or an address. Otherwise anybody who can set a variable could decide what is verified, and
+when a deadline has passed.
 """
 
 import re
@@ -19,18 +19,18 @@ from gpu_tenant.files.replace_file import replace_file
 _FILE = "rehearsal.json"
 _LOOPBACK = re.compile(r"http://127\.0\.0\.1:[0-9]{1,5}")
 _ONCE = ("GPU_TENANT_REHEARSAL", "GPU_TENANT_REHEARSED")
-"""Variables that older versions obeyed."""
+"""Variables that older versions used. They are refused."""
 
 
 class Rehearsal(Record):
-    """What is rehearsed, and at which address of this computer."""
+    """The provider that is rehearsed, and its address on this computer."""
 
     provider: str
     url: str
 
 
 def rehearsal_of(state: Path) -> Rehearsal | None:
-    """Return the rehearsal that the state directory belongs to. None if everything in it is real.
+    """Return the rehearsal that the state directory belongs to. None if it is a real one.
 
     Raises:
         LocalTrouble: the marker cannot be read, or names an address on another computer.
@@ -48,16 +48,16 @@ def rehearsal_of(state: Path) -> Rehearsal | None:
 
 
 def put_rehearsal(state: Path, rehearsal: Rehearsal) -> None:
-    """Mark the state directory as that rehearsal's. The ledger in it has to be marked, too."""
+    """Mark the state directory as one of that rehearsal. The ledger in it must be marked as well."""
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     replace_file(state / _FILE, rehearsal.model_dump_json(), durable="none")
 
 
 def require_real(state: Path, environ: Mapping[str, str]) -> None:
-    """Require that no environment variable claims that a real ledger belongs to a rehearsal.
+    """Check that no environment variable claims that this real state directory belongs to a rehearsal.
 
     Raises:
-        BadRequest: a variable that older versions obeyed is set.
+        BadRequest: a variable that older versions used is set.
     """
     for name in _ONCE:
         if environ.get(name):

@@ -1,4 +1,4 @@
-"""Removes a directory and everything in it, but nothing that lies elsewhere."""
+"""Removes a directory with everything in it, but nothing in another place."""
 
 import os
 import stat
@@ -11,7 +11,7 @@ _OPEN = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 
 
 
 class Mounted(OSError):
-    """Something is mounted at `place`, and its content is not ours to remove."""
+    """Something is mounted at `place`. Its content is not ours to remove."""
 
     def __init__(self, place: Path) -> None:
         super().__init__(f"{place} is mounted there")
@@ -19,9 +19,10 @@ class Mounted(OSError):
 
 
 def require_unmounted(directory: Path) -> None:
-    """Require that nothing is mounted at or below `directory`, according to this system's table of mounts.
+    """Check in this system's table of mounts that nothing is mounted at or below `directory`.
 
-    Only the table shows every mount: a bind mount has the same device number, and looks like any directory.
+    Only the table shows every mount: a bind mount may have the same device number as its surroundings, and looks
+    like a directory.
 
     Raises:
         Mounted: something is mounted there.
@@ -31,9 +32,9 @@ def require_unmounted(directory: Path) -> None:
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove `directory` with everything in it. Follow no link, and enter no other device.
+    """Remove `directory` with everything in it, but follow no link and enter no other device.
 
-    The directory may be of any depth. What cannot be removed stays.
+    The directory may be nested to any depth. What cannot be removed stays.
 
     Raises:
         Mounted: something is mounted in the directory; nothing in that mount was removed.
@@ -52,14 +53,14 @@ def remove_tree(directory: Path) -> None:
 
 
 def _empty(top: int, directory: Path) -> None:
-    """Empty the open directory, apart from what cannot be removed.
+    """Empty the open directory. What cannot be removed stays.
 
-    Only one directory is open at a time, on the way down and up, so 3,000 levels are as easy as three.
+    Only one directory is open at a time, on the way down and up. So 3,000 levels are no harder than three.
     """
     device = os.fstat(top).st_dev
     here, names, stuck = os.dup(top), list[str](), set[tuple[int, int]]()
-    # A level is listed when it is entered, and once more when its directories are gone: to list it
-    # for each of them would take the square of their number.
+    # A level is listed when it is entered, and once more when its directories are gone. Listing it
+    # after each of them would take time that grows with the square of their number.
     left_on = [_clear_files(here, device, directory, stuck)]
     try:
         while True:
@@ -94,7 +95,7 @@ def _empty(top: int, directory: Path) -> None:
 def _clear_files(here: int, device: int, directory: Path, stuck: set[tuple[int, int]]) -> list[str]:
     """Remove everything but directories from the open directory.
 
-    Returns the names of the directories to empty first, but for those that are `stuck`.
+    Returns the names of the directories that must be emptied first. Those in `stuck` are left out.
     """
     left: list[str] = []
     for name in os.listdir(here):

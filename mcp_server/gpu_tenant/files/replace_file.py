@@ -1,4 +1,4 @@
-"""Replaces the content of a file as a whole: readers and crashes find the old content or the new, never a part."""
+"""Replaces the content of a file as a whole. Even after a crash, the file has the old or the new content."""
 
 import os
 import secrets
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 Durable = Literal["none", "file", "directory"]
-"""How durable a replacement is, which says what a power cut may undo.
+"""How much of a replacement survives a power cut.
 
-`none`: everything, even the content, which only costs work. `file`: only the renaming, so that the old content is
-back. `directory`: nothing.
+`none`: nothing is sure, not even the content; this costs only work. `file`: the new content is complete, but
+the file may be the old one again. `directory`: everything.
 """
 
 
@@ -23,7 +23,7 @@ def replace_file(
     mode: int = 0o600,
     draft: str | None = None,
 ) -> None:
-    """Write all of `content` to the file at `path`. If that fails, the file stays as it was. See `replacing`."""
+    """Write `content` to the file at `path`. If that fails, the file stays as it was. See `replacing`."""
     with replacing(path, durable=durable, mode=mode, draft=draft) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
@@ -32,10 +32,10 @@ def replace_file(
 def replacing(
     path: Path, *, durable: Durable, mode: int = 0o600, draft: str | None = None
 ) -> Iterator[BinaryIO]:
-    """Replace the content of `path` by what the block writes, when the block ends without an error.
+    """Replace the content of `path` by what the block writes, when the block has ended without an error.
 
-    After an error, `path` is as it was. `draft` is the name of the file that is written first, in the same directory.
-    Only a caller that is the one writer of `path` may choose this name.
+    After an error, `path` is as it was. The new content is first written to another file in the same directory.
+    `draft` is its name; only a caller that is the sole writer of `path` may choose it.
     """
     written = path.with_name(draft or f".{path.name}.{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if draft else os.O_EXCL)
@@ -58,7 +58,7 @@ def replacing(
 
 
 def sync_directory(directory: Path) -> None:
-    """Flush the names in `directory` to its storage."""
+    """Flush the names in `directory` to the disk."""
     opened = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(opened)

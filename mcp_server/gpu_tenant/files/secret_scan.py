@@ -1,7 +1,7 @@
-"""Finds files that look like secrets, by their name and the first bytes of their content.
+"""Finds files that look like secrets, by their name and by the first bytes of their content.
 
-No library does this for us: detect-secrets starts slowly and was last released in 2024. Our scan only has to refuse
-a file, and the owner can allow a file by name.
+We do not use a library: detect-secrets starts slowly and was last released in 2024. Our scan only has to refuse
+files, and the owner can allow a file by its name.
 """
 
 import math
@@ -50,7 +50,7 @@ _SERVICE_ACCOUNT = tuple(
     re.compile(rf'"{field}"\s*:\s*"[^"]{{8}}') for field in ("private_key", "client_email")
 )
 
-# Each pattern begins with its own fixed letters, which keeps the scan fast.
+# Each pattern begins with fixed letters of its own, which keeps the scan fast.
 _SHAPES = tuple(
     (kind, re.compile(shape))
     for kind, shape in (
@@ -100,10 +100,10 @@ _PLACEHOLDER = re.compile(
 
 
 def find_secrets(name: str, content_head: bytes) -> tuple[str, ...]:
-    """Return why the file looks like a secret, without quoting the secret. Empty if it does not look like one.
+    """Return the reasons why the file looks like a secret, without the secret itself. Empty if it does not.
 
-    `name` is the file's path with forward slashes. A value is described by its length and its first characters: never
-    more than four, and never more than a quarter of the value.
+    `name` is the file's path, with forward slashes. A reason shows the length of the value and its first
+    characters: at most four, and at most a quarter of the value.
     """
     text = _decode(content_head)
     reasons = dict.fromkeys((*_by_name(PurePosixPath(name), text), *_by_content(text)))
@@ -151,7 +151,7 @@ def _by_content(text: str) -> Iterator[str]:
 
 
 def _by_assignment(text: str, lowered: str) -> Iterator[str]:
-    """Yield a reason for each random value that is assigned to a name which says that it is secret."""
+    """Yield a reason for each value that looks random and is assigned to a name such as `api_key`."""
     passed = 0
     for stem in _STEM.finditer(lowered):
         if stem.start() < passed or not (found := _ASSIGNED.match(text, stem.end())):
@@ -169,7 +169,7 @@ def _by_assignment(text: str, lowered: str) -> Iterator[str]:
 
 
 def _is_random(value: str) -> bool:
-    """Whether the value is 16 or more letters and digits in disorder, and not a word, a path or a placeholder."""
+    """Whether the value is a mix of 16 or more letters and digits, and not a word, a path or a placeholder."""
     if len(value) < 16 or _is_placeholder(value) or value.startswith(("/", "./", "~", "@")):
         return False
     if "://" in value or _is_wordlike(value):
@@ -188,7 +188,7 @@ def _is_password(value: str) -> bool:
 
 
 def _is_wordlike(value: str) -> bool:
-    """Whether the value is made of words and small numbers, like an identifier or a version."""
+    """Whether the value consists of words and small numbers, as an identifier or a version does."""
     parts = [part for part in re.split(r"[^0-9A-Za-z]+", value) if part]
     return all(
         re.fullmatch(r"[a-z]*\d{0,4}|[A-Z]*\d{0,4}|[A-Z][a-z]*\d{0,4}", part) for part in parts
@@ -196,7 +196,7 @@ def _is_wordlike(value: str) -> bool:
 
 
 def _is_code(value: str) -> bool:
-    """Whether the value is an expression that looks the secret up, and not the secret itself."""
+    """Whether the value is code that looks up the secret, and not the secret itself."""
     return re.fullmatch(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", value) is not None
 
 
@@ -205,7 +205,7 @@ def _is_placeholder(value: str) -> bool:
 
 
 def _entropy_bits(value: str) -> float:
-    """Return the Shannon entropy per character."""
+    """Return the Shannon entropy in bits for each character."""
     return -sum(n / len(value) * math.log2(n / len(value)) for n in Counter(value).values())
 
 

@@ -1,4 +1,4 @@
-"""Where the skill's own files are: beside the package in a wheel, or at the root of a checkout."""
+"""Finds the skill's own files: inside the package if it is a wheel, or at the root of a checkout."""
 
 from pathlib import Path
 
@@ -14,5 +14,5 @@ def skill_directory() -> Path:
 
 
 def script(name: str) -> Path:
-    """Return the path of the script with that name. These scripts run on a box."""
+    """Return the path of one of the scripts that run on a box."""
     return skill_directory() / "scripts" / name

@@ -1,4 +1,4 @@
-"""The files of one user on this computer: one state directory, whichever program started this one."""
+"""The files of one user on this computer. They are in one state directory, whichever program starts this one."""
 
 import errno
 import os
@@ -22,7 +22,8 @@ _LEFT_BYTES, _LEFT_PART = 2 << 30, 0.05
 _CLEARING = Lock()
 """Held while files are put in place.
 
-Without this lock, the second of two concurrent threads would move away what the first has just made, or is using.
+Otherwise, if two threads did this at the same time, one could move away what the other has just made or is
+using.
 """
 
 
@@ -36,12 +37,13 @@ class Home:
     def of(cls, environ: Mapping[str, str]) -> "Home":
         """Return the state directory that this environment asks for.
 
-        The default is `~/.gpu-tenant`, whatever host program runs us. Otherwise a host that strips the environment,
-        or sets its own data directory, would hide the boxes it rented from all other hosts.
+        The default is `~/.gpu-tenant`, whatever program started this one. Some programs remove environment
+        variables or set a data directory of their own. If we followed that, boxes that were rented from one
+        program would be hidden from the others.
 
         Raises:
-            BadRequest: the environment names an empty or relative directory. With a relative one, each directory
-            from which a command runs would have a ledger of its own.
+            BadRequest: the environment names an empty or relative directory. With a relative one, there would
+                be a separate ledger for each directory in which a command runs.
         """
         named = environ.get("GPU_TENANT_HOME")
         if named is None:
@@ -61,7 +63,7 @@ class Home:
 
     @property
     def ledger(self) -> Path:
-        """The SQLite file."""
+        """The ledger, which is an SQLite file."""
         return self.root / "ledger.sqlite3"
 
     @property
@@ -71,22 +73,22 @@ class Home:
 
     @property
     def valid_profiles(self) -> Path:
-        """The facts of the profiles that were found valid. Without this file, the profiles are checked again."""
+        """The facts of the profiles that were found valid. If the file is missing, the profiles are checked again."""
         return self.root / "profiles.json"
 
     @property
     def watchdog(self) -> Path:
-        """The file that says when a watchdog last looked at the leases."""
+        """The file that records when a watchdog last checked the leases."""
         return self.root / "watchdog.json"
 
     @property
     def boxes(self) -> Path:
-        """The local boxes, with one directory for each."""
+        """The directory of the local boxes. Each has a directory of its own in it."""
         return self.root / "boxes"
 
     @property
     def lent(self) -> Path:
-        """The record of which of the owner's own machines are under a lease."""
+        """The record of which of the owner's own machines are leased now."""
         return self.root / "lent"
 
     @property
@@ -99,49 +101,48 @@ class Home:
         return self.root / "ssh" / "known_hosts" / lease_id
 
     def channels(self, lease_id: str) -> Path:
-        """Return the configuration with which the system's own ssh carries transfers to one lease's box."""
+        """Return the configuration file for the system's ssh client, which carries transfers to one lease's box."""
         return self.root / "ssh" / "channels" / lease_id
 
     def broker_ssh_of(self, lease_id: str) -> Path:
-        """Return the stand-in for the owner's `~/.ssh`, for a box reached over another tool's ssh entries."""
+        """Return the directory that replaces `~/.ssh` for a box that is reached by another tool's ssh entries."""
         return self.root / "ssh" / "brokered" / lease_id
 
     def ssh_of(self, lease_id: str, usual: Path) -> Path:
-        """Return the ssh directory that leads to the box: a copy of another tool's if there is one, or `usual`."""
+        """Return the ssh directory for the box: the one of `broker_ssh_of` if it exists, otherwise `usual`."""
         own = self.broker_ssh_of(lease_id)
         return own if own.is_dir() else usual
 
     def readings(self, lease_id: str) -> Path:
-        """Return the file with the readings of the lease's jobs, one a line."""
+        """Return the file with the readings of the lease's jobs, one on each line."""
         return self.root / "readings" / f"{lease_id}.jsonl"
 
     @property
     def logs(self) -> Path:
-        """The parts of logs that were read on boxes, with one directory for each lease."""
+        """The directory of the parts of logs that were read on boxes, with one directory for each lease."""
         return self.root / "logs"
 
     def artifacts_of(self, lease_id: str) -> Path:
-        """Return where a lease's artifacts are kept unless the owner says otherwise."""
+        """Return the directory where a lease's artifacts are kept, unless the owner names another."""
         return self.root / "kept" / lease_id
 
     @property
     def reports(self) -> Path:
-        """Where a report goes that belongs to no kept artifacts, unless the owner says otherwise."""
+        """The directory for reports that belong to no kept artifacts, unless the owner names another."""
         return self.root / "reports"
 
 
 class Reread(NamedTuple):
-    """The size and hash of a file when it was read back."""
+    """The size and the hash of a file that was read back."""
 
     size_bytes: int
     sha256: str
 
 
 def open_cold(path: Path) -> BinaryIO | None:
-    """Open the regular file at `path` so that it is read from its storage. None if there is no such file.
+    """Open the regular file at `path` so that it is read from the disk. None if there is no such file.
 
-    If possible, the file is first dropped from the page cache, so that the bytes come from the storage and not from
-    memory.
+    If possible, the file is first dropped from the page cache. Otherwise its bytes could come from memory.
     """
     opened = open_regular(path)
     if opened is None:
@@ -156,7 +157,7 @@ def open_cold(path: Path) -> BinaryIO | None:
 
 
 def reread(path: Path) -> Reread | None:
-    """Return size and hash of the regular file at `path`, read from its storage. None if there is no such file."""
+    """Return the size and hash of the regular file at `path`, read from the disk. None if there is no such file."""
     blocks = reread_blocks(path)
     if blocks is None:
         return None
@@ -168,7 +169,7 @@ def reread(path: Path) -> Reread | None:
 
 
 def link_target(path: Path) -> bytes | None:
-    """Return the target of the symbolic link at `path`, in bytes. None if there is no link."""
+    """Return the target of the symbolic link at `path`, as bytes. None if there is no link."""
     try:
         return os.fsencode(path.readlink())
     except OSError:
@@ -176,7 +177,7 @@ def link_target(path: Path) -> bytes | None:
 
 
 def is_reached(root: Path, path: Path) -> bool:
-    """Whether everything between `root` and `path` is a real directory, and no link that would lead elsewhere."""
+    """Whether every directory between `root` and `path` is a real one, and not a link that leads to another place."""
     between = path.parents[: len(path.relative_to(root).parts) - 1]
     try:
         return all(stat.S_ISDIR(parent.lstat().st_mode) for parent in between)
@@ -191,17 +192,17 @@ class Placing:
         self._tree = tree
 
     def file(self, arrived: Path, final: Parts, *, superseded: Parts) -> None:
-        """Move the file `arrived` to `final`. What lay there before is moved to `superseded`."""
+        """Move the file `arrived` to `final`. Whatever was there before is moved to `superseded`."""
         os.replace(arrived, final[-1], dst_dir_fd=self._make_room(final, superseded))
         self._tree.touch(final[:-1])
 
     def link(self, target: str, final: Parts, *, superseded: Parts) -> None:
-        """Make `final` a link to `target`. What lay there before is moved to `superseded`."""
+        """Make `final` a link to `target`. Whatever was there before is moved to `superseded`."""
         os.symlink(target, final[-1], dir_fd=self._make_room(final, superseded))
         self._tree.touch(final[:-1])
 
     def _make_room(self, final: Parts, superseded: Parts) -> int:
-        """Move away what lies at `final`, and return the open directory in which the name is free now."""
+        """Move away what is at `final`. Return the descriptor of its directory, in which the name is now free."""
         self._tree.spare()
         try:
             directory = self._tree.make_directory(final[:-1])
@@ -215,7 +216,7 @@ class Placing:
         return directory
 
     def _way(self, final: Parts, superseded: Parts) -> int:
-        """Return the open directory of `final`. Whatever is not a directory on the way to it is moved away."""
+        """Return the descriptor of `final`'s directory. Anything on the way that is not a directory is moved away."""
         up = len(superseded) - len(final)
         for depth in range(1, len(final)):
             try:
@@ -223,7 +224,7 @@ class Placing:
             except OSError as error:
                 if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                     raise
-                # A file or a link is in the way. What is written through a link could end up anywhere.
+                # A file or a link is in the way. Writing through a link could change a file in any place.
                 self._away(final[:depth], superseded[: up + depth])
         return self._tree.make_directory(final[:-1])
 
@@ -237,7 +238,7 @@ class Placing:
 
 
 def _free(name: str, directory: int) -> str:
-    """Return a name that is free there, so that nothing that was superseded before is overwritten."""
+    """Return a name that is free in `directory`, so that an earlier superseded file is not overwritten."""
     free = name
     with suppress(FileNotFoundError):
         for taken in count(2):
@@ -248,9 +249,9 @@ def _free(name: str, directory: int) -> str:
 
 @contextmanager
 def open_placing(root: Path) -> Iterator[Placing]:
-    """Let the block put files in place below `root`. Afterwards these files are durably there, even after an error.
+    """Let the block put files in place below `root`. Afterwards they are flushed to the disk, even after an error.
 
-    No link below `root` is followed: a link that is in the way of a file is superseded, like anything else.
+    No link below `root` is followed. If a link is in the way of a file, it is moved aside like any other file.
     """
     with Tree(root) as tree:
         try:
@@ -261,9 +262,10 @@ def open_placing(root: Path) -> Iterator[Placing]:
 
 
 def place(arrived: Path, final: Path, *, root: Path, superseded: Path) -> None:
-    """Move the file `arrived` durably to `final`. What lay there before is moved to `superseded`.
+    """Move the file `arrived` to `final`, and flush that. Whatever was there before is moved to `superseded`.
 
-    Both are below `root`. No link on the way is followed: a link that is in the way of `final` is superseded.
+    Both are below `root`. No link on the way is followed. If a link is in the way of `final`, it is moved aside
+    as well.
     """
     aside = superseded.relative_to(root).parts
     with open_placing(root) as places:
@@ -271,9 +273,9 @@ def place(arrived: Path, final: Path, *, root: Path, superseded: Path) -> None:
 
 
 def require_room(directory: Path, size_bytes: int, *, files: int = 0, remedy: str) -> None:
-    """Require room for `size_bytes` more in `files` more files below `directory`, beyond a reserve.
+    """Check that there is room below `directory` for `size_bytes` more in `files` more files, and for a reserve.
 
-    The reserve is for this computer itself. A full disk stops everything, the ledger first.
+    The reserve is for this computer itself: a full disk would stop everything, above all the ledger.
 
     Raises:
         DiskFull: there is not enough room.

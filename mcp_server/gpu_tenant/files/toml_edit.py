@@ -1,7 +1,7 @@
 """Sets or removes a table in an owner's TOML file. Everything else stays as it was, byte for byte.
 
-`tomlkit` makes the change. Before the result is written, another parser reads it back, and it has to be exactly what
-was meant.
+`tomlkit` makes the change. Before the result is written, another parser reads it, and must find exactly what
+was intended.
 """
 
 import re
@@ -15,15 +15,15 @@ from tomlkit.items import AoT, Array, InlineTable, Table, Whitespace
 
 _UNSAFE = "it is written in a form that this program cannot change safely"
 _PLACE = "\0"
-"""Marks where a table was removed. No TOML file can contain this character."""
+"""Marks the place of a table that was removed. No TOML file can contain this character."""
 _REMARKS = re.compile(r"(?:^[ \t]*(?:#[^\n]*)?\r?(?:\n|\Z))+\Z", re.MULTILINE)
-"""Empty lines and comments at the end of a table. They belong to what follows the table."""
+"""Empty lines and comments at the end of a table. They belong to what comes after the table."""
 
 
 class TomlError(ValueError):
     """The text is not valid TOML, or cannot be changed safely.
 
-    `line` is the line of the mistake, as far as it is known.
+    `line` is the number of the line with the mistake. It is a guess if that line is unknown.
     """
 
     def __init__(self, words: str, line: int) -> None:
@@ -46,7 +46,7 @@ def read(text: str) -> dict[str, object]:
 
 
 def with_table(text: str, path: Sequence[str], values: Mapping[str, object]) -> str:
-    """Return `text` with `values` set in the table at `path`. Everything else in the table stays.
+    """Return `text` with `values` set in the table at `path`. All other entries of the table stay.
 
     Raises:
         TomlError: `text` is not TOML, `path` leads to something that is not a table, or the change is not safe.
@@ -83,7 +83,7 @@ def with_table(text: str, path: Sequence[str], values: Mapping[str, object]) -> 
 
 
 def without_table(text: str, path: tuple[str, str]) -> str:
-    """Return `text` without the table at `path` and what is below it.
+    """Return `text` without the table at `path` and everything below it. If there is none, return `text` unchanged.
 
     Raises:
         TomlError: `text` is not TOML, or has the table in a form that cannot be changed safely.
@@ -96,7 +96,7 @@ def without_table(text: str, path: tuple[str, str]) -> str:
     del holder[inner]
 
     document = _parse(text)
-    # A table may be written in several places, with others between them.
+    # A table may be written in several parts, with other tables between them.
     for name, item in document.body:
         if name is None or name.key != outer:
             continue
@@ -108,7 +108,7 @@ def without_table(text: str, path: tuple[str, str]) -> str:
                 if key is not None and key.key == inner:
                     body[at] = (None, Whitespace(_left_of(found, dotted=key.is_dotted())))
     after = tomlkit.dumps(document)
-    # The empty line before a table was added with the table.
+    # The empty line before the table was added together with the table.
     after = re.sub(rf"(\n|\A)\r?\n{_PLACE}", r"\1", after).replace(_PLACE, "")
     if not holder and outer not in read(after):
         del meant[outer]
@@ -126,7 +126,7 @@ def _parse(text: str) -> tomlkit.TOMLDocument:
 
 
 def _append(text: str, path: Sequence[str], values: Mapping[str, object], newline: str) -> str:
-    """Return the table as text that can be appended: nothing follows it that would become part of it."""
+    """Return the table as text to append to `text`. Nothing comes after it that would become part of it."""
     table: Mapping[str, object] = values
     for key in reversed(path):
         table = {key: table}
@@ -135,8 +135,8 @@ def _append(text: str, path: Sequence[str], values: Mapping[str, object], newlin
 
 
 def _set(found: MutableMapping[str, Any], values: Mapping[str, object], newline: str) -> None:
-    # A new line goes below the table's last one, but above the remarks, which belong to what follows
-    # the table.
+    # A new line goes below the table's last line, but above the final comments: they belong to what
+    # comes after the table.
     body = found.value.body if isinstance(found, Table) else []
     remarks = []
     while body and body[-1][0] is None:
@@ -154,7 +154,7 @@ def _set(found: MutableMapping[str, Any], values: Mapping[str, object], newline:
 
 
 def _set_items(array: Array, values: Sequence[object]) -> None:
-    """Set the items of the array. Comments at items that stay are kept where they are."""
+    """Set the items of the array. The comments of the items that stay are kept in their places."""
     for at, value in enumerate(values[: len(array)]):
         if array[at] != value:
             array[at] = value

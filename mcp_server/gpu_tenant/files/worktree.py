@@ -1,7 +1,7 @@
-"""Which files of a directory make up the work: all files that git's rules for `.gitignore` do not exclude.
+"""The files of a directory that make up the work: all files that git's `.gitignore` rules do not exclude.
 
-Ignored files and links stay on this computer. They are listed with their sizes, so that missing data is noticed at
-the push and not only when a job fails.
+Ignored files and links stay on this computer. They are listed with their sizes. So missing data is noticed at
+the push, and not only when a job fails.
 """
 
 import codecs
@@ -22,15 +22,15 @@ from gpu_tenant.domain.wording import size, some
 from gpu_tenant.files.paths import escape
 
 _NEVER = frozenset({".git", ".gpu-tenant"})
-"""Always excluded, because a `.git` may contain credentials. If this were an ordinary rule, `!.*` could undo it."""
+"""Always excluded, because `.git` may contain credentials. An ordinary rule could be undone by `!.*`."""
 
 
 _COUNTED = 20_000
-"""How many left-out files are counted in one place. If there are more, the number is reported as `at least`."""
+"""At most this many files are counted below one left-out folder. With more, the number is shown as `at least`."""
 
 
 _REPORT = re.compile(r"gpu-tenant-[a-z_]+-[a-z0-9]{4}\.(html|md)")
-"""The name that `report` gives to a report."""
+"""The names of the files that `report` writes."""
 Left = Literal["ignored", "link", "report"]
 _REASONS: dict[Left, str] = {
     "ignored": "by .gitignore",
@@ -41,7 +41,7 @@ _REASONS: dict[Left, str] = {
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A file or folder of the directory that is not part of the work."""
+    """A file or folder of the directory that is left out of the work."""
 
     name: str
     why: Left
@@ -51,7 +51,7 @@ class LeftOut:
 
     @property
     def words(self) -> str:
-        """The entry in words, such as `data/ (201 files, 200 MB), by .gitignore`."""
+        """The entry in words, for example `data/ (201 files, 200 MB), by .gitignore`."""
         least = "" if self.is_all else "at least "
         count = f"{some(self.files, 'file')}, " if self.name.endswith("/") else ""
         return f"{escape(self.name)} ({least}{count}{size(self.size_bytes)}), {self.reason}"
@@ -64,23 +64,23 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class WorkTree:
-    """The files of the work by their relative name, and what of the directory is left out."""
+    """The files of the work by their relative names, and the files and folders that are left out."""
 
     files: dict[str, Path]
     left_out: list[LeftOut] = field(default_factory=list)
 
 
 def files_of(directory: Path, include: Sequence[str] = ()) -> dict[str, Path]:
-    """Return the files of `read_tree`, without measuring what is left out."""
+    """Return the files of `read_tree`, but do not measure what is left out."""
     return _read(directory, include)[0]
 
 
 def read_tree(directory: Path, include: Sequence[str] = ()) -> WorkTree:
-    """Return the regular files below `directory` that are not ignored, and also those that `include` names.
+    """Return the regular files below `directory` that are not ignored, and those that `include` names.
 
-    `include` has names of files and folders, relative to `directory`. A folder is included with everything in it
-    except links and `.git`. A link is followed only if `include` names it, because it may point anywhere. What is
-    left out is sorted by size, the largest first.
+    `include` has names of files and folders, relative to `directory`. A folder is included with everything in
+    it except links and `.git`. A link is followed only if `include` names it, because it may lead anywhere.
+    What is left out is sorted by size, the largest first.
 
     Raises:
         BadRequest: a name in `include` leads out of the directory, or nothing has that name.
@@ -95,7 +95,7 @@ def read_tree(directory: Path, include: Sequence[str] = ()) -> WorkTree:
 
 
 def left_out_lines(left_out: Sequence[LeftOut], *, most: int = 10) -> tuple[str, ...]:
-    """Return one line for each of the largest, and one line for all others together."""
+    """Return one line for each of the `most` largest entries, and one line for all others together."""
     others = left_out[most:]
     lines = tuple(one.words for one in left_out[:most])
     if not others:
@@ -105,7 +105,7 @@ def left_out_lines(left_out: Sequence[LeftOut], *, most: int = 10) -> tuple[str,
 
 
 def left_out_reasons(left_out: Sequence[LeftOut], *, most: int = 100) -> dict[str, str]:
-    """Return why each of the largest was left out, by its name. A folder's name ends with a slash."""
+    """Return the reason for each of the `most` largest entries, by its name. A folder's name ends with a slash."""
     return {escape(one.name): one.reason for one in left_out[:most]}
 
 
@@ -116,8 +116,8 @@ def _read(
     files = {os.fspath(path.relative_to(directory)): path for path in _walk(directory, [], rest)}
     for name in include:
         place = _include(directory, name)
-        # Use the real path, so that the file that was judged is the file that is read, whatever the
-        # link leads to later.
+        # Use the real path. Then the file that is read is the file that was checked, even if the
+        # link changes later.
         real, inner = place.resolve(), place.relative_to(directory)
         if real.is_file():
             files[os.fspath(inner)] = real
@@ -161,7 +161,7 @@ def _links_below(folder: Path) -> Iterator[Path]:
 
 
 def _measure(directory: Path, path: Path, why: Left, taken: set[str]) -> LeftOut | None:
-    """Measure what is left out at `path`. None if nothing is left out."""
+    """Measure what is left out at `path`. None if everything there was included."""
     name = os.fspath(path.relative_to(directory))
     if not path.is_dir():
         if name in taken:
@@ -199,11 +199,11 @@ class _Rules:
 
 
 def _names(rule: re.Pattern[str], name: str, *, folder: bool) -> bool:
-    """Whether `rule` matches the entry itself. The folders above the entry were judged before.
+    """Whether `rule` matches the entry itself. The folders above it were judged before.
 
-    We do not use `GitIgnoreSpec`, because it judges a file together with its folders. So it loses files in folders
-    that rules like `*`, `!*/`, `!*.py` keep. In pathspec's patterns, the group `ps_d` is the slash after a name. If
-    it matched, the rule took the name for a folder.
+    We do not use `GitIgnoreSpec`, because it judges a file together with its folders. So it loses files in
+    folders that rules like `*`, `!*/`, `!*.py` keep. In the patterns of pathspec, the group `ps_d` is the slash
+    after a name. If the group matched, the rule took the name for a folder.
     """
     if any(found.groupdict().get("ps_d") is None for found in rule.finditer(name)):
         return True
@@ -230,7 +230,7 @@ def _walk(directory: Path, rules: list[_Rules], rest: list[tuple[Path, Left]]) -
             elif entry.is_dir(follow_symlinks=False):
                 yield from _walk(Path(entry.path), rules, rest)
             elif entry.is_file(follow_symlinks=False):
-                # `report` writes into the directory where it was asked for, which is often the work tree.
+                # `report` writes into the directory from which it was called, and this is often the work tree.
                 if _REPORT.fullmatch(entry.name):
                     rest.append((Path(entry.path), "report"))
                 else:
@@ -238,14 +238,14 @@ def _walk(directory: Path, rules: list[_Rules], rest: list[tuple[Path, Left]]) -
 
 
 def _is_ignored(entry: os.DirEntry[str], rules: list[_Rules]) -> bool:
-    """Whether `entry` is excluded by the innermost `.gitignore` that has a rule for it."""
+    """Whether `entry` is excluded, by the innermost `.gitignore` that has a rule for it."""
     verdicts = (of_folder.ignore(entry) for of_folder in reversed(rules))
     return next((verdict for verdict in verdicts if verdict is not None), False)
 
 
 def _patterns(ignore: Path) -> Iterator[GitIgnoreSpecPattern]:
-    # Read the file as git reads it: a byte order mark is skipped, only a newline ends a line, any byte may be
-    # part of a name, and an invalid rule matches nothing.
+    # Read the file as git does: a byte order mark is skipped, only a newline ends a line, a name
+    # may contain any byte, and an invalid rule matches nothing.
     text = os.fsdecode(ignore.read_bytes().removeprefix(codecs.BOM_UTF8))
     for line in text.split("\n"):
         with suppress(GitIgnorePatternError):

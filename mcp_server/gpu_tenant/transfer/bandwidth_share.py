@@ -21,11 +21,11 @@ from gpu_tenant.providers.credentials import read_table
 from gpu_tenant.transfer.fair_share import Bucket, Usd, allot, rates
 
 LOOK_S = 0.5
-"""What is known of the other transfers is read again when it is older than this."""
+"""A transfer reads the files of the other transfers again after this many seconds."""
 SILENT_S = 30
-"""A transfer that has not written its file for this long counts as moving nothing.
+"""A transfer that has not written its file for this many seconds counts as moving nothing.
 
-Such a transfer is suspended, or waits for a dead link.
+It may be suspended, or may wait for a dead link.
 """
 _SMOOTH_S = 3
 _GROWS = 2
@@ -64,14 +64,13 @@ class _Entry:
                 fcntl.flock(self._opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(self._opened).st_nlink:
                     return
-            # Before the file was locked, another process removed it, because an unlocked file looks like
-            # a dead process's.
+            # Another process has removed the file before it was locked: an unlocked file looks like
+            # that of a dead process.
             self.close()
         raise OSError(f"no entry below {place} could be kept")
 
     def write(self, said: _Said) -> None:
-        # Write in place, and always the same length. After a rename, the lock would be on an unlinked
-        # file.
+        # Write in place, and always the same length. A rename would leave the lock on the old file.
         os.pwrite(self._opened, said.model_dump_json().ljust(_ENTRY_BYTES).encode(), 0)
 
     def others(self, *, at_s: float) -> list[_Said]:
@@ -87,7 +86,7 @@ class _Entry:
 
 
 def _read(path: Path) -> _Said | None:
-    """Read what that file's transfer says about itself. None if the file is unreadable or its process is dead.
+    """Read what a transfer says about itself in this file. None if the file is unreadable or its process is dead.
 
     The file of a dead process is removed.
     """
@@ -110,7 +109,7 @@ def _read(path: Path) -> _Said | None:
 
 
 class TransferShare:
-    """The part of the link that one transfer has. All threads of the transfer may use this object at once."""
+    """One transfer's part of the link. All threads of the transfer may use this object at the same time."""
 
     def __init__(
         self,
@@ -136,7 +135,7 @@ class TransferShare:
         self._look()
 
     def connections(self, wanted: int) -> int:
-        """Return how many of the `wanted` connections this transfer may use now. It is at least one."""
+        """Return how many of the `wanted` connections this transfer may use now. The result is at least 1."""
         with self._lock:
             if self._wants != max(1, wanted):
                 self._wants = max(1, wanted)
@@ -146,7 +145,7 @@ class TransferShare:
             return self._granted
 
     def pause_s(self, n_bytes: int) -> float:
-        """Count `n_bytes` more as requested. Return how long to wait before the request."""
+        """Count `n_bytes` more as requested. Return how many seconds to wait before the request."""
         if self._limit_bytes_s is None and self._call_bytes_s is None:
             return 0.0
         self._look()
@@ -155,7 +154,7 @@ class TransferShare:
             return self._bucket.pause_s(n_bytes, bytes_s=self._may_bytes_s, at_s=self._monotonic())
 
     def leave(self) -> None:
-        """Leave this transfer's part to the other transfers. A thread that still asks gets the last known answer."""
+        """Leave this transfer's part to the others. Threads that still ask get the last answers."""
         with self._lock:
             entry, self._entry = self._entry, None
         if entry is not None:
@@ -216,9 +215,9 @@ class TransferShare:
 
 
 class LowPriorityShare:
-    """The part of the link that a transfer of low priority has: one connection, for at most a given share of the time.
+    """The part of the link that a transfer of low priority has: one connection, for only a share of the time.
 
-    For the rest of the time the link is free for everything else, at both ends.
+    During the rest of the time, the link is free for other transfers, at both ends.
     """
 
     def __init__(
@@ -228,14 +227,14 @@ class LowPriorityShare:
         self._asked_s: float | None = None
 
     def connections(self, wanted: int) -> int:
-        """Return at most one, whatever is wanted."""
+        """Return 1 at most, however many are wanted."""
         return self._turn.connections(min(wanted, 1))
 
     def pause_s(self, n_bytes: int) -> float:
-        """Return how long to wait.
+        """Return how many seconds to wait before requesting `n_bytes` more.
 
-        Two waits are compared, and the longer one counts: the wait for the transfer's part of the link, and the
-        pause that is now due.
+        The result is the longer of two waits: the wait for this transfer's part of the link, and the pause that
+        is due after the time spent on transferring.
         """
         at_s = self._monotonic()
         moved_s = 0.0 if self._asked_s is None else at_s - self._asked_s
@@ -245,9 +244,9 @@ class LowPriorityShare:
 
 
 class CallLimits:
-    """How much of the link one call may use: one command at a terminal, or one call of a tool.
+    """How much of the link one call may use. A call is one command at a terminal, or one call of a tool.
 
-    All transfers of a user share the link. Each transfer of the call joins, and then has its `TransferShare`.
+    All transfers of a user share the link. Each transfer of the call uses `join` to get its `TransferShare`.
     """
 
     def __init__(
@@ -258,9 +257,9 @@ class CallLimits:
         call_bytes_s: int | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`limit_bytes_s` is for all transfers together, `call_bytes_s` for each transfer of this call.
+        """`limit_bytes_s` limits all transfers together, `call_bytes_s` each transfer of the call. None means no limit.
 
-        If the limit of the call is larger, it replaces the common limit for this call.
+        If `call_bytes_s` is larger than `limit_bytes_s`, it replaces that limit for this call.
         """
         if limit_bytes_s is not None and call_bytes_s is not None:
             limit_bytes_s = max(limit_bytes_s, call_bytes_s)
@@ -269,9 +268,9 @@ class CallLimits:
 
     @contextmanager
     def join(self, lease_id: str, usd_h: Usd) -> Iterator[TransferShare]:
-        """Make this transfer known to all other transfers, in every process, while the block runs.
+        """Make a transfer known to all other transfers, in every process, while the block runs.
 
-        If that is impossible, the transfer continues as if it were the only one. Nothing here stops a transfer.
+        If that fails, the transfer continues as if it were the only one.
         """
         entry = None
         with suppress(OSError):
@@ -294,7 +293,7 @@ class CallLimits:
 
 
 def limits_of_call(home: Home, call_bytes_s: int | None) -> CallLimits:
-    """Return the limits of a call: from the owner's configuration, and the limit that was given for this call.
+    """Return the limits of a call: the limit in the owner's configuration, and the limit for this call alone.
 
     Raises:
         BadRequest: the configured limit is not a rate.
@@ -314,7 +313,7 @@ def limit_of(configuration: Path) -> int | None:
     said = read_table(configuration, "transfers")
     unknown = sorted(name for name in said if name != "limit_mb_s")
     limit = said.get("limit_mb_s", math.inf)
-    # For Python, True is a number. For a person it is not a rate.
+    # Python treats True as a number, but it is not a rate.
     rate = float(limit) if isinstance(limit, int | float) and limit is not True else 0.0
     if unknown or not rate > 0:
         what = (
@@ -331,7 +330,7 @@ def limit_of(configuration: Path) -> int | None:
 
 
 def bytes_a_second(words: str) -> int:
-    """Return the rate in bytes a second that words like `20M` mean: 20 million.
+    """Convert a rate such as `20M` to bytes a second. `20M` is 20 million.
 
     Raises:
         BadRequest: the words are not a rate.

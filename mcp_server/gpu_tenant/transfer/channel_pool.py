@@ -1,6 +1,6 @@
-"""The channels of one transfer: as many as are worthwhile, each with a thread that works over it.
+"""The channels of one transfer. There are as many as are worthwhile, and each has a thread that works over it.
 
-The event loop looks at the threads many times a second. The threads know nothing of the loop.
+The event loop checks the threads many times a second. The threads know nothing of the loop.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ from gpu_tenant.transfer.worker import ChannelWorker, Way
 
 _LOOK_S = 0.05
 _DIALLED_AT_ONCE = 10
-"""If more connections than this wait to log in, OpenSSH's daemon begins to drop some."""
+"""If more connections than this wait to log in, sshd begins to drop some."""
 _WORTH_A_CONNECTION_BYTES = 2 << 20
 _REFUSED = 5
-"""After this many channels in a row that carried nothing, no more are opened for a while."""
+"""After this many channels in a row that moved no bytes, no more are opened for `_REFUSED_FOR_S` seconds."""
 _REFUSED_FOR_S = 60
 _GREETED_WITHIN_S = 60
 _NEAR_OPENS_S = 0.25
@@ -48,7 +48,7 @@ exec(compile(script, "courier", "exec"), {"__name__": "__main__"})
 
 
 class Opened(Protocol[P]):
-    """Makes the thread for a channel that was opened."""
+    """A function that makes the thread for a channel that was opened."""
 
     def __call__(
         self, talk: Conversation, script: bytes, *, way: Way, mark: str, wake: Callable[[], None]
@@ -89,7 +89,7 @@ class ChannelPool(Generic[P]):
     def begin(self, news: Literal["some", "unknown"] = "unknown") -> None:
         """Start to open the first channel, over the kept connection.
 
-        If it is certain that something will come, start to open others as well.
+        With `news="some"` there is certainly something to move, so start to open more channels at once.
         """
         self._dial("kept")
         if news == "some":
@@ -98,7 +98,7 @@ class ChannelPool(Generic[P]):
             self._loop.call_later(_NEAR_OPENS_S, self._dial_far)
 
     def _dial_far(self) -> None:
-        """If the first channel is not open yet, the box is far away. Open more now, as each takes long."""
+        """If the first channel is not open yet, the box is far away. Start to open more, because each takes long."""
         is_open = any(courier.way == "kept" for courier in self._couriers)
         if not is_open and not self._work.has_ended:
             for _ in range(FAR - NEAR):
@@ -109,11 +109,12 @@ class ChannelPool(Generic[P]):
         self._most = 1 + total_bytes // _WORTH_A_CONNECTION_BYTES
 
     async def look(self) -> None:
-        """Report progress, start to open missing channels, and wait a short time or until `wake` is called.
+        """Report progress, start to open missing channels, and wait for a short time, or until `wake` is called.
 
         Raises:
-            BoxUnreachable: the link broke; what came is here, and the next call continues from there.
-            BoxTrouble: the box does not start the program that moves its files.
+            BoxUnreachable: the link broke; the bytes that came are kept, and the next call continues after
+                them.
+            BoxTrouble: the box does not start the courier.
             Exception: the error that ended the transfer.
         """
         self._look()
@@ -123,7 +124,7 @@ class ChannelPool(Generic[P]):
         self._sleep = self._loop.create_future()
 
     async def end(self, *others: Thread) -> None:
-        """End every thread, the `others` included, and wait until they have ended."""
+        """End every thread, including `others`, and wait until they have ended."""
         self._work.stop()
         for task in self._dialling:
             task.cancel()
@@ -132,12 +133,12 @@ class ChannelPool(Generic[P]):
             courier.hang_up()
         for thread in (*self._couriers, *others):
             while thread.is_alive():  # noqa: ASYNC110
-                # Polled, because a join would need a thread of the small pool, or block the loop.
+                # Polling is used because a join would block the loop, or occupy a thread of a small pool.
                 await asyncio.sleep(0.005)
         self._report()
 
     def wake(self) -> None:
-        """Make the event loop look at the threads soon. This may be called from any thread."""
+        """Make the event loop check the threads soon. May be called from any thread."""
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._rouse)
 
@@ -176,9 +177,8 @@ class ChannelPool(Generic[P]):
         now = time.monotonic()
         self._pace.round_trip_s, self._pace.queued_s = _trips(ready, now)
         if now - self._work.held_back_until < _HELD_BACK_S:
-            self._pace.queued_s = (
-                math.inf
-            )  # the transfer's own limit holds it back, so more connections would only wait, too
+            # The transfer's own limit holds it back, so more connections would only wait as well.
+            self._pace.queued_s = math.inf
         rate = self._rate_bytes_s(now)
         if now >= self._refused_until:
             self._refused_at = MOST
@@ -190,12 +190,12 @@ class ChannelPool(Generic[P]):
             most=most,
             busy_s=time.process_time(),
         )
-        # The kept connection comes last: this process decrypts it, on the core that everything else
-        # here runs on.
+        # Threads with high numbers get no work. The kept connection gets the last number, because
+        # this process decrypts it, on the core that runs everything else here.
         for number, courier in enumerate(sorted(ready, key=lambda one: one.way == "kept")):
             courier.number = number
         self._work.want(wanted, rate)
-        # For a far box a few more are opened ahead, so that they are ready if they turn out to pay.
+        # For a far box, a few connections are opened ahead of need, because opening one takes long.
         target = min(wanted + self._pace.spare, most)
         missing = target - len(self._couriers) - len(self._dialling)
         if self._refused >= _REFUSED:
@@ -206,7 +206,7 @@ class ChannelPool(Generic[P]):
             self._dial("own")
 
     def _rate_bytes_s(self, now: float) -> float:
-        """Return how many bytes a second have moved over the link recently. 0 while unknown."""
+        """Return how many bytes a second have moved over the link recently. 0 if unknown."""
         if not self._rates or now - self._rates[-1][0] >= _LOOK_S / 2:
             self._rates.append((now, self._work.linked_bytes))
         while self._rates[0][0] < now - 2:
@@ -221,14 +221,14 @@ class ChannelPool(Generic[P]):
         task.add_done_callback(lambda _: self._rouse())
 
     async def _open_channel(self, way: Way) -> None:
-        """Open a channel and let a courier work over it. If opening fails, keep the error."""
+        """Open a channel and start a courier's thread over it. If opening fails, keep the error."""
         async with self._gate:
             mark, packed = secrets.token_hex(16), _pack_script()
             argv = ["python3", "-I", "-S", "-c", _START, str(len(packed)), mark]
             try:
                 channel = await self._transport.open(argv, way=way)
             except TenantError as trouble:
-                # The transfer can work over the other channels. If none is left, this error is raised.
+                # The transfer may continue over other channels. If there is none, this error is raised.
                 self._refused, self._refusal = self._refused + 1, trouble
                 return
             except Exception as trouble:  # noqa: BLE001 - raised again by the code that waits for the transfer
@@ -254,7 +254,7 @@ class ChannelPool(Generic[P]):
 
 
 def _trips(ready: Sequence[ChannelWorker[P]], now: float) -> tuple[float, float | None]:
-    """Return the shortest round trip, and how much longer the latest ones take (None if unknown)."""
+    """Return the shortest round trip in seconds, and by how much the latest ones exceed it (None if unknown)."""
     shortest = min((c.round_trip_s for c in ready if c.round_trip_s is not None), default=0.0)
     newest = sorted(trip for courier in ready for trip in tuple(courier.trips))[-_TRIPS_KNOWN:]
     lately = [took_s for at, took_s in newest if now - at < _TRIPS_KNOWN_S]

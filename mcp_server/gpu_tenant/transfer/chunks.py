@@ -1,4 +1,4 @@
-"""What a download has yet to request, cut into pieces of the size that the requesting thread wants."""
+"""The part of a download that was not requested yet, cut into pieces of the size that a thread asks for."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -11,22 +11,22 @@ from gpu_tenant.transfer.partial_file import Partial, Span
 SMALL_BYTES = 1 << 20
 """A file smaller than this is requested whole, together with others."""
 LEAST_BYTES = 256 << 10
-"""A piece of a large file has at least this size, if that much is left, because each answer has a fixed cost."""
+"""A piece of a large file has at least this size, unless less is left, because each answer has a fixed cost."""
 BLOCK_BYTES = 16 << 10
-"""The unit of comparison. Any change costs at least one block. A block's digest is 1/2000 of its size."""
+"""The unit of comparison: if one byte differs, the whole block is fetched. A block's digest has 1/2000 of its size."""
 _COMPARED_BYTES = 64 << 20
 _MOST_FILES = 256
 _MOST_OPEN = 128
-"""At most this many files are open at once, including those that wait to be read back.
+"""At most this many large files are open at the same time, including those that wait to be read back.
 
-Beyond that, the download waits for the disk.
+With so many files open, no further large file is requested until one has been read back.
 """
 _MOST_SPANS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """A file to download. Its bytes are gathered in `partial`. `basis` is an older version here, if any."""
+    """A file to download. Its bytes are gathered in `partial`. `basis` is an older version on this computer, if any."""
 
     entry: SealedFile
     partial: Path
@@ -35,7 +35,7 @@ class Coming:
 
 @dataclass(eq=False, slots=True)
 class Large:
-    """A file that is downloaded in spans, over several connections."""
+    """A large file, which is downloaded in spans over several connections."""
 
     coming: Coming
     partial: Partial
@@ -46,17 +46,17 @@ class Large:
     matched: int = 0
     """How many bytes of the file were found in the older version."""
     proved_bytes: int = 0
-    """How many bytes, from the beginning of the file, were read back."""
+    """How many bytes were read back, counted from the beginning of the file."""
 
     @property
     def at(self) -> str:
-        """Where the file is on the box."""
+        """The path of the file on the box."""
         return self.coming.entry.at
 
 
 @dataclass(eq=False, slots=True)
 class Stretch:
-    """Spans of one large file."""
+    """A piece that consists of spans of one large file."""
 
     file: Large
     spans: list[Span]
@@ -67,32 +67,32 @@ class Stretch:
         return sum(span.size_bytes for span in self.spans)
 
     def spans_left(self) -> list[Span]:
-        """Return the spans that have not arrived, either with this piece or in another way."""
+        """Return the spans that are still missing. A part may have arrived by this piece or by another."""
         return self.file.partial.lacking(self.spans)
 
 
 @dataclass(eq=False, slots=True)
 class Bundle:
-    """Small files, each of them whole."""
+    """A piece that consists of whole small files."""
 
     files: deque[Coming]
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes have yet to come."""
+        """How many bytes are still to come."""
         return sum(one.entry.size_bytes for one in self.files)
 
 
 @dataclass(eq=False, slots=True)
 class Comparison:
-    """A span of a large file to compare with the older version on this computer."""
+    """A piece that asks for digests: a span of a large file is compared with the older version on this computer."""
 
     file: Large
     span: Span
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes come over the link: only digests."""
+        """How many bytes of digests come over the link. The span itself is not sent."""
         return self.span.size_bytes // BLOCK_BYTES * 8
 
 
@@ -100,7 +100,7 @@ Piece = Stretch | Bundle | Comparison
 
 
 class Pieces:
-    """What to request next: large files in order, comparisons first, then small files. Not safe for threads."""
+    """The pieces to request next: large files in order, comparisons first; then small files. Not safe for threads."""
 
     def __init__(self) -> None:
         self._waiting: deque[Coming] = deque()
@@ -113,7 +113,7 @@ class Pieces:
             (self._waiting if one.entry.size_bytes >= SMALL_BYTES else self._small).append(one)
 
     def take(self, size_bytes: int) -> Piece | None:
-        """Return a piece of about that size. None if there is nothing to request now.
+        """Return a piece of about `size_bytes`. None if there is nothing to request now.
 
         Raises:
             OSError: the partial file of the next file cannot be opened.
@@ -143,7 +143,7 @@ class Pieces:
         return Bundle(files)
 
     def give_back(self, piece: Piece) -> None:
-        """Make the rest of the piece available again, before anything else of its kind."""
+        """Make the rest of the piece available again. It will be requested before the other pieces of its kind."""
         match piece:
             case Stretch(file=file):
                 file.asked -= 1
@@ -155,13 +155,13 @@ class Pieces:
                 self._small.extendleft(reversed(files))
 
     def close(self, file: Large) -> None:
-        """Close a file that is finished, or left for another attempt."""
+        """Close a file that is complete, or that is left for a later attempt."""
         self.open.remove(file)
         file.partial.close()
 
 
 def _open_file(coming: Coming) -> Large:
-    """Open the file, and find what is missing of it, or what to compare if an older version is here."""
+    """Open the partial file, and list its missing spans. If there is an older version here, they are compared first."""
     partial = Partial(coming.partial, coming.entry.size_bytes)
     missing = partial.missing()
     if coming.basis is None:

@@ -1,10 +1,10 @@
-"""Decides how many connections a transfer uses: as many as make it faster, and no more.
+"""Decides how many connections a transfer uses. There are as many as make it faster, and no more.
 
 A `Pace` is in one of two states:
 
     SEARCHING with n connections
-        Waits until all n work. In the first half of the judging time the connections find their speed.
-        In the second half the rate is measured. Then the first line below that applies decides:
+        Waits until all n work. In the first half of the judging time, the connections reach their full speed.
+        In the second half, the rate is measured. Then the first line below that applies decides:
           a far box, the first count, and the rate still grows    measure again with the same n
           the link is full: it has a queue                        SETTLED with n
           more connections did not pay                            SETTLED with the last n that paid
@@ -16,10 +16,10 @@ A `Pace` is in one of two states:
           after _AGAIN_S                                SEARCHING with n: the link may have changed
           far, no queue, and two low rates in a row     SEARCHING with 2 n, or with the most that was ever tried
 
-Where the numbers come from: `make bench-transfers` compares transfers with other programs, and
-`tests/bench/results/transfers.md` has the results of the last run. A number that was settled by this bench says so.
-The others are judgment: no measurement of them alone is recorded. `tests/unit/test_transfer_pace.py` has simulated
-links on which they work as they should.
+Where the numbers come from: `make bench-transfers` compares transfers with other programs. The results of its
+last run are in `tests/bench/results/transfers.md`. A number that was chosen by this bench says "Measured". A
+number that is marked "Judgment" was not measured by itself. `tests/unit/test_transfer_pace.py` tries all of
+them on simulated links.
 """
 
 import os
@@ -28,79 +28,79 @@ from dataclasses import dataclass, field
 MOST = 52
 """A transfer uses at most this many connections.
 
-Each is a process on this computer and takes 2 MB or more. Measured: with 52 connections, the row with the highest
-peak (`loss-0.5`) takes 190 MB, below the bench's limit of 200 MB. The value was 64 at first, then 56.
+Each is a process on this computer and takes 2 MB or more. Measured: with 52 connections, the row of the bench
+that takes the most memory (`loss-0.5`) takes 190 MB. The bench's limit is 200 MB.
 """
 NEAR, FAR = 2, 4
 """A transfer begins with this many connections, to a near and to a far box.
 
-Judgment. The limit of a near box is the processors. The limit of a far box is how many bytes one connection may have
-in flight.
+Judgment. A near box is limited by the processors. A far box is limited by how many bytes one connection may
+have in flight.
 """
 FAR_S = 0.03
-"""A box counts as far from this round-trip time on, in seconds. Judgment. The bench's far links have 0.08."""
+"""If a round trip takes this many seconds or more, the box counts as far. Judgment. In the bench it is 0.08."""
 _PAYS = 1.15
 """Doubling the connections pays when the transfer becomes faster by at least this factor.
 
-Judgment. Unit tests prove that a rate which varies by a fifth by itself does not add connections over a far link.
+Judgment. In the unit tests, a rate that varies by a fifth by itself adds no connections over a far link.
 """
 _LINEAR = 1.6
 """If doubling the connections gains at least this factor, the link is far from full. Judgment; 2 is the ideal."""
 _LEAST_WINDOW_S = 0.5
 """The rate is measured for at least this long. Judgment."""
 _ROUND_TRIPS = 10
-"""A new connection takes about this many round trips to find its speed, if it loses nothing. Judgment."""
+"""A new connection needs about this many round trips to reach its full speed, if no packet is lost. Judgment."""
 _AGAIN_S = 30
-"""A settled count is kept for this many seconds before a new search. Judgment."""
+"""A settled count is kept for this many seconds. Then a new search begins. Judgment."""
 _CALM = 4
-"""A later search measures each count this many times as long, unless a low rate started the search.
+"""A later search measures each count this many times as long, unless it was started by a low rate.
 
-Judgment: such a search is in no hurry, and with more time a gain can be told from chance.
+Judgment: such a search is in no hurry. The longer time helps to distinguish a gain from chance.
 """
 _SWIFT_BYTES_S = 50e6
-"""Bytes a second for each core. Connections that are limited by loss or a window seldom reach this rate.
+"""Bytes a second for each core. A connection that is limited by loss or by its window seldom reaches this rate.
 
-The value was 40e6 for each connection at first. The measurement behind the change is not recorded.
+No measurement of this number is recorded.
 """
 _SLOW_BYTES_S = 6e6
 """A far connection that is slower than this, on a link that is not full, keeps losing packets.
 
-The value was 4e6 at first. The measurement behind the change is not recorded.
+In bytes a second. No measurement of this number is recorded.
 """
 _MOST_SPARE = 8
-"""At most this many connections are opened ahead of need. Judgment."""
+"""At most this many connections are opened before they are needed. Judgment."""
 _BUSY = 0.75
 """This share of one core counts as fully busy. Judgment.
 
 The threads of one Python process can use little more than one core.
 """
 _QUEUED_S, _QUEUED_SHARE = 0.015, 0.2
-"""A link is full when a round trip exceeds the shortest by both of these: it waits in a queue. Judgment.
+"""A link counts as full if a round trip takes longer than the shortest one by both of these. It then waits in a queue.
 
-The first is in seconds, the second is a share of the shortest round trip.
+The first is in seconds, the second is a share of the shortest round trip. Judgment.
 """
 _USUAL_WINDOWS = 5
 """The usual rate is a mean over about this many windows. Judgment."""
 _SAGS, _SAGS_IN_VAIN = 0.85, 2
-"""If a link without a queue carries less than this share of its usual rate, it has room for more connections.
+"""A low rate is one below this share of the usual rate, on a link without a queue. It shows room for more connections.
 
-After this many attempts without a gain, a low rate no longer adds connections. Judgment.
+After this many searches without a gain, a low rate starts no further search. Judgment.
 """
 
 
 @dataclass
 class Pace:
-    """Adds connections until the link is full or adding more does not pay, and searches again when there is room.
+    """Adds connections until the link is full or more of them do not pay. Searches again when there is room.
 
-    A link is full when it has a queue, in which a round trip that is measured beside the transfer has to wait. If no
-    queue shows, the gain decides, and the smallest count that paid is kept. Times are in seconds on any one clock.
-    Amounts are in bytes since the beginning.
+    A link is full when it has a queue: a round trip that is measured during the transfer has to wait in it. If
+    no queue shows, the gain decides, and the smallest count that paid is kept. Times are in seconds, on any one
+    clock. Amounts are in bytes since the beginning.
     """
 
     round_trip_s: float = 0.0
     """The shortest round trip that was measured."""
     queued_s: float | None = None
-    """How much longer than the shortest a round trip takes now, including a wait that our own limit causes.
+    """How many seconds longer than the shortest a round trip takes now. A wait for our own limit counts as well.
 
     None if unknown.
     """
@@ -134,9 +134,10 @@ class Pace:
     def look(
         self, at_s: float, done_bytes: int, *, working: int, most: int, busy_s: float = 0.0
     ) -> int:
-        """Return how many connections there should be, while `working` of them work and `most` are allowed.
+        """Return how many connections there should be.
 
-        `busy_s` is the processor time that this process has used so far.
+        `working` of them work now, and `most` are allowed. `busy_s` is the processor time that this process has
+        used so far.
         """
         if self._below is None and not self.settled and self.is_far:
             self._wanted = max(self._wanted, FAR)
@@ -150,7 +151,7 @@ class Pace:
         if self._began is None:
             self._began, self._half = at_s, None
         elif self._half is None:
-            # The first half is not counted, because new connections have yet to find their speed.
+            # The first half is not counted, because new connections have not reached their full speed yet.
             if at_s - self._began >= self._judging_s / 2:
                 self._half = (at_s, done_bytes, busy_s)
         elif at_s - self._began >= self._judging_s:
@@ -163,16 +164,16 @@ class Pace:
         return min(self._wanted, most)
 
     def _is_growing(self, rate: float) -> bool:
-        """Whether the first connections of a far box are still finding their speed."""
+        """Whether the first connections of a far box are still getting faster."""
         before, self._before = self._before, rate
         is_early = self.is_far and self._is_first and self._below is None and not self.is_full
         return is_early and (before is None or rate > _PAYS * before)
 
     @property
     def spare(self) -> int:
-        """How many connections may be opened ahead of need, because opening a connection takes long.
+        """How many connections may be opened before they are needed, because opening a connection takes long.
 
-        Soon they are either needed, or known not to pay.
+        It is soon known whether they are needed.
         """
         if self.settled or not self.is_far:
             return 0
@@ -180,17 +181,17 @@ class Pace:
 
     @property
     def _window_s(self) -> float:
-        """How long the rate is measured at a time."""
+        """For how many seconds the rate is measured at a time."""
         return max(_LEAST_WINDOW_S, _ROUND_TRIPS * self.round_trip_s)
 
     @property
     def _judging_s(self) -> float:
-        """How long one count is judged. A later search may take longer, so that a gain can be told from chance."""
+        """How many seconds one count is judged. A later search takes longer, to distinguish a gain from chance."""
         is_calm = not self._is_first and not self._is_after_sag
         return self._window_s * (_CALM if is_calm else 1)
 
     def _decide(self, at_s: float, rate: float, wanted: int, most: int, busy: float) -> None:
-        # A new search compares with nothing from before, because things may have changed.
+        # A new search compares with no earlier rate, because the link may have changed.
         before, self._began = (None if self.settled else self._below), None
         self._tried = max(self._tried, wanted)
         self.settled = False
@@ -202,7 +203,7 @@ class Pace:
             self._unpaid += 1
             if self._is_after_sag:
                 self._in_vain += 1
-        # One step proves little here: a connection that loses packets is fast until its first loss.
+        # One step proves little here: a connection that loses packets is fast until the first loss.
         patience = 2 if self._is_slow and self._is_first else 1
         if self.is_full:
             self._settle(at_s, wanted, rate)
@@ -226,7 +227,7 @@ class Pace:
         self._again_at = at_s + _AGAIN_S
 
     def _watch(self, at_s: float, done_bytes: int, wanted: int) -> None:
-        """Add connections if the rate of a far link falls although the link is not full."""
+        """Add connections if the rate of a far link falls and the link is not full."""
         since_s, before = self._watched or (at_s, done_bytes)
         took_s = at_s - since_s
         if self._watched is not None and took_s < self._window_s:
@@ -236,11 +237,11 @@ class Pace:
         is_sagging = self.is_far and not self.is_full and rate < _SAGS * self._usual
         self._usual += (rate - self._usual) / _USUAL_WINDOWS
         has_sagged, self._has_sagged = self._has_sagged, is_sagging
-        # Twice in a row: a single low window is chance, and the recovery after it would look like a
-        # gain.
+        # Act only on two low rates in a row: a single one is chance, and the recovery after it
+        # would look like a gain.
         if has_sagged and is_sagging and self._in_vain < _SAGS_IN_VAIN:
             self.settled, self._began, self._is_after_sag = False, None, True
-            # Use at least as many connections as were ever tried. Those that were given up as not paying were
-            # needed after all.
+            # Use at least as many connections as were ever tried. If some were given up because
+            # they did not pay, they were needed after all.
             self._wanted = self._paid = max(2 * wanted, self._tried)
             self._below = (wanted, rate)

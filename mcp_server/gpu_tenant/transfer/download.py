@@ -1,4 +1,4 @@
-"""Downloads files from a box over several channels, and reads them back from the local storage as they arrive."""
+"""Downloads files from a box over several channels, and reads them back from the disk as they arrive."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -20,9 +20,9 @@ from gpu_tenant.transfer.worker import Way
 class Arrival:
     """The channels over which files can be downloaded while the block runs.
 
-    `news="some"` says that files are certain to come. Then the channels are opened at once, before it is known which
-    files these are. `on_bytes` is called with the number of bytes that arrive, as they do. Bytes that were here from
-    an earlier attempt do not count.
+    `news="some"` says that there are certainly files to download. Then the channels are opened at once, before
+    these files are known. `on_bytes` is called with the number of bytes that have just arrived. Bytes from an
+    earlier attempt are not counted.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Arrival:
         trace: TracebackType | None,
     ) -> None:
         if self._has_begun:
-            # A cancellation must not cut this short, because threads are still writing.
+            # A cancellation must not interrupt this, because threads are still writing.
             await asyncio.shield(self._end())
 
     async def _end(self) -> None:
@@ -65,8 +65,9 @@ class Arrival:
         """Yield each file once: when it has arrived and was read back, or when it cannot be fetched.
 
         Raises:
-            BoxUnreachable: the link broke; what came is here, and the next attempt continues from there.
-            BoxTrouble: the box does not start the program that sends its files.
+            BoxUnreachable: the link broke; the bytes that came are kept, and the next attempt continues after
+                them.
+            BoxTrouble: the box does not start the courier, which sends its files.
             OSError: a partial file cannot be written, or read back.
         """
         left = len(coming)
@@ -105,7 +106,7 @@ async def carry_files(
     turn: BandwidthTurn,
     on_bytes: Callable[[int], None],
 ) -> AsyncGenerator[Arrived | Lost, None]:
-    """Do what `Arrival.bring` does, over channels that are opened for these files only."""
+    """Do the same as `Arrival.bring`, over channels that are opened for these files only."""
     async with (
         Arrival(transport, turn, on_bytes=on_bytes) as arrival,
         aclosing(arrival.bring(coming)) as arriving,

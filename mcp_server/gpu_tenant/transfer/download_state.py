@@ -1,4 +1,4 @@
-"""What the threads of one download share: which pieces are under way, what has arrived, and what went wrong."""
+"""The state that the threads of one download share: which pieces are under way, what has arrived, what went wrong."""
 
 import time
 from collections import Counter
@@ -14,13 +14,13 @@ _SAVED_EVERY_S = 0.5
 _BREAKS = 3
 _UNREADABLE = "the box cannot read it to its end"
 _LAST_PIECES = 4
-"""Toward the end, each wanted thread gets the rest in at least this many pieces."""
+"""Near the end, the rest is cut into at least this many pieces for each working thread."""
 _LATE_S = 2.0
-"""A piece is late after this time. Pieces are cut so that they arrive in a fifth of this time."""
+"""A piece that takes longer than this many seconds is late. A piece is cut so that it arrives in a fifth of that."""
 
 
 class DownloadState(Transfer[Piece]):
-    """The state of one download. Its threads wait for more files until it is stopped."""
+    """The state of one download. Its threads wait for more files until the download is stopped."""
 
     def __init__(self, turn: BandwidthTurn) -> None:
         super().__init__(turn)
@@ -46,7 +46,7 @@ class DownloadState(Transfer[Piece]):
     # couriers
 
     def _next(self, size_bytes: int) -> Piece | None:
-        # The last pieces are small, so that none ends long after the others.
+        # Near the end, pieces are small, so that none ends long after the others.
         even_bytes = (self._total_bytes - self.came_bytes) // (_LAST_PIECES * self.wanted)
         return self._pieces.take(min(size_bytes, max(LEAST_BYTES, even_bytes)))
 
@@ -54,11 +54,11 @@ class DownloadState(Transfer[Piece]):
         self._under_way[piece] = (time.monotonic(), worker)
 
     def _late(self) -> Piece | None:
-        """Return the rest of an overdue piece, so that it is requested a second time.
+        """Return the missing part of a late piece, so that it is requested a second time. None if no piece is late.
 
-        It is never requested a third time. None if there is none.
+        A piece is never requested a third time.
 
-        Without this, one connection that has become slow could hold up the end of a transfer.
+        Without this, one connection that has become slow could hold up the end of a download.
         """
         before = time.monotonic() - _LATE_S
         for piece, (asked_at, _) in self._under_way.items():
@@ -70,7 +70,7 @@ class DownloadState(Transfer[Piece]):
         return None
 
     def came(self, size_bytes: int, over: Literal["link", "disk"]) -> None:
-        """Count bytes of files that arrived, over the link or from an older version on this computer's disk."""
+        """Count bytes that have arrived, over the link or from an older version on this computer's disk."""
         with self._changed:
             self.came_bytes += size_bytes
             if over == "link":
@@ -87,7 +87,7 @@ class DownloadState(Transfer[Piece]):
             self._changed.notify_all()
 
     def _dismiss(self, file: Large) -> None:
-        """Cut the channels that still bring parts of this file, which is already whole.
+        """Cut the channels that still bring parts of this file, because the file is whole.
 
         Nothing may write to the file while it is read back.
         """
@@ -100,9 +100,10 @@ class DownloadState(Transfer[Piece]):
         self._pieces.give_back(piece)
 
     def broke(self, piece: Piece) -> None:
-        """Record that a channel ended while that piece was due over it.
+        """Record that a channel ended before it delivered the piece.
 
-        If `_BREAKS` channels end at the same place of a file, the box cannot read the file, and it is given up.
+        If `_BREAKS` channels end at the same place of a file, the box cannot read the file, and the file is
+        given up.
         """
         with self._changed:
             place = _place(piece)
@@ -117,7 +118,7 @@ class DownloadState(Transfer[Piece]):
             self.lose(piece.file, _UNREADABLE)
 
     def wrote(self, coming: Coming) -> None:
-        """Record that a small file was written to its partial file."""
+        """Record that the bytes of a small file are in its partial file."""
         with self._changed:
             if not self._written:
                 self._written_since = time.monotonic()
@@ -125,9 +126,9 @@ class DownloadState(Transfer[Piece]):
             self._written_bytes += coming.entry.size_bytes
 
     def take_comparison(self, file: Large, other: Sequence[Span], same: Sequence[Span]) -> None:
-        """Request the parts that differ from the older version (`other`).
+        """Use the result of a comparison: the parts in `other` differ from the older version, so request them.
 
-        If nothing of the file has matched so far, request all the rest without comparing it.
+        If no part of the file has matched so far, request all the rest without a comparison.
         """
         with self._changed:
             file.matched += sum(span.size_bytes for span in same)
@@ -138,19 +139,19 @@ class DownloadState(Transfer[Piece]):
             self._changed.notify_all()
 
     def lose(self, file: Large, why: str) -> None:
-        """Give up the large file, because the box cannot deliver it."""
+        """Give up a large file, because the box cannot deliver it."""
         with self._changed:
             if file in self._pieces.open:
                 file.missing.clear()
                 file.uncompared.clear()
                 self._lost.append((file.coming, why))
                 self._unproved -= 1
-                # Closed only at the end, because another piece of it may be under way.
+                # It is closed only at the end, because another piece of the file may be under way.
                 self._pieces.open.remove(file)
                 self._given_up.append(file)
 
     def lose_small(self, coming: Coming, why: str) -> None:
-        """Give up the small file, because the box cannot deliver it."""
+        """Give up a small file, because the box cannot deliver it."""
         with self._changed:
             self._lost.append((coming, why))
             self._unproved -= 1
@@ -160,10 +161,11 @@ class DownloadState(Transfer[Piece]):
     def provable(
         self, *, least_bytes: int, least_s: float
     ) -> tuple[list[Large], list[Coming], list[tuple[Coming, str]]] | None:
-        """Wait for files to read back. Return large files, small files and lost files. None when the work is stopped.
+        """Wait for files to read back. Return large, small and lost files. None once the download is stopped.
 
-        A large file is returned when it is whole, or when `least_bytes` of it are new. Small files are returned when
-        together they have `least_bytes`, when the first has waited `least_s`, or when nothing else is under way.
+        A large file is returned when it is whole, or when `least_bytes` of it are new. Small files are returned
+        when they have `least_bytes` together, when the first has waited for `least_s` seconds, or when nothing
+        is under way.
         """
         while True:
             with self._changed:
@@ -188,14 +190,14 @@ class DownloadState(Transfer[Piece]):
             self._changed.notify_all()
 
     def close(self, file: Large) -> None:
-        """Close a large file that was read back to its end. Nothing writes to it any more."""
+        """Close a large file that was read back completely. Nothing writes to it any more."""
         with self._changed:
             self._pieces.close(file)
             self._unproved -= 1
             self._changed.notify_all()
 
     def _save(self) -> None:
-        """Record which parts of large files are here. This writes at most once in `_SAVED_EVERY_S`."""
+        """Record which parts of large files are here, but at most once in `_SAVED_EVERY_S` seconds."""
         if time.monotonic() - self._saved_at < _SAVED_EVERY_S:
             return
         self._saved_at = time.monotonic()
@@ -210,16 +212,16 @@ class DownloadState(Transfer[Piece]):
         return not self._unproved
 
     def leave(self) -> None:
-        """Close every file. What is here stays, and is recorded. Call this only when every thread has ended."""
+        """Record what is here, and close every file. Call this only when every thread has ended."""
         for file in (*self._pieces.open, *self._given_up):
             with suppress(OSError):
                 file.partial.close()
 
 
 def _place(piece: Piece) -> tuple[str, int] | None:
-    """Return the file that the piece belongs to, and the position of the first byte that is missing.
+    """Return the path of the piece's file on the box, and the position of the first byte that is missing.
 
-    None if another channel has brought the whole piece meanwhile.
+    None if another channel has already brought the whole piece.
     """
     if isinstance(piece, Bundle):
         return (piece.files[0].entry.at if piece.files else ""), 0

@@ -22,11 +22,11 @@ from gpu_tenant.transfer.receive_to_file import Pouring
 from gpu_tenant.transfer.worker import ChannelWorker, Way
 
 _PARTS = 4
-"""A piece is written in at least this many parts."""
+"""A piece is written to the file in at least this many parts."""
 
 
 class Courier(ChannelWorker[Piece]):
-    """The thread that downloads pieces from a box over one channel, and writes them where they belong."""
+    """The thread that downloads pieces from a box over one channel, and writes them into partial files."""
 
     FIRST_BYTES, LEAST_BYTES, MOST_BYTES = 1 << 20, LEAST_BYTES, 16 << 20
 
@@ -154,7 +154,7 @@ class Courier(ChannelWorker[Piece]):
 
 
 def _compare(mine: bytes, theirs: bytes | bytearray, span: Span) -> tuple[list[Span], list[Span]]:
-    """Return the runs of blocks whose digests are equal, and the runs whose digests differ."""
+    """Return the runs of blocks that are equal, and the runs that differ, according to their digests."""
     same: list[Span] = []
     other: list[Span] = []
     for at in range(0, span.size_bytes, BLOCK_BYTES):

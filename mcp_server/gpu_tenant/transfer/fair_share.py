@@ -1,4 +1,4 @@
-"""How transfers for boxes of different prices divide one link. The most expensive comes first."""
+"""How the transfers for boxes of different prices share one link. The most expensive box comes first."""
 
 import math
 from collections import defaultdict
@@ -7,16 +7,16 @@ from decimal import Decimal
 from statistics import median
 
 MOST_CONNECTIONS = 64
-"""One user has at most this many connections at once, over all boxes. With more, a home router may drop all of them."""
+"""One user has at most this many connections, over all boxes. With more, a home router may drop all of them."""
 LEAST_REST = 8
-"""The other transfers together may have this many connections, even if the most expensive transfer needs fewer.
+"""The other transfers together may have this many connections, even if the most expensive one uses fewer.
 
-The most expensive transfer may need few because its own box is slow.
+The most expensive one may use few because its own box is slow.
 """
 FLOOR = 0.1
-"""This part of the link is divided equally and not by price, so that no transfer starves."""
+"""This part of the link is shared equally and not by price, so that every transfer makes progress."""
 BURST_S = 0.25
-"""A transfer may make up for this many seconds of unused time."""
+"""A transfer that was idle may move at once what its rate allows in this many seconds."""
 
 Usd = Decimal | float | None
 
@@ -24,12 +24,12 @@ Usd = Decimal | float | None
 def allot(
     wants: Sequence[int], prices: Sequence[Usd], *, most: int = MOST_CONNECTIONS
 ) -> list[int]:
-    """Return how many of the connections that it wants each transfer may use. Each gets at least one.
+    """Return for each transfer how many of the connections that it wants it may use. Each may use at least one.
 
-    The transfer with the highest price gets what it wants. If several have that price, each of them gets the same
-    number. The others divide the rest by price. Together they get no more than the first, or `LEAST_REST` if that is
-    more. So if the link is the bottleneck, the transfer with the highest price can get half of the link by asking
-    for more. All transfers together have at most `most` connections, or one each.
+    The transfer with the highest price gets as many as it wants. If several have that price, they get equal
+    numbers. The others share the rest by price. Together they get no more than the first, or `LEAST_REST` if
+    that is more. So on a full link, the most expensive transfer can get half of the link by asking for more
+    connections. All transfers together get at most `most` connections, or one each if that is more.
     """
     if not wants:
         return []
@@ -56,8 +56,8 @@ def rates(
 ) -> list[float]:
     """Return how many bytes a second each transfer may move, by price. The sum is the limit.
 
-    A transfer whose box is slow or whose link is broken cannot use its whole part. The others get what it leaves.
-    `could_bytes_s` has the rates that the transfers could use. None means any rate.
+    `could_bytes_s` gives for each transfer the highest rate that it can reach; None means any rate. A transfer
+    with a slow box or a broken link leaves a part of its share unused. The others get that part.
     """
     parts = parts_of(prices)
     least = limit_bytes_s * FLOOR / max(1, len(parts))
@@ -77,7 +77,7 @@ def rates(
 
 
 def parts_of(prices: Sequence[Usd]) -> list[float]:
-    """Return the part of the link that each transfer gets for its price, `FLOOR` included. The sum is 1."""
+    """Return each transfer's part of the link, by its price and with `FLOOR`. The sum is 1."""
     weights = _weights(prices)
     whole, equal = sum(weights), 1 / max(1, len(weights))
     by_price = [weight / whole if whole else equal for weight in weights]
@@ -85,16 +85,16 @@ def parts_of(prices: Sequence[Usd]) -> list[float]:
 
 
 def _weights(prices: Sequence[Usd]) -> list[float]:
-    """Return the prices as numbers. An unknown price counts as the median of the known ones."""
+    """Return the prices as numbers. An unknown price counts as the median of the known prices."""
     known = [None if price is None else max(0.0, float(price)) for price in prices]
     usual = median([price for price in known if price is not None] or [0.0])
     return [usual if price is None else price for price in known]
 
 
 def _level(wants: Sequence[int], weights: Sequence[float], most: int) -> list[int]:
-    """Give each transfer one connection, and then as many as fit, by weight.
+    """Give each transfer one connection, and share the other connections by weight.
 
-    Transfers of equal weight get the same number. A remainder stays unused.
+    Transfers of equal weight get equal numbers. A remainder that cannot be shared stays unused.
     """
     given = [1] * len(wants)
     steps: dict[float, list[int]] = defaultdict(list)
@@ -112,14 +112,14 @@ def _level(wants: Sequence[int], weights: Sequence[float], most: int) -> list[in
 
 
 class Bucket:
-    """Limits one transfer to a rate, which may change from call to call."""
+    """Limits one transfer to a rate. The rate may change from call to call."""
 
     def __init__(self, *, at_s: float) -> None:
         self._owed_bytes = 0.0
         self._at_s = at_s
 
     def pause_s(self, n_bytes: int, *, bytes_s: float, at_s: float) -> float:
-        """Return how long to wait before moving `n_bytes` more. These bytes count as moved from now on."""
+        """Return how many seconds to wait before moving `n_bytes` more. The bytes count as moved from now on."""
         passed_s = max(0.0, at_s - self._at_s)
         self._at_s = max(self._at_s, at_s)
         self._owed_bytes = max(-BURST_S * bytes_s, self._owed_bytes - passed_s * bytes_s)

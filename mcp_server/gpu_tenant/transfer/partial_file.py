@@ -1,4 +1,4 @@
-"""A file whose parts arrive in any order. A record of the parts that are here survives a crash of either end."""
+"""A file whose parts arrive in any order. A record of the parts that are here survives a crash of either side."""
 
 import json
 import os
@@ -28,7 +28,7 @@ class Span(NamedTuple):
 
 
 class Spans:
-    """A set of spans of one file, merged where they touch."""
+    """A set of spans of one file. Spans that touch are merged."""
 
     def __init__(self, spans: Sequence[Span] = ()) -> None:
         self._firsts: list[int] = []
@@ -46,7 +46,7 @@ class Spans:
 
     @property
     def front(self) -> int:
-        """All bytes before this position are covered."""
+        """The position up to which all bytes are covered."""
         return self._ends[0] if self._firsts and self._firsts[0] == 0 else 0
 
     def add(self, span: Span) -> None:
@@ -77,14 +77,19 @@ class Spans:
 
 
 class Partial:
-    """The bytes of a file that have arrived so far, and beside the file a record of which bytes these are.
+    """The bytes of a file that have arrived so far, and a record beside it of which bytes these are.
 
-    The record is written after the bytes, but may reach the disk before them. So after a power cut the record may
-    claim more than the disk holds. This is why a file is trusted only when it was read back to its end.
+    The record is written after the bytes, but may reach the disk before them. So after a power cut the record
+    may list bytes that are not on the disk. This is why a file is trusted only after it was read back
+    completely.
     """
 
     def __init__(self, path: Path, size_bytes: int) -> None:
-        """Raises: OSError: the file cannot be opened or created."""
+        """Open the file, or create it, and read its record.
+
+        Raises:
+            OSError: the file cannot be opened or created.
+        """
         self.path, self.size_bytes = path, size_bytes
         self._record = _record_of(path)
         self._lock = Lock()
@@ -101,7 +106,7 @@ class Partial:
 
     @property
     def front(self) -> int:
-        """All bytes before this position are here."""
+        """The position up to which all bytes are here."""
         return self._spans.front
 
     @property
@@ -125,7 +130,7 @@ class Partial:
             return [gap for span in spans for gap in self._spans.lacking(span)]
 
     def write(self, content: memoryview, at: int) -> None:
-        """Write the bytes to the file at that position. If the buffer is aligned for that, bypass the page cache.
+        """Write the bytes to the file at that position, past the page cache if position and length are aligned.
 
         Raises:
             OSError: the bytes cannot be written.
@@ -147,17 +152,17 @@ class Partial:
             self._is_synced = False
 
     def sync(self) -> None:
-        """Flush everything that was written so far to the storage.
+        """Flush everything that was written so far to the disk.
 
         Raises:
-            OSError: it could not be flushed.
+            OSError: the flush failed.
         """
         if not self._is_synced:
             self._is_synced = True
             getattr(os, "fdatasync", os.fsync)(self._fd)
 
     def save(self) -> None:
-        """Write to the record which bytes are in the file."""
+        """Record which bytes are in the file."""
         with self._lock:
             spans = list(self._spans)
         if spans == self._saved:
@@ -167,7 +172,7 @@ class Partial:
         self._saved = spans
 
     def close(self) -> None:
-        """Save the record, and close the file. What is here stays."""
+        """Save the record, and close the file. The bytes that are here stay."""
         with suppress(OSError):  # otherwise the next attempt fetches more than necessary
             self.save()
         self._leave()
@@ -189,12 +194,12 @@ def names_of(path: Path) -> tuple[str, str]:
 
 
 def forget(path: Path) -> None:
-    """Delete the record of the partial file at `path`, which was verified, or will be fetched anew."""
+    """Delete the record of the partial file at `path`. It is not needed: the file was verified, or is fetched anew."""
     _record_of(path).unlink(missing_ok=True)
 
 
 def discard(path: Path) -> None:
-    """Delete the partial file at `path` and its record, because what came is not what was wanted."""
+    """Delete the partial file at `path` and its record, because its bytes are not those that were wanted."""
     path.unlink(missing_ok=True)
     forget(path)
 

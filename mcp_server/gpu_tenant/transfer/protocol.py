@@ -1,4 +1,4 @@
-"""The protocol between this program and the courier on a box: one-line requests, and answers of known length."""
+"""The protocol between this program and the courier on a box: requests of one line, and answers of known length."""
 
 import json
 import socket
@@ -18,7 +18,7 @@ _MOST_IN_MEMORY_BYTES = 64 << 20
 
 
 class LinkBroken(Exception):
-    """The channel ended, or what came over it was not an answer. The requests may be made again."""
+    """The channel ended, or something came that was not an answer. The requests may be sent again."""
 
 
 class Answer(NamedTuple):
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
 
 class Conversation:
-    """One channel, used by one thread only. Every method blocks."""
+    """One channel, which only one thread may use. Every method blocks."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -38,7 +38,7 @@ class Conversation:
         self._number = 0
 
     def greet(self, script: bytes, mark: str) -> None:
-        """Start the script on the box as the courier, and skip whatever a login script printed.
+        """Start the courier's script on the box, and skip everything that a login script printed.
 
         Raises:
             LinkBroken: the courier did not answer.
@@ -51,7 +51,7 @@ class Conversation:
                 raise LinkBroken("a login script prints without end")
 
     def round_trip_s(self) -> float:
-        """Measure how long a request and an answer without a payload take.
+        """Measure how many seconds a request and an answer without content take.
 
         Raises:
             LinkBroken: the request was not answered.
@@ -63,7 +63,7 @@ class Conversation:
         return time.monotonic() - asked_at
 
     def ask(self, verb: str, request: Mapping[str, object], body: bytes | memoryview = b"") -> int:
-        """Send a request together with `body`, and return the number of the request.
+        """Send a request, followed by `body`. Returns the number of the request.
 
         Raises:
             LinkBroken: the request could not be sent.
@@ -86,7 +86,7 @@ class Conversation:
         return answer
 
     def body(self, size_bytes: int) -> bytes | bytearray:
-        """Read the body of an answer into memory. `size_bytes` is the size that its head stated.
+        """Read the body of an answer into memory. `size_bytes` is the size that the head of the answer stated.
 
         Raises:
             LinkBroken: the body did not come completely, or is larger than any answer may be.
@@ -96,7 +96,7 @@ class Conversation:
         return self._exactly(size_bytes)
 
     def read_packed(self, size_bytes: int, held_bytes: int) -> bytes:
-        """Read a compressed body of `size_bytes`, and return its content, which must have `held_bytes`.
+        """Read a compressed body of `size_bytes` bytes. Returns its content, which must have `held_bytes` bytes.
 
         Raises:
             LinkBroken: the body cannot be decompressed to `held_bytes` bytes.
@@ -113,8 +113,8 @@ class Conversation:
     def into(self, buffer: memoryview) -> int:
         """Read the next bytes of the body into `buffer`, and return how many were read.
 
-        The buffer is filled unless the channel ended. One call waits for all these bytes, because each call costs a
-        switch of threads.
+        It returns fewer bytes than fit only if the channel ended. One call waits for all of them, because each
+        call costs a switch of threads.
         """
         got = 0
         while got < len(buffer):
@@ -153,5 +153,5 @@ class Conversation:
 
 
 def spans_asked(spans: Sequence[Span]) -> list[list[int]]:
-    """Return the spans in the form that a request needs."""
+    """Return the spans in the form in which a request gives them."""
     return [[span.first, span.size_bytes] for span in spans]

@@ -1,4 +1,4 @@
-"""Reads back from the storage what has arrived, while the rest is under way."""
+"""Reads back from the disk what has arrived, while the rest is under way."""
 
 import errno
 from collections.abc import Callable, Sequence
@@ -13,16 +13,16 @@ from gpu_tenant.transfer.chunks import SMALL_BYTES, Coming, Large
 from gpu_tenant.transfer.download_state import DownloadState
 
 _STEP_BYTES = 32 << 20
-"""This much is read back at a time. With less there are too many flushes. With more, too much is left for the end."""
+"""A large file is read back when this many bytes are new. Less means too many flushes, more a long wait at the end."""
 _STEP_S = 1.0
-"""Small files are flushed together, once in this time: each flush holds up the threads that create files."""
+"""Small files are flushed together, once in this many seconds: each flush delays the threads that create files."""
 _SIDE_BY_SIDE = 4
-"""This many small files are read back at once. The storage flushes and reads several in the time of one."""
+"""This many small files are read back at the same time. The disk handles several almost as fast as one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A file that is whole and durable in its partial file. Its size and hash were read back from there."""
+    """A file that is complete and flushed to the disk. `size_bytes` and `sha256` were read back from there."""
 
     coming: Coming
     size_bytes: int
@@ -31,14 +31,14 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A file that could not be fetched: it is gone from the box, has changed there, or cannot be read."""
+    """A file that could not be fetched. It was deleted or changed on the box, or cannot be read there."""
 
     coming: Coming
     why: str
 
 
 class Prover(Thread):
-    """Reads each file back from its beginning, as far as the file has arrived, until the work is over."""
+    """The thread that reads files back as they arrive, until the transfer is over."""
 
     def __init__(
         self, work: DownloadState, tell: Callable[[Sequence[Arrived | Lost]], None]
@@ -49,7 +49,7 @@ class Prover(Thread):
         self._rereaders = [Rereader(SMALL_BYTES) for _ in range(_SIDE_BY_SIDE)]
 
     def run(self) -> None:
-        """Read files back until the work is over."""
+        """Read files back until the transfer is over."""
         try:
             with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="prover") as threads:
                 while self._prove(threads):
@@ -61,7 +61,7 @@ class Prover(Thread):
                 reading.close()
 
     def _prove(self, threads: ThreadPoolExecutor) -> bool:
-        """Read back what can be read back now. Return whether there may be more to do."""
+        """Read back everything that is ready. Return whether there may be more to do."""
         todo = self._work.provable(least_bytes=_STEP_BYTES, least_s=_STEP_S)
         if todo is None:
             return False
@@ -92,7 +92,7 @@ class Prover(Thread):
 
 
 def _read_whole(rereader: Rereader, small: Sequence[Coming]) -> Sequence[Arrived]:
-    """Make those files durable on the storage, read them back from there, and hash what was read.
+    """Flush the files to the disk, read them back from there, and hash what was read.
 
     Raises:
         OSError: a file cannot be flushed or read, or is gone.

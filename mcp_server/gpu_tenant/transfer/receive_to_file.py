@@ -1,6 +1,6 @@
-"""Writes what comes over a channel into a file, past the page cache if the file system and platform allow that.
+"""Writes the bytes of a channel into a file, past the page cache if the file system and platform allow that.
 
-The cache does not help with a file that is read back from the storage anyway, and filling the cache costs as much as
+The cache does not help, because the file is read back from the disk. Filling the cache would cost as much as
 decrypting the bytes.
 """
 
@@ -16,19 +16,19 @@ _BUFFER_BYTES = 1 << 20
 
 
 class Pouring:
-    """The buffer of one thread. It is filled from the thread's channel and emptied into partial files."""
+    """The buffer of one thread. It is filled from the thread's channel, and written into partial files."""
 
     def __init__(self, talk: Conversation) -> None:
         self._talk = talk
         self._buffer = mmap.mmap(-1, _BUFFER_BYTES)
 
     def pour(self, partial: Partial, span: Span, most_bytes: int = _BUFFER_BYTES) -> int:
-        """Write the next bytes of the body to the file, from the beginning of `span` on. Return how many these are.
+        """Write the next bytes of the body to the file, beginning at the start of `span`. Return how many were written.
 
-        `most_bytes` limits how much is read at a time. Large reads are worthwhile only if much comes.
+        One call reads at most `most_bytes`.
 
         Raises:
-            LinkBroken: the channel ended; what came before is in the file, and counts as here.
+            LinkBroken: the channel ended; the bytes that came before are in the file, and are counted.
             OSError: the file cannot be written.
         """
         wanted = self._next_size(span, most_bytes)
@@ -41,10 +41,10 @@ class Pouring:
         return got
 
     def copy(self, source: int, partial: Partial, span: Span) -> None:
-        """Copy the bytes of `span` from the same place of the open file `source`.
+        """Copy the bytes of `span` from the open file `source`, where they are at the same position.
 
         Raises:
-            OSError: `source` ends before them, or the partial file cannot be written.
+            OSError: `source` is too short, or the partial file cannot be written.
         """
         while span.size_bytes:
             view = memoryview(self._buffer)[: self._next_size(span, _BUFFER_BYTES)]
@@ -55,9 +55,9 @@ class Pouring:
             span = Span(span.first + got, span.size_bytes - got)
 
     def _put(self, partial: Partial, span: Span) -> None:
-        """Write the buffer's first bytes to the file, except where the file has bytes already.
+        """Write the first bytes of the buffer into the gaps of the file. Bytes that the file already has are kept.
 
-        Bytes that the file has may already have been read back, and must not change.
+        Those may already have been read back, so they must not change.
         """
         view = memoryview(self._buffer)
         for gap in partial.lacking([span]):
@@ -66,7 +66,7 @@ class Pouring:
             partial.note_filled(gap)
 
     def _next_size(self, span: Span, most_bytes: int) -> int:
-        """Return how many bytes to take next so that the write ends where an unbuffered write can begin or end."""
+        """Return how many bytes to take next. The write then ends at an aligned position, if possible."""
         to_boundary = -span.first % ALIGNED_BYTES
         if to_boundary:
             return min(to_boundary, span.size_bytes)

@@ -1,4 +1,4 @@
-"""What the threads of one transfer share, both for uploads and for downloads."""
+"""The state that the threads of one transfer share, for uploads and for downloads."""
 
 import time
 from collections.abc import Sized
@@ -6,28 +6,28 @@ from threading import Condition
 from typing import Generic, Protocol, TypeVar
 
 _PACKED_BELOW_BYTES_S = 32e6
-"""On a link that is slower than this, files are compressed.
+"""If a link is slower than this, the bytes are compressed.
 
-On a faster link, compressing takes longer than it saves.
+On a faster link, compressing would take more time than it saves.
 """
 
 _BESIDE_S = 0.15
 
 
 class BandwidthTurn(Protocol):
-    """How much of the link this transfer may use, beside the user's other transfers."""
+    """This transfer's part of the link, next to the user's other transfers."""
 
     def connections(self, wanted: int) -> int:
-        """Return how many of the wanted connections the transfer may use now."""
+        """Return how many of the `wanted` connections this transfer may use now."""
         ...
 
     def pause_s(self, n_bytes: int) -> float:
-        """Return how long to wait before asking for `n_bytes` more."""
+        """Return how many seconds to wait before requesting `n_bytes` more."""
         ...
 
 
 class Portion(Protocol):
-    """What one request asks for."""
+    """The part of a transfer that one request moves."""
 
     @property
     def size_bytes(self) -> int:
@@ -39,27 +39,28 @@ P = TypeVar("P", bound=Portion)
 
 
 class PieceRequester(Protocol):
-    """A thread that asks for pieces."""
+    """A thread that requests pieces."""
 
     @property
     def number(self) -> int:
-        """The place of this thread among the others."""
+        """The number of this thread. It gets pieces only if its number is below `Transfer.wanted`."""
         ...
 
     @property
     def asked(self) -> Sized:
-        """The pieces that this thread has requested and has no answer to yet."""
+        """The pieces that this thread has requested and that were not answered yet."""
         ...
 
     def hang_up(self) -> None:
-        """Stop this thread: it requests nothing more, and gives back the pieces that it has no answer to."""
+        """Stop this thread. It requests nothing more, and gives back the pieces that were not answered."""
         ...
 
 
 class Transfer(Generic[P]):
     """The state of one transfer.
 
-    All its threads may use it at once. The threads wait here for pieces, until the transfer is over.
+    All threads of the transfer may use it at the same time. They wait here for pieces until the transfer is
+    over.
     """
 
     def __init__(self, turn: BandwidthTurn) -> None:
@@ -67,23 +68,23 @@ class Transfer(Generic[P]):
         self._changed = Condition()
         self._stopped = False
         self.trouble: BaseException | None = None
-        """The error that ended the transfer. None while there is no error."""
+        """The error that ended the transfer. None if there is no error."""
         self.wanted = 1
         self.came_bytes = 0
-        """How many bytes of the files are in place by now, whether they came over the link or from a disk."""
+        """How many bytes of the files are in place, from the link or from a disk."""
         self.linked_bytes = 0
         """How many of these bytes came over the link."""
         self.held_back_until = 0.0
-        """The time on the monotonic clock until which the piece that was last held back had to wait."""
+        """The last piece that the limit delayed had to wait until this time (monotonic clock). 0 if there is none."""
         self.packs = False
         """Whether the link is so slow that compression pays."""
 
     def take(self, worker: PieceRequester, size_bytes: int) -> P | None:
         """Return the next piece for a thread. None if there is none, or if the thread should first read an answer.
 
-        A thread with nothing to do waits here until there is a piece, or until there is nothing to wait for. If
-        there are more threads than wanted, the first one beyond that number waits only for a moment, so that it can
-        measure round trips.
+        A thread without any work waits here until there is a piece or the transfer has ended. If there are more
+        threads than wanted, the first of the surplus threads returns after a moment, so that it can measure
+        round trips.
         """
         while True:
             with self._changed:
@@ -106,7 +107,7 @@ class Transfer(Generic[P]):
             return self._in_turn(piece)
 
     def _in_turn(self, piece: P) -> P | None:
-        """Wait for this transfer's turn, and return the piece. None if the transfer ended first."""
+        """Wait until this transfer may request the piece, and return it. None if the transfer ended first."""
         at = time.monotonic() + self._turn.pause_s(piece.size_bytes)
         if at > time.monotonic():
             self.held_back_until = at
@@ -119,25 +120,25 @@ class Transfer(Generic[P]):
         return piece
 
     def give_back(self, piece: P) -> None:
-        """Make the piece available again, because the channel over which it was requested will not answer."""
+        """Make the piece available again, because its request will not be answered over that channel."""
         with self._changed:
             self._take_back(piece)
             self._changed.notify_all()
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more will be asked for."""
+        """Whether nothing more will be requested."""
         with self._changed:
             return self._is_ended()
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing to wait for: all is done for now, or the transfer has ended."""
+        """Whether there is nothing to wait for: the work is done for now, or the transfer has ended."""
         with self._changed:
             return self._is_ended() or self._is_done()
 
     def want(self, workers: int, rate_bytes_s: float) -> None:
-        """Let `workers` threads ask for more, and compress if the link is slow enough for that."""
+        """Let `workers` threads request pieces. Compress if the link is slow enough."""
         with self._changed:
             if workers != self.wanted:
                 self.wanted = workers
@@ -145,21 +146,21 @@ class Transfer(Generic[P]):
             self.packs = 0 < rate_bytes_s < _PACKED_BELOW_BYTES_S
 
     def fail(self, trouble: BaseException) -> None:
-        """End the transfer with an error. Of several errors, the first is kept."""
+        """End the transfer with an error. If there are several errors, the first is kept."""
         with self._changed:
             self.trouble = self.trouble or trouble
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Let no thread start anything more."""
+        """Make every thread stop requesting pieces."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
-    # What uploads and downloads do differently. These methods are called with the lock held.
+    # Uploads and downloads define these methods in their own way. The lock is held when they are called.
 
     def _next(self, size_bytes: int) -> P | None:
-        """Return the next piece, of about that size. None if there is none now."""
+        """Return the next piece, of about `size_bytes`. None if there is none now."""
         raise NotImplementedError
 
     def _late(self) -> P | None:
@@ -174,9 +175,9 @@ class Transfer(Generic[P]):
         raise NotImplementedError
 
     def _is_done(self) -> bool:
-        """Whether nothing is left to do for now."""
+        """Whether there is nothing to do for now."""
         raise NotImplementedError
 
     def _is_ended(self) -> bool:
-        """Whether threads have nothing more to wait for."""
+        """Whether the threads have nothing more to wait for."""
         return self._stopped or self.trouble is not None

@@ -1,4 +1,4 @@
-"""Writes files as one stream for a box, a chunk at a time. No file is read into memory whole."""
+"""Packs files into one stream for a box, a chunk at a time. No file is read into memory as a whole."""
 
 import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -8,11 +8,11 @@ from gpu_tenant.domain.errors import CaretakerFailed
 from gpu_tenant.files.paths import to_remote
 
 _CHUNK_BYTES = 256 << 10
-"""Smaller files are gathered into one chunk."""
+"""Files that are smaller than this are gathered into one chunk."""
 
 
 async def at_once(size_bytes: int) -> None:
-    """Return at once, because there is no limit to wait for."""
+    """Return at once. This is used if there is no limit to wait for."""
 
 
 async def archive(
@@ -21,7 +21,7 @@ async def archive(
     heading: bytes = b"",
     before: Callable[[int], Awaitable[None]] = at_once,
 ) -> AsyncIterator[bytes]:
-    """Yield the heading, and then the files as a pax archive. A pax archive holds names as they are, unescaped.
+    """Yield `heading`, and then the files as a pax archive. Such an archive holds names unchanged, without escapes.
 
     `before` is awaited with the size of each chunk before the chunk is yielded.
 

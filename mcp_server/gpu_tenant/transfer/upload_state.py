@@ -1,4 +1,4 @@
-"""What the threads of one push share: how much of each large file the box has acknowledged, and what goes next."""
+"""The state that the threads of one push share: what the box has of each large file, and what to send next."""
 
 import json
 import os
@@ -28,25 +28,25 @@ class FileChanged(Exception):
 
 
 def identity(seen: os.stat_result) -> Identity:
-    """Return what stays the same as long as a file is neither written to nor replaced."""
+    """Return the values that change if a file is written to or replaced."""
     return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A large file to upload: what it was when it was hashed, and where its bytes are gathered on the box."""
+    """A large file to upload: its state when it was hashed, and the place on the box where its bytes are gathered."""
 
     name: str
     path: Path
     size_bytes: int
     seen: Identity
     key: str
-    """Stands for this name and exactly these bytes. An upload that began under the same key may be continued."""
+    """Identifies this name with exactly these bytes. An upload with the same key can be continued."""
     at: str
     record: Path
-    """The local file that records what the box has acknowledged."""
+    """The local file that records which bytes the box has acknowledged."""
     older: str | None = None
-    """Where an older version of the file is on the box. None if there is none."""
+    """The path of an older version of the file on the box. None if there is none."""
 
 
 def acknowledged_spans(record: Path, key: str, size_bytes: int) -> Spans:
@@ -62,7 +62,7 @@ def acknowledged_spans(record: Path, key: str, size_bytes: int) -> Spans:
 
 
 def key_of(record: Path) -> str | None:
-    """Return the key of the upload that the record belongs to. None if there is no readable record."""
+    """Return the key of the upload that the record belongs to. None if the record cannot be read."""
     try:
         return str(json.loads(record.read_text(encoding="utf-8"))["key"])
     except (OSError, ValueError, TypeError, KeyError):
@@ -71,7 +71,7 @@ def key_of(record: Path) -> str | None:
 
 @dataclass(eq=False, slots=True)
 class OpenUpload:
-    """A large file while it is uploaded over several connections."""
+    """A large file that is being uploaded over several connections."""
 
     upload: Upload
     fd: int
@@ -103,7 +103,7 @@ class OpenUpload:
 
 @dataclass(eq=False, slots=True)
 class UploadSpan:
-    """A span to send."""
+    """A piece: one span to send."""
 
     file: OpenUpload
     span: Span
@@ -116,20 +116,20 @@ class UploadSpan:
 
 @dataclass(eq=False, slots=True)
 class UploadComparison:
-    """A span to compare with the older version on the box."""
+    """A piece: one span to compare with the older version on the box."""
 
     file: OpenUpload
     span: Span
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes come over the link: only digests."""
+        """How many bytes of digests come over the link. The span itself is not sent."""
         return self.span.size_bytes // BLOCK_BYTES * 8
 
 
 @dataclass(eq=False, slots=True)
 class Copying:
-    """Spans for the box to copy from the older version."""
+    """A piece: spans that the box should copy from the older version."""
 
     file: OpenUpload
     spans: list[Span]
@@ -141,7 +141,7 @@ Piece = UploadSpan | UploadComparison | Copying
 
 
 class UploadState(Transfer[Piece]):
-    """The state of one push. It ends when the last file is on the box."""
+    """The state of one push. The push ends when the last file is on the box."""
 
     def __init__(self, uploads: Iterable[Upload], turn: BandwidthTurn) -> None:
         super().__init__(turn)
@@ -180,9 +180,9 @@ class UploadState(Transfer[Piece]):
     def note_arrived(
         self, file: OpenUpload, spans: Sequence[Span], over: Literal["link", "disk"]
     ) -> None:
-        """Record that the box has acknowledged those spans.
+        """Record that the box has acknowledged the spans.
 
-        They were sent over the link, or copied from an older version on the box's disk.
+        They were sent over the link, or copied on the box from an older version.
         """
         with self._changed:
             for span in spans:
@@ -198,9 +198,9 @@ class UploadState(Transfer[Piece]):
     def take_comparison(
         self, file: OpenUpload, same: Sequence[Span], other: Sequence[Span]
     ) -> None:
-        """Plan to send what differs from the older version (`other`), and to let the box copy what is the `same`.
+        """Use the result of a comparison: send the spans in `other`, and let the box copy those in `same`.
 
-        If nothing has matched so far, all the rest will be sent without comparing it.
+        If no span of the file has matched so far, all the rest is sent without a comparison.
         """
         with self._changed:
             file.matched += len(same)
@@ -212,9 +212,9 @@ class UploadState(Transfer[Piece]):
             self._changed.notify_all()
 
     def give_up_comparison(self, file: OpenUpload, spans: Sequence[Span]) -> None:
-        """Plan to send those spans, and all that were still to be compared or copied.
+        """Plan to send the spans, and all spans that were still to be compared or copied.
 
-        The older version cannot be used any more.
+        This is needed if the older version can no longer be used.
         """
         with self._changed:
             for left in (spans, file.equal, file.uncompared):
@@ -231,7 +231,7 @@ class UploadState(Transfer[Piece]):
             self._unfinished -= 1
 
     def _save(self) -> None:
-        """Record what the box has. This writes at most once in `_SAVED_EVERY_S`."""
+        """Record what the box has, but at most once in `_SAVED_EVERY_S` seconds."""
         if time.monotonic() - self._saved_at >= _SAVED_EVERY_S:
             self._saved_at = time.monotonic()
             for file in self._open:
@@ -244,7 +244,7 @@ class UploadState(Transfer[Piece]):
     # called by the event loop, which waits for the senders
 
     def take_finished(self) -> list[Upload]:
-        """Return the files that have become complete on the box. Each file is returned once."""
+        """Return the files that have become complete on the box since the last call."""
         with self._changed:
             whole, self._whole = self._whole, []
         return whole
@@ -263,7 +263,7 @@ class UploadState(Transfer[Piece]):
 
 
 def _open_file(upload: Upload) -> OpenUpload:
-    """Open the file, and find what the box lacks, or what to compare if an older version is there.
+    """Open the file, and list the spans that the box lacks. If the box has an older version, they are compared first.
 
     Raises:
         FileChanged: the file has changed since it was hashed.
@@ -283,7 +283,7 @@ def _open_file(upload: Upload) -> OpenUpload:
     for gap in missing:
         first = gap.first
         while first < gap.end:
-            # Comparisons end at block boundaries, which are the same in both versions.
+            # Comparisons end at block boundaries, so that both sides compare the same blocks.
             end = min(first // BLOCK_BYTES * BLOCK_BYTES + _COMPARED_BYTES, gap.end)
             compared.append(Span(first, end - first))
             first = end

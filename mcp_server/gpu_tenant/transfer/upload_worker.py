@@ -27,7 +27,7 @@ _PAYS_BELOW = 0.8
 
 
 class NotTaken(Exception):
-    """The box does not accept the bytes of a file. `name` is the file, `why` the reason."""
+    """The box refuses the bytes of a file. `name` is the file, `why` is the reason."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"{name}: {why}")
@@ -41,15 +41,16 @@ async def send_files(
     turn: BandwidthTurn,
     on_bytes: Callable[[int], None],
 ) -> AsyncGenerator[Upload, None]:
-    """Upload files, and yield each one once the box has acknowledged all of it.
+    """Upload files, and yield each one when the box has acknowledged all of it.
 
-    What the box already has is not sent again. `on_bytes` is called at each acknowledgement, with the number of bytes
-    acknowledged. Bytes that the box already had do not count.
+    Bytes that the box already has are not sent again. `on_bytes` is called after each acknowledgement, with the
+    number of newly acknowledged bytes.
 
     Raises:
-        BoxUnreachable: the link broke. What the box acknowledged is recorded, and the next call continues after it.
-        BoxTrouble: the box does not start the program that takes the files.
-        NotTaken: the box does not accept a file.
+        BoxUnreachable: the link broke. What the box has acknowledged is recorded, and the next call continues
+            after it.
+        BoxTrouble: the box does not start the courier, which receives the files.
+        NotTaken: the box refuses a file.
         FileChanged: a local file has changed since it was hashed.
         OSError: a local file cannot be read.
     """
@@ -81,7 +82,7 @@ class Sender(ChannelWorker[Piece]):
     """The thread that sends pieces to a box over one channel, and reads its acknowledgements."""
 
     FIRST_BYTES, LEAST_BYTES, MOST_BYTES = 256 << 10, 64 << 10, 1 << 20
-    """Pieces are small, so that little is lost when the link breaks."""
+    """Pieces are small, so that little has to be sent again if the link breaks."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class Sender(ChannelWorker[Piece]):
     def _broke(self) -> None:
         """Read the acknowledgements that arrived before the link broke.
 
-        The pieces that they acknowledge need not be sent again.
+        The pieces that they acknowledge are not sent again.
         """
         with suppress(LinkBroken):
             while self.asked:
@@ -161,7 +162,7 @@ def _refusal_of(head: Answer, body: bytes | bytearray) -> tuple[str, str]:
 
 
 def _pack(content: bytes) -> bytes:
-    """Return the compressed content, or nothing if a sample shows that compression does not pay."""
+    """Return the compressed content. Empty if a sample shows that compression does not pay."""
     first = max(0, len(content) - _SAMPLE_BYTES) // 2
     sample = content[first : first + _SAMPLE_BYTES]
     if len(zlib.compress(sample, 1)) >= _PAYS_BELOW * len(sample):
@@ -170,7 +171,7 @@ def _pack(content: bytes) -> bytes:
 
 
 def _compare(piece: UploadComparison, theirs: bytes | bytearray) -> tuple[list[Span], list[Span]]:
-    """Return the parts of the span that are equal in the older version on the box, and the parts that differ."""
+    """Return the parts of the span that are equal in the box's older version, and the parts that differ."""
     same: list[Span] = []
     other: list[Span] = []
     span, step = piece.span, Sender.MOST_BYTES

@@ -1,4 +1,4 @@
-"""The thread of one channel. It requests pieces, a few ahead of the answers, and reads the answers in order."""
+"""The thread of one channel. It requests pieces a little ahead of the answers, and reads the answers in order."""
 
 import time
 from collections import deque
@@ -13,7 +13,7 @@ from gpu_tenant.transfer.shared_state import P, Transfer
 
 Way = Literal["kept", "own"]
 _AHEAD = 2
-"""This many pieces are under way at once, so that the link is never idle between an answer and the next request."""
+"""This many requests are open at a time, so that the link is not idle between an answer and the next request."""
 _PIECE_S = 0.4
 _TRIPS = 3
 """Each thread remembers this many of its latest round trips."""
@@ -22,8 +22,8 @@ _TRIPS = 3
 class ChannelWorker(Thread, Generic[P]):
     """Works over one channel until there is nothing left to do, or the link breaks.
 
-    Of the threads that are ready, only as many request pieces as the job wants. `number` is the place of this thread
-    among them.
+    Only some of the threads request pieces: those whose `number` is below the number of threads that the job
+    wants.
     """
 
     FIRST_BYTES: ClassVar[int]
@@ -44,17 +44,17 @@ class ChannelWorker(Thread, Generic[P]):
         self.way, self.number = way, 0
         self.is_ready = self.is_over = False
         self.trips: deque[tuple[float, float]] = deque(maxlen=_TRIPS)
-        """The latest round trips without a payload: when each ended, on the monotonic clock, and how long it took."""
+        """The latest round trips without content: when each ended (monotonic clock), and how many seconds it took."""
         self.round_trip_s: float | None = None
-        """The shortest round trip so far. None before the first round trip."""
+        """The shortest round trip so far, in seconds. None before the first one."""
         self.carried_bytes = 0
         """How many bytes went over this thread's link."""
         self.is_waiting = False
-        """Whether this thread expects something to come over its link now."""
+        """Whether this thread waits for something to come over its link."""
         self.moved_at = 0.0
-        """When something last moved over the link, on the monotonic clock. Meaningful only while `is_waiting`."""
+        """When bytes last moved over the link, on the monotonic clock. Meaningful only while `is_waiting`."""
         self.is_hearing = False
-        """Whether the thread is reading the answer to its oldest request."""
+        """Whether this thread is reading the answer to its oldest request."""
         self.asked: deque[P] = deque()
         self._asked_at: deque[float] = deque()
         self._heard_at = 0.0
@@ -83,7 +83,7 @@ class ChannelWorker(Thread, Generic[P]):
             self._wake()
 
     def hang_up(self) -> None:
-        """Cut the link, so that the thread ends soon."""
+        """Cut the link. The thread then ends soon."""
         self._talk.hang_up()
 
     def _carry(self) -> None:
@@ -105,7 +105,7 @@ class ChannelWorker(Thread, Generic[P]):
                 self._travel()
 
     def _travel(self) -> None:
-        """Measure one more round trip, while the link carries nothing else for this thread."""
+        """Measure one more round trip. During it, the link carries nothing else for this thread."""
         self._is_due()
         took_s = self._talk.round_trip_s()
         self.is_waiting = False
@@ -132,16 +132,16 @@ class ChannelWorker(Thread, Generic[P]):
         self.moved_at = time.monotonic()
 
     def _find_size(self, size_bytes: int, took_s: float) -> None:
-        """Set the size of the next piece to what moves within `_PIECE_S`.
+        """Choose the size of the next piece so that it moves within about `_PIECE_S` seconds.
 
-        So a broken link costs little, and no piece ends long after the others.
+        Then little is lost if the link breaks, and no piece ends long after the others.
         """
         if size_bytes >= self._size_bytes // 2:
             wanted = int(size_bytes / max(took_s, 1e-6) * _PIECE_S)
             grown = min(wanted, 4 * self._size_bytes, self.MOST_BYTES)
             self._size_bytes = max(self.LEAST_BYTES, grown // BLOCK_BYTES * BLOCK_BYTES)
 
-    # what uploads and downloads do differently
+    # Uploads and downloads define these methods in their own way.
 
     def _ask(self, piece: P) -> None:
         """Send the request for the piece."""

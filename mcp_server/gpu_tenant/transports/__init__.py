@@ -1,6 +1,6 @@
-"""How a command is run on a box: one file for each way.
+"""How a command is run on a box. Each way to a box has a file of its own.
 
-This module has what these ways share: feeding a command and reading its output.
+This module has what these ways share: feeding a command with input, and reading its output.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 CHUNK_BYTES = 1 << 20
 MAX_OUTPUT_BYTES = 192 << 20
-"""As much as the list of some 600,000 files takes. A box may send it, so it is all held in memory here."""
+"""The output is held in memory, so more is refused. A list of about 600,000 files fits."""
 
 
 class Sink(Protocol):
@@ -38,9 +38,9 @@ async def converse(
     *answers: Coroutine[None, None, T],
     listener: Listener | None = None,
 ) -> list[T]:
-    """Feed `stdin` to `sink` for as long as the command reads it. Return when all of `answers` have ended.
+    """Write `stdin` to `sink` as long as the command reads it. Return the results of `answers` when all have ended.
 
-    `listener` is told how many bytes were fed.
+    `listener` is told how many bytes were written.
 
     Raises:
         Exception: the first error that `stdin` or one of `answers` raised, unchanged.
@@ -62,7 +62,7 @@ async def _feed(stdin: bytes | AsyncIterable[bytes], sink: Sink, listener: Liste
             sink.write(chunk)
             await sink.drain()
         except OSError:
-            # A command need not read its input. If the link broke, reading its output will show that.
+            # A command need not read its input. If the link broke, the reader of the output notices it.
             return
         if listener is not None:
             listener.note_input(len(chunk))
@@ -78,7 +78,7 @@ async def _slices(whole: bytes) -> AsyncIterable[bytes]:
 
 
 async def all_of(source: PipeReader, listener: Listener | None = None) -> bytes:
-    """Return everything that comes from `source`. `listener` is given each piece as it comes.
+    """Return everything that comes from `source`. Each piece is also given to `listener` when it comes.
 
     Raises:
         BoxTrouble: more than `MAX_OUTPUT_BYTES` came.
@@ -98,14 +98,15 @@ async def all_of(source: PipeReader, listener: Listener | None = None) -> bytes:
 
 
 def as_told(output: bytes) -> str:
-    """Return the end of a box's output, escaped so that it can neither hide nor move text on a screen."""
+    """Return the end of a box's output. It is escaped, so that it cannot hide or move text on a screen."""
     return repr(output.decode("utf-8", "backslashreplace").strip()[-500:])
 
 
 async def cancelled_once(work: Coroutine[object, object, T]) -> T:
     """Run `work`, and return its result.
 
-    However often the caller is cancelled, `work` is cancelled once, and the call waits until `work` has tidied up.
+    If the caller is cancelled, `work` is cancelled once, even if the caller is cancelled several times. The
+    call then waits until `work` has cleaned up.
     """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
@@ -129,7 +130,7 @@ async def run_uninterrupted(work: Callable[[], T]) -> T:
     try:
         return await asyncio.shield(thread)
     except asyncio.CancelledError:
-        # The thread uses open files of the caller, which the caller closes next.
+        # The thread uses open files that the caller closes next.
         await asyncio.wait([thread])
         thread.exception()
         raise

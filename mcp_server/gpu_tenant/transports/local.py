@@ -1,4 +1,4 @@
-"""The way to a box that is just a private directory on this computer."""
+"""The way to a box that is only a private directory on this computer."""
 
 import asyncio
 import contextlib
@@ -28,10 +28,10 @@ _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class LocalTransport:
-    """Runs commands in a directory that stands for the box's home, and copies files to and from it."""
+    """Runs commands in a directory that is the home of the box, and copies files to and from it."""
 
     def __init__(self, directory: Path, *, programs: str | None = None) -> None:
-        """`programs` is a directory that comes first on the box's PATH. None: nothing does."""
+        """`programs` is a directory that comes first on the PATH of the box. None if there is none."""
         self._home = directory.absolute()
         self._programs = programs
 
@@ -43,7 +43,7 @@ class LocalTransport:
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """Run a command to its end. See `Transport.run`. A command that does not exist ends with 127.
+        """Run a command to its end. See `Transport.run`. If the command does not exist, the status is 127.
 
         Raises:
             BoxUnreachable: the directory is gone, or `timeout_s` passed and the command was killed.
@@ -51,7 +51,7 @@ class LocalTransport:
         """
         self._check_home()
         _require_command(argv)
-        # A caller that is cancelled twice would otherwise leave a process that nobody waits for.
+        # Without this, a caller that is cancelled twice would leave a process that nobody waits for.
         return await cancelled_once(self._run(argv, stdin, timeout_s, listener))
 
     async def _run(
@@ -63,8 +63,8 @@ class LocalTransport:
     ) -> Finished:
         loop = asyncio.get_running_loop()
         try:
-            # Not create_subprocess_exec: its Process cannot close pipes that a descendant keeps
-            # open.
+            # `create_subprocess_exec` is not used: its Process cannot close pipes that a child of
+            # the command keeps open.
             transport, pipes = await loop.subprocess_exec(
                 lambda: SubprocessStreamProtocol(limit=CHUNK_BYTES, loop=loop),
                 *map(os.fsencode, argv),
@@ -109,7 +109,7 @@ class LocalTransport:
         return Finished(status if status >= 0 else 128 - status, stdout, stderr)
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
-        """Copy `source` to `destination`, which appears complete, by a rename.
+        """Copy `source` to `destination`. The file appears there complete, by a rename.
 
         Raises:
             BoxUnreachable: the directory is gone.
@@ -143,7 +143,7 @@ class LocalTransport:
             await run_uninterrupted(copy)
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """Start a command with its own pipes. There is no connection to keep.
+        """Start a command with its own pipes, for either `way`: there is no connection to keep.
 
         Raises:
             BoxUnreachable: the directory is gone.
@@ -157,7 +157,7 @@ class LocalTransport:
             raise _refusal(argv[0], exc) from exc
 
     async def aclose(self) -> None:
-        """Do nothing, because nothing was kept open."""
+        """Do nothing, because nothing is kept open."""
 
     def _check_home(self) -> None:
         if not self._home.is_dir():
@@ -174,7 +174,7 @@ class LocalTransport:
             "HOME": str(self._home),
             "USER": getpass.getuser(),
             "GPU_TENANT_BOX": str(self._home),
-            # The box is this computer, so nothing that runs there may switch it off.
+            # The box is this computer, so nothing that runs in it may switch it off.
             "GPU_TENANT_NO_POWEROFF": "1",
         }
 

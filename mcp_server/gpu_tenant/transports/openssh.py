@@ -1,4 +1,4 @@
-"""Connections through the system's own ssh, only to the pinned box and only with the keys that we may show."""
+"""Connections through the system's own ssh client: only to the pinned box, and only with the keys that it may see."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,9 +22,9 @@ _OPTIONS = (
     "ClearAllForwardings yes",
     "PermitLocalCommand no",
 )
-"""These come first in the configuration, so that they also apply to the clients for the hosts on the way."""
+"""These come first in the configuration, so that they also apply to the ssh clients for the jump hosts."""
 _AES = "Ciphers ^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
-"""Preferred if the processor has AES instructions. The default cipher takes a third more time."""
+"""Used if the processor has AES instructions. The default cipher takes a third more time."""
 _CPU = Path("/proc/cpuinfo")
 
 
@@ -39,13 +39,13 @@ class OpenSsh:
     def find_client(cls, name: str, entry: Callable[[], str], config: Path) -> Self | None:
         """Return the client. None if ssh is not installed.
 
-        `entry` returns the `Host` block in which the client finds the box under `name`.
+        `entry` returns the `Host` block of the configuration for the box, under `name`.
         """
         program = which("ssh")
         return None if program is None else cls(program, name, entry, config)
 
     def open(self, command: str) -> Channel:
-        """Start a process that connects and runs `command`. Only the output shows whether that worked.
+        """Start a process that connects and runs `command`. Whether that works can be seen only from its output.
 
         Raises:
             LocalTrouble: ssh cannot be started, or its configuration cannot be written.

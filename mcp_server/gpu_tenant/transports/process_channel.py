@@ -1,4 +1,4 @@
-"""A channel to a process on this computer, through the process's input and output."""
+"""A channel to a process on this computer, through its input and output."""
 
 import os
 import subprocess
@@ -12,8 +12,8 @@ from threading import Thread
 class Child:
     """A process with sockets for its input and output. Its error output is dropped.
 
-    The process has its own session. So an interrupt at the terminal reaches only us, and we decide when to end the
-    process.
+    The process has a session of its own. So an interrupt at the terminal does not reach it, and we decide when
+    it ends.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Child:
                 start_new_session=True,
             )
             on_failure.pop_all()
-        # Reaps the process whenever it ends, so that no zombie is left behind.
+        # This thread waits for the process, so that no zombie is left behind when it ends.
         Thread(target=self._process.wait, name="reaper", daemon=True).start()
 
     def hang_up(self) -> None:

@@ -1,4 +1,4 @@
-"""What a transport asks of the shell on a box: to run one command, or to receive one file."""
+"""The commands that a transport gives to the shell on a box: to run something, or to receive a file."""
 
 import os
 import posixpath
@@ -27,9 +27,10 @@ mv -f "$part" "$destination"
 
 
 def command_line(argv: Sequence[str]) -> str:
-    """Return one line that every login shell we know (sh, bash, zsh, fish, csh, busybox) runs as `argv`.
+    """Return one line that runs `argv` in every login shell that we know (sh, bash, zsh, fish, csh, busybox).
 
-    Those shells disagree on some characters inside single quotes: a quote, a backslash, `!`, a line end, a byte
+    These shells disagree on some characters inside single quotes: a quote, a backslash, `!`, a line end, and
+    bytes beyond ASCII. Such characters are sent as octal codes, which only `sh` reads.
     beyond ASCII. Such characters are sent as octal, which only `sh` reads.
 
     Raises:
@@ -43,14 +44,14 @@ def command_line(argv: Sequence[str]) -> str:
 
 
 def write_command(destination: str, *, size_bytes: int, mode: int) -> Sequence[str]:
-    """Return the command that writes its input to `destination`: completely, by a rename, or not at all."""
+    """Return the command that writes its input to `destination`, by a rename: completely or not at all."""
     target = _anchor(destination.rstrip("/"))
     part = posixpath.join(posixpath.dirname(target), f".gpu-tenant-{secrets.token_hex(8)}.part")
     return ["sh", "-c", _PUT, "put", part, target, f"{mode:04o}", str(size_bytes)]
 
 
 def refusal_for(path: str, ended: Finished) -> BoxTrouble:
-    """Return the error for a box that did not accept `path`."""
+    """Make the error for a box that refused the file `path`. `ended` is the command that failed."""
     return BoxTrouble(
         f"the box refused {path!r}: {as_told(ended.stderr)}",
         remedy=f"run {Command('audit')} to see its disks and paths",
@@ -58,5 +59,5 @@ def refusal_for(path: str, ended: Finished) -> BoxTrouble:
 
 
 def _anchor(path: str) -> str:
-    """Return `path` in a form that no command takes for an option."""
+    """Return `path` in a form that no command can take for an option."""
     return path if path.startswith("/") else f"./{path}"

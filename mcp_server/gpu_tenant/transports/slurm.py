@@ -1,4 +1,4 @@
-"""The way into a Slurm allocation: a step of its job, or the home directory that the login node shares with it."""
+"""The way into a Slurm allocation: a step of its job, or the home directory that it shares with the login node."""
 
 import re
 import secrets
@@ -18,7 +18,7 @@ from gpu_tenant.transports import as_told
 from gpu_tenant.transports.shell import refusal_for, write_command
 
 SIGNED = "allocation"
-"""The file in the lease's directory into which an allocation writes its job's id when it starts."""
+"""The file in the lease's directory that an allocation signs when it starts: it writes its job's id into it."""
 
 _STEP = ("--overlap", "--immediate=20", "--nodes=1", "--ntasks=1", "--relative=0")
 _LOOK_S = 30
@@ -30,7 +30,7 @@ _ALIVE = re.compile(
     rb"|SUSPENDED)\s*$",
     re.MULTILINE,
 )
-"""The states in which a process of the job may still write. Slurm counts COMPLETING as over. We do not."""
+"""The states in which a process of the job may still write. Slurm counts COMPLETING as over, but we do not."""
 
 _AT_HOME = 'cd && exec "$@"'
 _TOLD = """\
@@ -39,7 +39,7 @@ printf '%s\\n' "$0" >&2
 "$@"
 printf '\\n%s %s\\n' "$0" "$?" >&2
 """
-"""Runs its arguments and reports the command's own exit status, because srun's exit status is not reliable."""
+"""Runs its arguments, and reports their exit status on its own, because srun's exit status is not reliable."""
 
 _FRAMED = """\
 import os, struct, subprocess, sys
@@ -53,14 +53,14 @@ while True:
     sys.stdout.buffer.flush()
 sys.exit(command.wait())
 """
-"""Sends each piece of output as a line after its length, because Slurm holds back output until a line ends."""
+"""Sends each piece of output with its length before it and a newline after it. Slurm holds back an unfinished line."""
 
 
 class SlurmTransport:
     """Runs commands on the first node of an allocation, and copies files to and from it.
 
-    `login` is the way to the login node, or to this computer if it is the login node. It is closed together with this
-    transport. A home is known to be shared if the allocation's signature is in it.
+    `login` is the way to the login node, or to this computer if it is the login node. It is closed together
+    with this transport. The home counts as shared if the login node sees the file that the allocation signed.
     """
 
     def __init__(self, address: SlurmAddress, login: Transport) -> None:
@@ -76,16 +76,16 @@ class SlurmTransport:
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """Run a command to its end. See `Transport.run`. A command that does not exist ends with 127.
+        """Run a command to its end. See `Transport.run`. If the command does not exist, the status is 127.
 
-        If the allocation is over and its files are in a shared home, the command runs on the login node, as soon as
-        no process of the job can still be writing.
+        If the allocation is over and its home is shared, the command runs on the login node instead. That is
+        allowed only when no process of the job can still write.
 
         Raises:
-            BoxUnreachable: the job waits in the queue or is still ending, the step was cut short, or `timeout_s`
-                passed.
-            BoxTrouble: raised by the way to the login node.
-            HostKeyChanged: raised by the way to the login node.
+            BoxUnreachable: the job waits in the queue or is still ending, its step was cut short, or
+                `timeout_s` passed.
+            BoxTrouble: the way to the login node raised it.
+            HostKeyChanged: the way to the login node raised it.
         """
         nonce = secrets.token_hex(8)
         step = [*self._srun(), "sh", "-c", _TOLD, nonce, *argv]
@@ -108,7 +108,7 @@ class SlurmTransport:
         raise self._cut(ended)
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
-        """Copy `source` to `destination`, which appears complete, by a rename. For the errors see `Transport.put`."""
+        """Copy `source` to `destination`, where it appears complete, by a rename. For errors see `Transport.put`."""
         if await self._shares() and not destination.startswith("/"):
             await self._login.put(source, destination, mode=mode)
             return
@@ -129,14 +129,14 @@ class SlurmTransport:
         return _Unframed(await self._login.open(step, way=way))
 
     async def aclose(self) -> None:
-        """Close the way to the login node. That stops nothing in the allocation."""
+        """Close the way to the login node. Nothing in the allocation is stopped by that."""
         await self._login.aclose()
 
     def _srun(self) -> list[str]:
         return [*self._address.before, "srun", *_STEP, f"--jobid={self._address.job}"]
 
     async def _shares(self) -> bool:
-        """Whether the allocation's signature is in the home that the login node sees."""
+        """Whether the login node sees the file that the allocation signed in its home."""
         if self._is_shared is None:
             signed = f"{self._address.directory}/{SIGNED}"
             looked = await self._login.run(
@@ -177,7 +177,7 @@ class SlurmTransport:
 
 
 class _Unframed:
-    """A channel that receives each piece as a line after its length, and passes the piece on unchanged."""
+    """A channel that receives each piece with its length before it, and passes on the piece alone."""
 
     def __init__(self, framed: Channel) -> None:
         self._framed = framed

@@ -1,4 +1,4 @@
-"""The way to a box over ssh: one kept connection, pinned host keys, and nothing is sent to an unknown host."""
+"""The way to a box over ssh: over one kept connection, and only to a host whose key is known or pinned."""
 
 import asyncio
 import contextlib
@@ -25,8 +25,7 @@ from gpu_tenant.transports.ssh_connect import AUDIT, DOCTOR, Dialer, ensure_key,
 __all__ = ["SshTransport", "ensure_key", "introduce"]
 
 logging.getLogger("asyncssh").setLevel(logging.WARNING)
-# asyncio logs this for every packet that was under way when a link broke. We raise an error
-# instead.
+# asyncio logs this for every packet that was under way when a link broke. We raise an error instead.
 logging.getLogger("asyncio").addFilter(lambda line: line.msg != "socket.send() raised exception.")
 
 _CHANNEL_S = 5
@@ -38,16 +37,16 @@ grep -qxF "$1" ~/.ssh/authorized_keys && exit 0
 [ -z "$(tail -c 1 ~/.ssh/authorized_keys)" ] || echo >>~/.ssh/authorized_keys
 printf '%s\\n' "$1" >>~/.ssh/authorized_keys
 """
-"""If the last line of the file has no line end, our line must not be appended to that line."""
+"""Appends our line to the file. If the last line has no newline, one is added first."""
 _STALL_S = 300
 _MAX_CHANNELS = 8
 """By default, sshd allows ten sessions on a connection."""
 _PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)
-"""sshd counts a session until it has reaped the process, a little after we have seen the process end."""
+"""The pauses before further attempts. sshd counts a session as open for a moment after we have seen its end."""
 _BESIDE_BYTES = 4 << 20
-"""How many bytes may wait in memory to be read, for each of several channels."""
+"""This many bytes may wait in memory to be read, for each channel over the kept connection."""
 _WINDOW_BYTES = 32 << 20
-"""A stream moves at most this much per round trip. The library's 2 MiB would mean 12 MB/s at 80 ms."""
+"""A stream moves at most this much per round trip. With the library's 2 MiB, that is 12 MB/s at 80 ms."""
 # fmt: off
 _SIGNALS = {
     "HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "FPE": 8, "KILL": 9, "USR1": 10,
@@ -59,10 +58,10 @@ _SIGNALS = {
 class SshTransport:
     """Runs commands on a box, and copies files to and from it, over one kept ssh connection.
 
-    `known_hosts` is this lease's own file of pinned host keys, written at the first contact. `owner_ssh` is the
-    owner's own `~/.ssh`, whose config, known hosts and keys are used as well. `tell` gets a sentence whenever a host
-    key is pinned. `openssh` is the system's own client, for connections beside the kept one. `lines` closes the kept
-    connection if it is idle and too many are open.
+    `known_hosts` is this lease's own file of pinned host keys. It is written at the first contact. `owner_ssh`
+    is the owner's own `~/.ssh`: its config, known hosts and keys are used as well. `tell` is called with a
+    sentence whenever a host key is pinned. `openssh` is the system's ssh client, for connections beside the
+    kept one. `lines` closes idle kept connections if too many are open.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class SshTransport:
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """Run a command to its end. See `Transport.run`. A command that does not exist ends with 127.
+        """Run a command to its end. See `Transport.run`. If the command does not exist, the status is 127.
 
         Raises:
             BoxUnreachable: there is no connection, the link broke, or `timeout_s` passed.
@@ -112,12 +111,12 @@ class SshTransport:
             return await self._talk(argv, stdin, listener)
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
-        """Copy `source` to `destination`, which appears complete, by a rename.
+        """Copy `source` to `destination`. The file appears there complete, by a rename.
 
         Raises:
-            BoxUnreachable: see `run`; also if nothing moved for five minutes.
+            BoxUnreachable: see `run`. Also raised if nothing moved for five minutes.
             HostKeyChanged: see `run`.
-            BoxTrouble: the box does not accept the file (disk full, no such directory, no permission).
+            BoxTrouble: the box refuses the file (disk full, no such directory, no permission).
             LocalTrouble: `source` cannot be read, or became shorter meanwhile.
         """
         try:
@@ -134,9 +133,11 @@ class SshTransport:
             raise refusal_for(destination, ended)
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """Start a command, over the kept connection or over one of its own, which ends with the command.
+        """Start a command and return its channel.
 
-        If OpenSSH is installed, it makes the connection of its own, because it runs on another core.
+        With `way="kept"`, the channel uses the kept connection. With `way="own"`, it gets a connection that
+        ends with the command. If OpenSSH is installed, it makes that connection, because then the decryption
+        runs on another core.
 
         Raises:
             BoxUnreachable: see `run`.
@@ -154,7 +155,7 @@ class SshTransport:
         if self._openssh is not None:
             return self._openssh.open(command)
         connection = await self._dialer.dial(self._target)
-        # Hanging up the channel closes this connection, and `aclose` waits for it, too.
+        # When the channel is hung up, this connection is closed. `aclose` waits for it as well.
         self._left = [*(link for link in self._left if not link.is_closed()), connection]
         try:
             return Piped(
@@ -167,7 +168,7 @@ class SshTransport:
             raise
 
     async def aclose(self) -> None:
-        """Close every connection. That stops nothing on the box."""
+        """Close every connection. Nothing on the box is stopped by that."""
         self._lines.note_used(self)
         links = [*self._left, *([self._kept] if self._kept else [])]
         self._kept, self._left = None, []
@@ -181,7 +182,7 @@ class SshTransport:
                 link.abort()
 
     def hang_up(self) -> None:
-        """Close the kept connection if it is not in use. The next call makes another."""
+        """Close the kept connection if it is not in use. The next call opens another."""
         if self._kept is not None and not self._users:
             self._left = [*(link for link in self._left if not link.is_closed()), self._kept]
             self._kept.close()
@@ -225,8 +226,8 @@ class SshTransport:
             raise _cut(exc) from exc
         finally:
             if process.exit_status is None:
-                # This only asks the command to end. The box may not receive the signal, and the command
-                # may not obey it.
+                # This only asks the command to end. The box may not receive the signal, and the
+                # command may ignore it.
                 with contextlib.suppress(OSError):
                     process.terminate()
             process.close()
@@ -255,8 +256,8 @@ class SshTransport:
                 if died:
                     raise unreachable(self._target, exc) from exc
                 died = True
-                # Not closed, because a transfer may still use it. If the connection is dead, its keepalive
-                # ends it.
+                # The connection is not closed, because a transfer may still use it. If it is dead,
+                # its keepalive ends it.
                 if self._kept is connection:
                     self._kept = None
                     self._left.append(connection)
@@ -278,7 +279,7 @@ class _ConnectionDeadError(_UnsentError):
 
 
 class _ChannelRefusedError(_UnsentError):
-    """The box accepts no more sessions on this connection, or none at all. The command was not sent."""
+    """The box accepts no further session on this connection, or no session at all. The command was not sent."""
 
 
 async def _begin(
@@ -289,12 +290,12 @@ async def _begin(
     Raises:
         _UnsentError: the command was not sent. The subclass says why.
         BoxTrouble: the box refused the command.
-        BoxUnreachable: the link was lost when the command may have begun.
+        BoxUnreachable: the link was lost at a moment when the command may already have begun.
     """
     process: asyncssh.SSHClientProcess[bytes] | None = None
 
     def open_session() -> asyncssh.SSHClientProcess[bytes]:
-        # The library calls this after opening the channel and before sending the command.
+        # The library calls this after it has opened the channel and before it sends the command.
         nonlocal process
         limit.reschedule(None)
         process = asyncssh.SSHClientProcess()
@@ -323,7 +324,7 @@ async def _begin(
 
 @asynccontextmanager
 async def _within(limit_s: float, what: str) -> AsyncIterator[asyncio.Timeout]:
-    """Cancel the block if it does not end within `limit_s`. The block may extend that limit.
+    """Cancel the block if it has not ended after `limit_s` seconds. The block may extend that limit.
 
     Raises:
         BoxUnreachable: the block was cancelled; the error says `what`.
@@ -343,7 +344,7 @@ def _extend(limit: asyncio.Timeout) -> None:
 async def _read(
     original: BinaryIO, source: Path, size_bytes: int, limit: asyncio.Timeout
 ) -> AsyncIterator[bytes]:
-    """Yield the first `size_bytes` of `original`, without what is appended meanwhile."""
+    """Yield the first `size_bytes` of `original`. Bytes that are appended meanwhile are left out."""
     while size_bytes:
         wanted = min(CHUNK_BYTES, size_bytes)
         try:
@@ -386,7 +387,7 @@ async def introduce(
     tell: Callable[[str], None],
     owner_ssh: Path | None = None,
 ) -> None:
-    """Store our key on the box, so that the box accepts it from now on. The password is used once and forgotten.
+    """Store our key on the box, so that the box accepts it from now on. The password is used once and not stored.
 
     Raises:
         BoxUnreachable: the box did not answer.

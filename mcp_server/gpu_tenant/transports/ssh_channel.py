@@ -1,4 +1,4 @@
-"""A channel over a session of our ssh connection, bridged to sockets that a thread can wait on."""
+"""A channel over a session of our ssh connection. It is joined to sockets, so that a thread can wait for it."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,9 +11,9 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Piped:
-    """A command's input and output as sockets. The event loop moves the bytes.
+    """The input and output of a command as sockets. The event loop moves the bytes.
 
-    We move them ourselves, because the library's own redirection leaves tasks behind if either end hangs up first.
+    The library's own redirection is not used, because it leaves tasks behind if one side hangs up first.
     """
 
     def __init__(self, process: asyncssh.SSHClientProcess[bytes], over: Callable[[], None]) -> None:
@@ -47,7 +47,7 @@ class Piped:
 
 
 async def _into(process: asyncssh.SSHClientProcess[bytes], source: socket) -> None:
-    """Pass everything that is written to the socket to the command, until one of the two ends."""
+    """Pass everything that is written to the socket on to the command, until one of the two ends."""
     loop = asyncio.get_running_loop()
     source.setblocking(False)
     with source:
@@ -61,7 +61,7 @@ async def _into(process: asyncssh.SSHClientProcess[bytes], source: socket) -> No
 
 
 async def _out_of(process: asyncssh.SSHClientProcess[bytes], target: socket) -> None:
-    """Pass everything that the command writes to the socket, until one of the two ends."""
+    """Pass everything that the command writes on to the socket, until one of the two ends."""
     loop = asyncio.get_running_loop()
     target.setblocking(False)
     with target:
@@ -75,7 +75,7 @@ async def _out_of(process: asyncssh.SSHClientProcess[bytes], target: socket) -> 
 async def _unheard(process: asyncssh.SSHClientProcess[bytes]) -> None:
     """Read the command's error output, and drop it.
 
-    Unread error output would fill the window that both outputs share, and stop them.
+    If nobody read it, it would fill the window that both outputs share, and stop the other one.
     """
     with suppress(OSError, asyncssh.Error):
         while await process.stderr.read(_CHUNK_BYTES):

@@ -1,4 +1,4 @@
-"""Makes one ssh connection: to the pinned host, with our key first, following the owner's ssh config."""
+"""Makes one ssh connection, by the owner's ssh config. Only the pinned host is accepted. Our own key is tried first."""
 
 import contextlib
 import os
@@ -28,16 +28,16 @@ _HOST_KEYS = (
     *("ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521"),
     *("rsa-sha2-512", "rsa-sha2-256"),
 )
-"""Plain keys only. A host certificate contains nothing that could be pinned at the first contact."""
+"""Only plain keys. A host certificate contains nothing that could be pinned at the first contact."""
 _OWNERS_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 DOCTOR = f"run {Command('doctor')}, which checks the ssh key and the ssh agent on this computer"
 AUDIT = f"the state of the box is unknown now; run {Command('audit')} to look again"
 
 
 def ensure_key(path: Path) -> Path:
-    """Make sure that `path` is a private ed25519 key that only its owner can read. Its public half is beside it.
+    """Make sure that `path` is a private ed25519 key that only its owner can read. The public key is beside it.
 
-    An existing key is kept, and concurrent callers get the same key.
+    An existing key is kept. Callers at the same time get the same key. Returns `path`.
 
     Raises:
         LocalTrouble: the key could not be written.
@@ -51,8 +51,8 @@ def ensure_key(path: Path) -> Path:
                 os.link(part, path)
             part.unlink()
         if stat.S_IMODE(path.stat().st_mode) != 0o600:
-            # Do not change the mode without need: on a read-only disk that fails even if the mode is right,
-            # and then no box could be reached.
+            # Change the mode only if it is wrong: on a read-only disk the change fails, and then no
+            # box could be reached.
             path.chmod(0o600)
         public = path.with_name(f"{path.name}.pub")
         if not public.exists():
@@ -64,11 +64,11 @@ def ensure_key(path: Path) -> Path:
 
 
 class Dialer:
-    """Opens connections to a box, and to the jump hosts on the way. Verifies that each is the same host as before.
+    """Opens connections to a box, and to the jump hosts before it. Checks that each is the same host as before.
 
-    `known_hosts` is this lease's own file of pinned host keys, written at the first contact. `owner_ssh` is the
-    owner's `~/.ssh`, whose config, known hosts and keys are used as well. `tell` gets a sentence whenever a host key
-    is pinned. `password` is only for the box, never for a jump host.
+    `known_hosts` is this lease's own file of pinned host keys. It is written at the first contact. `owner_ssh`
+    is the owner's `~/.ssh`: its config, known hosts and keys are used as well. `tell` is called with a sentence
+    whenever a host key is pinned. `password` is shown only to the box, and never to a jump host.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Dialer:
         self._owner_ssh = owner_ssh
 
     async def dial(self, target: str) -> asyncssh.SSHClientConnection:
-        """Log in to `target`, and pin its host key. From then on `target` must show this key.
+        """Log in to `target`, and pin its host key. After that, `target` must always show this key.
 
         Raises:
             BoxUnreachable: the target, or a jump host, did not answer.
@@ -113,7 +113,7 @@ class Dialer:
                     f"the way to {target!r} has more than {_MAX_JUMPS} jump hosts; probably a ProxyJump leads back to itself",
                     remedy=f"correct it in {config}",
                 )
-            # With a ProxyJump under `Host *`, a jump host would be its own jump host.
+            # If the config has a ProxyJump under `Host *`, a jump host would be its own jump host.
             for hop in hops if target not in hops else []:
                 via = await self._dial(hop.removeprefix("ssh://"), via=via, jumps=jumps + 1)
                 on_failure.callback(via.close)
@@ -145,7 +145,12 @@ class Dialer:
         return connection
 
     def _pin(self, name: str, key: asyncssh.SSHKey, known: Sequence[asyncssh.SSHKey]) -> None:
-        """Pin `key`: from now on, `name` must show it."""
+        """Pin `key` for `name`: from now on, that host must show it.
+
+        Raises:
+            HostKeyChanged: another key is already pinned.
+            LocalTrouble: the file of pinned keys cannot be read or written.
+        """
         try:
             pinned = _keys_of(name, self._known_hosts)
             if pinned and key not in pinned:
@@ -180,8 +185,7 @@ class Dialer:
     ) -> BoxTrouble | BadRequest:
         if isinstance(exc, asyncssh.HostKeyNotVerifiable) and guard.shown_key:
             return self._key_changed(name, guard.known, guard.shown_key)
-        # sshd counts the keys that it is shown. If the owner has many, sshd hangs up before all were
-        # tried.
+        # sshd counts the keys that it is shown. If the owner has many, it hangs up before all were tried.
         if isinstance(exc, asyncssh.PermissionDenied) or "authentication failures" in str(exc):
             line = key.export_public_key().decode().strip()
             if self._password is not None:
@@ -200,9 +204,9 @@ class Dialer:
 
 
 class _Guard(asyncssh.SSHClient):
-    """Accepts exactly one host, and offers it our keys.
+    """Accepts exactly one host, and offers our keys to it.
 
-    It accepts the known host. If none is known yet, it accepts the first host that it sees.
+    That is the known host. If no host is known yet, it is the first one that answers.
     """
 
     def __init__(
@@ -224,13 +228,13 @@ class _Guard(asyncssh.SSHClient):
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey
     ) -> bool:
-        """Decide about the host's key. Called in every key exchange, before anything else is sent."""
+        """Return whether the host's key is accepted. Called in every key exchange, before anything else is sent."""
         accepted = self.known or [self.shown_key or key]
         self.shown_key = key
         return key in accepted
 
     async def public_key_auth_requested(self) -> Sequence[asyncssh.SSHKeyPair] | None:
-        """Return the owner's keys, and None at the next call. Called when our own key was refused."""
+        """Return the owner's keys, and None at the next call. Called after our own key was refused."""
         if self._asked:
             return None
         self._asked = True
@@ -246,18 +250,18 @@ class _Guard(asyncssh.SSHClient):
         return keys
 
     def password_auth_requested(self) -> str | None:
-        """Return the password, once. Called when no key was accepted."""
+        """Return the password once, and None after that. Called when no key was accepted."""
         once, self._password = self._password, None
         return once
 
     def kbdint_auth_requested(self) -> str | None:
-        """Return the empty string to accept interactive questions. Called if the box wants to ask them."""
+        """Return an empty string to allow the box to ask questions, if there is a password. None otherwise."""
         return None if self._password is None else ""
 
     def kbdint_challenge_received(
         self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
     ) -> Sequence[str] | None:
-        """Answer with the password if the box asks a single question and hides the input. Answer nothing else."""
+        """Answer with the password if the box asks one question with hidden input. Answer no other question."""
         if len(prompts) == 1 and not prompts[0][1]:
             once = self.password_auth_requested()
             return None if once is None else [once]
@@ -276,11 +280,11 @@ class _Guard(asyncssh.SSHClient):
         return await self._agent.get_keys(wanted)
 
     def auth_completed(self) -> None:
-        """Close the connection to the agent. Called when the box has let us in."""
+        """Close the connection to the ssh agent. Called when the box has let us in."""
         self._close_agent()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Close the connection to the agent. Called when the connection ends, even if the box never let us in."""
+        """Close the connection to the ssh agent. Called when the connection ends, even if the login failed."""
         self._close_agent()
 
     def _close_agent(self) -> None:
@@ -345,19 +349,19 @@ def _keys_of(name: str, file: Path) -> Sequence[asyncssh.SSHKey]:
     for line in text.splitlines():
         with contextlib.suppress(ValueError):  # one bad line must not hide the others
             hosts.load(line)
-    # Host and port are passed together, as one name. If the port were an argument of its own, the library would fall
-    # back to the bare host.
+    # Pass host and port together, as one name. If the port were a separate argument, the library
+    # would also accept a key for the host without a port.
     return hosts.match(name, "", None)[0]
 
 
 def _prefer(known: Sequence[asyncssh.SSHKey]) -> Sequence[str]:
-    """Return all plain algorithms, those of the `known` keys first, so that the box shows a key that we know, if it has one."""
+    """Return all plain algorithms, those of the `known` keys first. So a host with several keys shows a known one."""
     first = {algorithm.decode() for key in known for algorithm in key.sig_algorithms}
     return sorted(_HOST_KEYS, key=lambda algorithm: algorithm not in first)
 
 
 def _write_draft_beside(path: Path, content: bytes) -> Path:
-    """Write a private file in the same directory as `path`, with `content` flushed to the disk."""
+    """Write `content` to a new private file in the directory of `path`, and flush it to the disk. Returns its path."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
@@ -367,6 +371,6 @@ def _write_draft_beside(path: Path, content: bytes) -> Path:
 
 
 def unreachable(target: str, exc: Exception) -> BoxUnreachable:
-    """Return the error for a box that does not answer at `target`."""
+    """Make the error for a box that does not answer at `target`."""
     why = as_told((str(exc) or type(exc).__name__).encode())
     return BoxUnreachable(f"no ssh connection to {target!r}: {why}", remedy=AUDIT)

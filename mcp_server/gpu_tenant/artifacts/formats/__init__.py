@@ -1,6 +1,6 @@
-"""Checks whether a file loads as what it claims to be, and reports what that has proved and what it has not.
+"""Checks whether a file loads as the format that it claims, and reports what that proves and what it does not.
 
-Files are read in processes of their own: see `artifacts/formats/worker_pool.py`.
+Each file is read in a separate process: see `artifacts/formats/worker_pool.py`.
 """
 
 from collections.abc import Sequence
@@ -39,12 +39,12 @@ def prove(
 ) -> Proof | None:
     """Read the regular file at `path` once, from the disk and not from a cache, and hash and inspect it.
 
-    None if there is no such file. The verdict counts only if the hash equals `sha256`. If the inspection
-    takes too much memory or time, it is stopped. Then the verdict is `opaque` and gives the reason, and the file
-    is only hashed. Once `stop` is set, the call ends soon.
+    None if there is no such file. The verdict counts only if the hash equals `sha256`. If the inspection takes
+    too much memory or time, it is stopped. Then the file is only hashed, and the verdict is `opaque` and gives
+    the reason. Once `stop` is set, the call ends soon.
 
     Raises:
-        OSError: the storage could not be read.
+        OSError: the disk could not be read.
         Stopped: `stop` was set.
     """
     file = ReadRequest(path, name, _size_bytes(path), sha256)
@@ -54,20 +54,21 @@ def prove(
 def prove_all(
     files: Sequence[ReadRequest], *, stop: Event | None = None, readers: Readers = SHARED
 ) -> Sequence[Proof | None]:
-    """Do as `prove`, for each of the files. Several small files are faster in one call."""
+    """Do the same as `prove` for each of the files. Several small files are read faster in one call."""
     stop = stop or Event()
     answers = readers.ask(files, "prove", stop)
     return [_proof_of(file, answer, stop) for file, answer in zip(files, answers, strict=True)]
 
 
 def inspect(path: Path, *, name: str, readers: Readers = SHARED) -> Verdict:
-    """Inspect the file at `path` as the format that its logical `name` claims.
+    """Inspect the file at `path` as the format that its kept `name` claims.
 
-    Nothing from the file is executed. Memory and computing time stay bounded, however large or hostile the
-    file is: a file that takes more is `opaque`, with the reason.
+    Nothing in the file is executed. Memory and computing time are bounded, however large or hostile the file
+    is. If a file takes more, it is `opaque`, and the verdict gives the reason.
 
     Raises:
-        OSError: the disk could not be read. Content never raises: a bad file is `broken`, with a reason.
+        OSError: the disk could not be read. The content never raises an error: a bad file is `broken`, with a
+            reason.
     """
     answer = readers.ask([ReadRequest(path, name, _size_bytes(path))], "inspect", Event())[0]
     if why := _why_stopped(answer):
@@ -94,7 +95,7 @@ def _proof_of(file: ReadRequest, answer: Answer | Ended, stop: Event) -> Proof |
 
 @lru_cache(maxsize=1024)
 def _share(verdict: Verdict) -> Verdict:
-    """The same verdict, as one record for all files that have it."""
+    """Return an equal verdict, as one object for all files that have it. This saves memory."""
     return verdict
 
 
@@ -105,7 +106,7 @@ def _why_stopped(answer: Answer | Ended) -> str | None:
 
 
 def _prove_by_hash(file: ReadRequest, stop: Event, why: str) -> Proof | None:
-    """Do as `prove`, but by the hash alone."""
+    """Do the same as `prove`, but only hash the file. `why` is the reason."""
     stored = Stored.at(file.path)
     if stored is None:
         return None

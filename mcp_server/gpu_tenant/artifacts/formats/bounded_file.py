@@ -1,4 +1,4 @@
-"""An open file under inspection, and what the inspection has found so far.
+"""An open file under inspection, and the findings so far.
 
 Reads have a bounded size, and fail if the file is too short.
 """
@@ -17,12 +17,12 @@ from gpu_tenant.domain.wording import some
 
 CHUNK_BYTES = 1 << 20
 LARGE_BYTES = 1 << 20
-"""If more than this must be held in memory, only one file at a time may do so."""
+"""A check that holds more bytes than this in memory uses much memory: no other such check may run meanwhile."""
 _WARNINGS_SHOWN = 50
 
 
 class MemoryTurn(Protocol):
-    """Permission to use much memory. It is acquired and released like a lock."""
+    """Permission to use much memory, with the methods of a lock."""
 
     def acquire(self) -> object:
         """Wait until the permission is given."""
@@ -32,39 +32,39 @@ class MemoryTurn(Protocol):
 
 
 _turns: list[MemoryTurn] = [Lock()]
-"""The permission in use. Many files are inspected at once, but only one of those that use much memory."""
+"""A list with the one permission in use. Many files are inspected at a time, but only one that uses much memory."""
 
 
 def one_at_a_time(turn: MemoryTurn) -> None:
-    """From now on, acquire permission to use much memory from `turn`."""
+    """From now on, use `turn` as the permission to use much memory."""
     _turns[:] = [turn]
 
 
 class Broken(Exception):
-    """The file is not what it claims to be. The message tells a person why."""
+    """The file is not what it claims to be. The message gives the reason, for a person."""
 
 
 class Unread(Exception):
-    """The file cannot be judged here, which is no evidence against it. The message says why."""
+    """The file cannot be judged here. That is no evidence against it. The message gives the reason."""
 
 
 @dataclass
 class Findings:
-    """What an inspection has proved, what it has not, and what a person should know."""
+    """What an inspection has proved, what it has not proved, and warnings for a person."""
 
     proved: list[str] = field(default_factory=list)
     not_proved: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def warn(self, warning: str) -> None:
-        """Keep the warning, unless there are already so many that one more would say nothing new."""
+        """Add a warning. If there are very many, one line stands for all further warnings."""
         if len(self.warnings) < _WARNINGS_SHOWN:
             self.warnings.append(warning)
         elif len(self.warnings) == _WARNINGS_SHOWN:
             self.warnings.append(f"and more: only the first {_WARNINGS_SHOWN} warnings are listed")
 
     def add(self, later: "Findings") -> None:
-        """Append the separate findings `later` to these."""
+        """Append the findings `later` to these."""
         self.proved += later.proved
         self.not_proved += later.not_proved
         for warning in later.warnings:
@@ -72,16 +72,16 @@ class Findings:
 
 
 def count_of(number: int, noun: str) -> str:
-    """Write the number with its noun, in the plural where needed."""
+    """Return the number and its noun, in the plural if needed."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 class Source:
-    """An open file of known size, read in pieces that never exceed what it holds.
+    """An open file of known size. It is read in pieces of bounded size.
 
-    `failure` remembers the first error of the disk itself. Without it, the parsers that use this class would report a
-    disk error as a broken file. If there is a `passage` (the pass that also hashes the file), reads that only move
-    forward take their bytes from it.
+    `failure` keeps the first error of the disk itself. Without it, the parsers that use this class would report
+    a disk error as a broken file. `passage` is the pass that also hashes the file. If there is one, reads that
+    only move forward take their bytes from it.
     """
 
     def __init__(
@@ -110,16 +110,16 @@ class Source:
         self._file.close()
 
     def alone(self, above_bytes: int = 0) -> None:
-        """Until this file is closed, let no other file that uses much memory be inspected.
+        """Until this file is closed, inspect no other file that uses much memory.
 
-        A file of no more than `above_bytes` does not count as using much.
+        If the file has no more than `above_bytes` bytes, it does not count as one that uses much.
         """
         if self._large is None and self.size_bytes > above_bytes:
             _turns[0].acquire()
             self._large = _turns[0]
 
     def upto(self, offset: int, size_bytes: int) -> bytes:
-        """Read the bytes at `offset`. Returns fewer if the file ends first.
+        """Read up to `size_bytes` bytes at `offset`. Returns fewer if the file is too short.
 
         Raises:
             OSError: the disk could not be read.
@@ -141,7 +141,7 @@ class Source:
         """Read exactly `size_bytes` bytes at `offset`.
 
         Raises:
-            Broken: the file ends before that.
+            Broken: the file is too short.
         """
         content = self.upto(offset, size_bytes)
         if len(content) != size_bytes:
@@ -151,12 +151,12 @@ class Source:
         return content
 
     def chunks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """Read the bytes from `start` to `end`, or to the end of the file, in pieces of bounded size."""
+        """Yield the bytes from `start` to `end`, or to the end of the file, in pieces of bounded size."""
         for piece in self.pieces(start, self.size_bytes if end is None else end):
             yield bytes(piece)
 
     def pieces(self, start: int, end: int) -> Iterator[bytes | memoryview]:
-        """Do as `chunks`, but each piece is valid only until the next is requested."""
+        """Do the same as `chunks`, but each piece is valid only until the next one is requested."""
         while start < end:
             size_bytes = min(CHUNK_BYTES, end - start)
             piece = self._passing(start, size_bytes) or self.read(start, size_bytes)
@@ -164,7 +164,7 @@ class Source:
             yield piece
 
     def along(self, offset: int, size_bytes: int) -> bytes:
-        """Do as `read`, but take the bytes from the pass. Each call must start after the end of the call before."""
+        """Do the same as `read`, but take the bytes from the pass. Calls must come in the order of the file."""
         content = b""
         while left := size_bytes - len(content):
             piece = self._passing(offset + len(content), left)
@@ -174,10 +174,10 @@ class Source:
         return content
 
     def settle(self) -> None:
-        """If the file is expected to have a certain hash, check that it has that hash.
+        """Finish the pass, and check that the file has the expected hash. Does nothing if there is no pass.
 
         Raises:
-            Unread: its hash is another one, so this is not the file that was to be proved.
+            Unread: the hash is another one, so this is not the file that was to be proved.
         """
         if self.passage is None:
             return
@@ -190,7 +190,7 @@ class Source:
             raise Unread("its bytes are not those that were to be proved")
 
     def _passing(self, offset: int, size_bytes: int) -> memoryview | None:
-        """Return what the passage has at `offset`, at most `size_bytes`. None if it has nothing there."""
+        """Return at most `size_bytes` bytes of the pass at `offset`. None if the pass cannot give them."""
         if self.passage is None or offset >= self.size_bytes:
             return None
         try:
@@ -201,7 +201,7 @@ class Source:
 
 
 class Cursor:
-    """A position in part of a source. It advances as fields are read, and never past the end of that part."""
+    """A position in a part of a source. Reading moves it forward, but never past the end of the part."""
 
     def __init__(self, source: Source, start: int = 0, end: int | None = None) -> None:
         self._source = source
@@ -214,10 +214,10 @@ class Cursor:
         return self.end - self.at
 
     def take(self, size_bytes: int) -> bytes:
-        """Take the next `size_bytes` bytes.
+        """Read the next `size_bytes` bytes.
 
         Raises:
-            Broken: the part ends before that.
+            Broken: the part is too short.
         """
         content = self._source.read(self.at, size_bytes) if size_bytes <= self.left else b""
         if len(content) != size_bytes:
@@ -228,10 +228,10 @@ class Cursor:
         return content
 
     def skip(self, size_bytes: int) -> None:
-        """Move past the next `size_bytes` bytes.
+        """Skip the next `size_bytes` bytes.
 
         Raises:
-            Broken: the part ends before that.
+            Broken: the part is too short.
         """
         if not 0 <= size_bytes <= self.left:
             raise Broken(
@@ -240,6 +240,10 @@ class Cursor:
         self.at += size_bytes
 
     def number(self, layout: str) -> int:
-        """Take the next integer, in `struct` notation."""
+        """Read the next integer. `layout` is its format in `struct` notation.
+
+        Raises:
+            Broken: the part is too short.
+        """
         value: int = struct.unpack(layout, self.take(struct.calcsize(layout)))[0]
         return value

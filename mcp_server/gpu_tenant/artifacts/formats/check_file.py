@@ -1,4 +1,4 @@
-"""Hashes and judges one file in this very process. Another process may kill this one if it takes too much."""
+"""Hashes and judges one file in the present process. If the file takes too much, another process may kill this one."""
 
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _UNCLAIMED = "no format that can be read here is claimed: only the hash covers i
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What a file held when it was read back, and whether it loads."""
+    """The size and hash of a file that was read back, and the verdict whether it loads."""
 
     size_bytes: int
     sha256: str
@@ -38,12 +38,12 @@ def prove(
 ) -> Proof | None:
     """Read the regular file at `path` once, from the disk and not from a cache, and hash and inspect it.
 
-    None if there is no such file. The verdict counts only if the hash equals `sha256`. Memory stays bounded
-    as with `inspect`. Once `stop` is set, the pass ends at the next block. A file that was `flushed` just now is not
-    flushed again.
+    None if there is no such file. The verdict counts only if the hash equals `sha256`. Memory is bounded as in
+    `inspect`. Once `stop` is set, reading ends at the next block. With `flushed="flushed"`, the caller has just
+    flushed the file, so it is not flushed again.
 
     Raises:
-        OSError: the storage could not be read.
+        OSError: the disk could not be read.
         Stopped: `stop` was set.
     """
     stored = Stored.at(path)
@@ -58,12 +58,13 @@ def prove(
 
 
 def inspect(path: Path, *, name: str) -> Verdict:
-    """Inspect the file at `path` as the format that its logical `name` claims.
+    """Inspect the file at `path` as the format that its kept `name` claims.
 
-    Nothing from the file is executed, and memory stays bounded, however large or hostile the file is.
+    Nothing in the file is executed, and memory is bounded, however large or hostile the file is.
 
     Raises:
-        OSError: the disk could not be read. Content never raises: a bad file is `broken`, with a reason.
+        OSError: the disk could not be read. The content never raises an error: a bad file is `broken`, with a
+            reason.
     """
     with Source(path, name) as source:
         return _judge(source)
@@ -96,8 +97,7 @@ def _judge(source: Source) -> Verdict:
     if source.failure:
         raise source.failure
     if problem and resource_limits.is_strained():
-        # Libraries report missing memory in many ways. None of these is evidence against the
-        # file.
+        # Libraries report missing memory in many ways. No such report is evidence against the file.
         unread, problem = f"{NO_MEMORY} (it ended with: {problem[:100]})", None
     reasons = [*findings.not_proved, *([unread] if unread else [])]
     return Verdict(
@@ -111,5 +111,5 @@ def _judge(source: Source) -> Verdict:
 
 
 def _printable(text: str) -> str:
-    """Shorten the text, and remove anything with which a file could control a terminal."""
+    """Shorten the text, and replace every character with which a file could control a terminal."""
     return "".join(letter if letter.isprintable() else "�" for letter in text[:_LONGEST_TEXT])

@@ -1,7 +1,7 @@
-"""Compressed streams: inflates them to the end, compares their own checksums, and reads their content.
+"""Compressed streams: unpacks them to the end, compares their own checksums, and checks the file inside.
 
-Source: RFC 1952 (gzip), the bzip2 and .xz file format documents, RFC 8878 (zstd). Several streams
-may follow one another, with zero bytes between them.
+Source: RFC 1952 (gzip), the documents on the bzip2 and .xz file formats, RFC 8878 (zstd). Several streams may
+follow one another, with zero bytes between them.
 """
 
 import bz2
@@ -27,7 +27,7 @@ _MAGIC_BYTES = 10
 _XZ_MEMORY_BYTES = 128 << 20
 _ZSTD_WINDOW_BYTES = 128 << 20
 _ZSTD_FEED_BYTES = 2048
-"""This much zstd input is fed at once. Four bytes may expand to 128 KiB, and its Python interface sets no limit."""
+"""zstd gets this many bytes of input at a time. Four bytes may expand to 128 KiB, and its interface has no limit."""
 
 _INSIDE: dict[str, Callable[[Iterable[bytes], Findings], None]] = {
     ".tar": tar.check_chunks,
@@ -54,7 +54,11 @@ def bzip2(source: Source, findings: Findings) -> None:
 
 
 def xz(source: Source, findings: Findings) -> None:
-    """Check every xz stream against its own check value, and check the file inside."""
+    """Check every xz stream against its own check value, and check the file inside.
+
+    Raises:
+        Unread: unpacking needs more memory than is allowed here.
+    """
 
     def start() -> Inflater:
         return lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES)
@@ -104,7 +108,7 @@ class _Stream(Protocol):
 
 
 class _Zstd:
-    """`zstandard` as an `Inflater`."""
+    """`zstandard` with the interface of `Inflater`."""
 
     needs_input = True
 
@@ -124,7 +128,7 @@ class _Zstd:
 
 
 def _check(source: Source, stream: Iterator[bytes], findings: Findings) -> None:
-    """Check that the stream ends properly, and that the content fits the inner suffix: `.json` in `x.json.gz`."""
+    """Check that the stream is whole, and that its content fits the inner suffix, such as `.json` in `x.json.gz`."""
     source.alone()
     name = PurePath(source.name.lower())
     inner = ".tar" if name.suffix in _TARBALLS else PurePath(name.stem).suffix
@@ -143,14 +147,15 @@ def _check(source: Source, stream: Iterator[bytes], findings: Findings) -> None:
 def _streams(
     packed: Iterator[bytes], start: Callable[[], Inflater], magic: re.Pattern[bytes]
 ) -> Iterator[bytes]:
-    """Inflate one stream after another, to the end of the file."""
+    """Yield the content of one stream after another, to the end of the file."""
     measure = Measure()
     packed = measure.taking(packed)
     head = _padded_head(b"", packed)
     read = False
     while head or not read:
         if not magic.match(head):
-            # These bytes are not skipped: they may be a damaged further stream, whose content would be lost unseen.
+            # These bytes are not skipped. They may be another stream that is damaged, and its
+            # content would be missed.
             raise Broken(
                 "bytes follow its last stream" if read else "it does not begin as its format does"
             )
@@ -160,7 +165,7 @@ def _streams(
 
 
 def _padded_head(rest: bytes, packed: Iterator[bytes]) -> bytes:
-    """Return the beginning of the next stream, without the zero bytes before it, and long enough to be recognised."""
+    """Return enough bytes of the next stream to recognize it. Zero bytes before it are dropped. Empty at the end."""
     head = rest.lstrip(b"\0")
     while len(head) < _MAGIC_BYTES and (chunk := next(packed, b"")):
         head = (head + chunk).lstrip(b"\0")

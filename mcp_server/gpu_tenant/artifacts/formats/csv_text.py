@@ -1,4 +1,4 @@
-"""CSV and TSV: checks that the text decodes, that quotes are closed, and that all rows have as many columns.
+"""CSV and TSV: checks that the text can be decoded, quotes are closed, and all rows have the same number of columns.
 
 Source: RFC 4180, read as leniently as Python's `csv` does. There is no checksum and no end marker.
 """
@@ -27,14 +27,14 @@ def check(source: Source, findings: Findings) -> None:
     """Check that the rows are whole.
 
     Raises:
-        Broken: the text does not decode, a quote stays open, or the last row is cut off.
+        Broken: the text cannot be decoded, a quote is not closed, or the last row is cut off.
     """
     source.alone(LARGE_BYTES)
     check_chunks(source.chunks(), findings, delimiter=delimiter(source.name))
 
 
 def delimiter(name: str) -> str:
-    """The column separator that a file name claims."""
+    """Return the column separator that a file name claims."""
     return "\t" if ".tsv" in name.lower() else ","
 
 
@@ -42,8 +42,8 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings, *, delimiter: str)
     """Check that the rows of the chunks are whole.
 
     Raises:
-        Broken: the text does not decode, a quote stays open, or the last row is cut off.
-        Unread: a line is too long to be read in bounded memory.
+        Broken: the text cannot be decoded, a quote is not closed, or the last row is cut off.
+        Unread: a line is too long to be read with bounded memory.
     """
     if csv.field_size_limit() < _LONGEST_FIELD_CHARACTERS:
         csv.field_size_limit(_LONGEST_FIELD_CHARACTERS)
@@ -80,7 +80,7 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings, *, delimiter: str)
 
 
 class _Text:
-    """The lines as text, and one more line, which becomes a row of its own only if no quote is open."""
+    """The lines as text, and one more line at the end. That line becomes a row of its own only if no quote is open."""
 
     def __init__(self, chunks: Iterable[bytes], findings: Findings) -> None:
         self.ended = False

@@ -1,4 +1,4 @@
-"""GGUF models: header, key-value pairs and tensor table, whose offsets must lie within the file.
+"""GGUF models: checks the header, the key-value pairs and the tensor table. All tensors must be inside the file.
 
 Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and `GGML_QUANT_SIZES` of
 `gguf-py/gguf/constants.py`. There is no checksum.
@@ -56,7 +56,7 @@ _BLOCKS = {
     35: (256, 66),
     39: (32, 17),
 }
-"""For each ggml type: the values per block, and the bytes per block."""
+"""For each ggml type: the number of values in a block, and the number of bytes in a block."""
 _DEFAULT_ALIGNMENT = 32
 _LONGEST_NAME_BYTES = 1 << 16
 _DEEPEST_ARRAY = 4
@@ -64,11 +64,11 @@ _MOST_TENSORS = 200_000
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Check that every tensor of the table lies within the file, aligned, and overlaps no other.
+    """Check that every tensor of the table is inside the file, is aligned, and overlaps no other.
 
     Raises:
-        Broken: a tensor does not, or the header is damaged.
-        Unread: its version is not supported here.
+        Broken: a tensor is outside, is not aligned or overlaps another, or the header is damaged.
+        Unread: the version is not supported here.
     """
     source.alone(LARGE_BYTES)
     cursor = Cursor(source)
@@ -128,7 +128,7 @@ def _string(cursor: Cursor) -> str:
 
 
 def _skip(cursor: Cursor, kind: int, depth: int) -> None:
-    """Move the cursor past a value of this kind."""
+    """Move the cursor past a value of that kind."""
     if kind in _SCALAR_BYTES:
         cursor.skip(_SCALAR_BYTES[kind])
     elif kind == _STRING:

@@ -1,4 +1,4 @@
-"""GIF images: blocks from the header to the trailer.
+"""GIF images: checks the blocks from the header to the trailer.
 
 Source: GIF89a specification, sections 17 to 27. There is no checksum.
 """
@@ -10,10 +10,10 @@ _EXTENSION, _IMAGE, _TRAILER = b"\x21", b"\x2c", b"\x3b"
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Check that blocks follow one another to the trailer, with an image among them.
+    """Check that blocks follow one another up to the trailer, and that there is an image.
 
     Raises:
-        Broken: they do not, or there is no image.
+        Broken: the blocks do not follow one another, or there is no image.
     """
     cursor = Cursor(source)
     if cursor.take(6) not in (b"GIF87a", b"GIF89a"):

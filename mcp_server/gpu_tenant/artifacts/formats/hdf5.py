@@ -1,4 +1,4 @@
-"""HDF5: checks that the superblock's end-of-file address fits the file's size, and reads every dataset with `h5py`.
+"""HDF5: compares the end of the file with the superblock, and reads every dataset with `h5py`, if it is installed.
 
 Source: HDF5 File Format Specification 3.0, section II.A, "Format Signature and Superblock".
 """
@@ -16,7 +16,7 @@ def check(source: Source, findings: Findings) -> None:
 
     Raises:
         Broken: the file has another length, or `h5py` refuses it.
-        Unread: its superblock version is not supported here.
+        Unread: the version of the superblock is not supported here.
     """
     at = _superblock(source)
     version = source.read(at + 8, 1)[0]
@@ -48,7 +48,7 @@ def check(source: Source, findings: Findings) -> None:
 
 
 def _superblock(source: Source) -> int:
-    """Find the offset of the superblock: 0, 512, 1024, and so on, doubling."""
+    """Return the position of the superblock. It is tried at 0, 512, 1024, and so on, doubling."""
     at = 0
     while at < source.size_bytes:
         if source.upto(at, 8) == MAGIC:

@@ -1,4 +1,4 @@
-"""Decompression in bounded pieces, behind one interface. The standard library's decompressors nearly have it."""
+"""Decompression in bounded pieces. All decompressors get one interface, close to that of the standard library."""
 
 import zlib
 from collections.abc import Generator, Iterable, Iterator
@@ -9,7 +9,7 @@ from gpu_tenant.artifacts.formats.bounded_file import CHUNK_BYTES, Broken, Unrea
 _MOST_INFLATED_BYTES = 1 << 40
 _FREE_BYTES = 1 << 30
 _MOST_RATIO = 1000
-"""Beyond the first GiB, the output may be at most this many times as long as the packed input."""
+"""The output may have 1 GiB, and beyond that this many times the size of the packed input."""
 
 
 class Inflater(Protocol):
@@ -17,22 +17,22 @@ class Inflater(Protocol):
 
     @property
     def eof(self) -> bool:
-        """Whether the stream has ended, including its own checks."""
+        """Whether the stream has ended and has passed its own checks."""
 
     @property
     def needs_input(self) -> bool:
-        """Whether more input is needed before any more output comes."""
+        """Whether more input is needed before more output can come."""
 
     @property
     def unused_data(self) -> bytes:
-        """The input that followed the end of the stream."""
+        """The input after the end of the stream."""
 
     def decompress(self, packed: bytes, limit: int, /) -> bytes:
-        """Unpack at most `limit` bytes of content."""
+        """Return at most `limit` bytes of unpacked content."""
 
 
 class Zlib:
-    """`zlib` as an `Inflater`: raw deflate or gzip, depending on `wbits`."""
+    """`zlib` with the interface of `Inflater`: raw deflate or gzip, depending on `wbits`."""
 
     def __init__(self, wbits: int) -> None:
         self._stream = zlib.decompressobj(wbits)
@@ -57,7 +57,7 @@ class Zlib:
 
 
 class Measure:
-    """How many bytes came out of how many bytes, over all the streams of a file."""
+    """Counts the packed input and the unpacked output, over all the streams of a file."""
 
     def __init__(self) -> None:
         self._packed_bytes = self._inflated_bytes = 0
@@ -79,10 +79,10 @@ class Measure:
 
 
 def check_measure(inflated_bytes: int, packed_bytes: int) -> None:
-    """Check that this much output from this much input is within the limits.
+    """Check that so many bytes of output, from so many bytes of input, are within the limits.
 
     Raises:
-        Unread: it exceeds a limit.
+        Unread: the output exceeds a limit.
     """
     if inflated_bytes > _MOST_INFLATED_BYTES:
         raise Unread("more than 1 TiB when inflated: not read here")
@@ -93,11 +93,11 @@ def check_measure(inflated_bytes: int, packed_bytes: int) -> None:
 def inflate(
     packed: Iterable[bytes], inflater: Inflater, measure: Measure
 ) -> Generator[bytes, None, bytes]:
-    """Inflate one stream, in pieces of bounded size. Returns the part of the last chunk that follows the stream's end.
+    """Yield the content of one stream, in pieces of bounded size. Returns the rest of the last chunk, after its end.
 
     Raises:
         Broken: the input ends before the stream does.
-        Unread: its output exceeds a limit.
+        Unread: the output exceeds a limit.
     """
     for chunk in packed:
         pending = chunk

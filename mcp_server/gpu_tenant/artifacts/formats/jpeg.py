@@ -1,4 +1,4 @@
-"""JPEG images: segments from SOI through the scans to EOI.
+"""JPEG images: checks the segments and scans from SOI to EOI.
 
 Source: ITU-T T.81, annex B. There is no checksum.
 """
@@ -11,14 +11,14 @@ _SCAN, _END = 0xDA, 0xD9
 _ALONE = (0x01, *range(0xD0, 0xD9))
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 _IN_SCAN = (0x00, *range(0xD0, 0xD8))
-"""The bytes that may follow 0xFF inside a scan: a stuffed zero, or a restart marker."""
+"""The bytes that may follow a 0xFF inside a scan: a zero, or a restart marker."""
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Check that segments follow one another from SOI to EOI, with a frame and a scan among them.
+    """Check that segments follow one another from SOI to EOI, and that there is a frame and a scan.
 
     Raises:
-        Broken: they do not, or there is no frame or no scan.
+        Broken: the segments do not follow one another, or there is no frame or no scan.
     """
     if source.upto(0, 3) != MAGIC:
         raise Broken("it does not begin as a JPEG image does")
@@ -62,6 +62,6 @@ def _skip_scan(source: Source, cursor: Cursor) -> None:
                 cursor.skip(at)
                 return
             at = content.find(b"\xff", at + 2)
-        # A 0xFF at the very end is read again, together with the byte after it.
+        # If the last byte is 0xFF, read it again, together with the byte after it.
         cursor.skip(len(content) - 1 if content.endswith(b"\xff") else len(content))
     raise Broken(f"cut off inside a scan, at byte {cursor.end:,}")

@@ -1,8 +1,6 @@
-"""JSON: checks that the file is one whole value in UTF-8.
+"""JSON: checks that the file is one whole value in UTF-8. In a large file, checks only that every bracket is closed.
 
-If it is large, checks only that every bracket in it is closed.
-
-Source: RFC 8259, with the `NaN` and `Infinity` that Python and JavaScript tools write beyond it.
+Source: RFC 8259. `NaN` and `Infinity`, which Python and JavaScript tools also write, are accepted.
 """
 
 import codecs
@@ -14,7 +12,7 @@ from itertools import chain
 from gpu_tenant.artifacts.formats.bounded_file import LARGE_BYTES, Broken, Findings, Source, Unread
 
 _AT_ONCE_BYTES = 4 << 20
-"""Below this size the standard parser is used. Its objects then fit in memory, whatever they are."""
+"""Up to this size, the standard parser is used. The objects that it makes then fit in memory."""
 _DEEPEST = 1_000_000
 _BOM = codecs.BOM_UTF8
 
@@ -23,27 +21,27 @@ _DECODER = json.JSONDecoder(parse_int=float)
 
 _ODD = re.compile(rb"\b(?:NaN|Infinity)\b")
 _NEVER = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-"""Bytes that no JSON contains. The holes of a file that was cut off consist of them."""
+"""Bytes that JSON never contains. A file that was cut off may have holes that consist of them."""
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _CLOSES = {ord("]"): ord("["), ord("}"): ord("{")}
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Check that the file is one JSON value. If it is large, check that it begins as one and is closed.
+    """Check that the file is one JSON value. If it is large, check only its beginning, its strings and its brackets.
 
     Raises:
-        Broken: it is not one value, or it is cut off.
+        Broken: it is not one value, or is cut off.
     """
     source.alone(LARGE_BYTES)
     check_chunks(source.chunks(), findings)
 
 
 def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
-    """Do as `check`, for the chunks together.
+    """Do the same as `check`, for the bytes of all chunks together.
 
     Raises:
-        Broken: they are not one value, or it is cut off.
-        Unread: it is nested too deeply.
+        Broken: they are not one value, or are cut off.
+        Unread: the value is nested too deeply.
     """
     stream = iter(chunks)
     head = b""
@@ -64,14 +62,12 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
 
 
 def is_parsed(text: bytes, rest: Iterable[bytes] = ()) -> bool:
-    """Parse the text as one JSON value.
+    """Parse the text as one JSON value. Returns whether it was parsed.
 
-    If the text is too large or too deep, only check that its brackets are closed by the end of `rest`.
-
-    Returns whether the text was parsed.
+    If the text is too large or nested too deeply, only check that its brackets are closed by the end of `rest`.
 
     Raises:
-        Broken: the text is not JSON; the message says where.
+        Broken: the text is not JSON; the message gives the place.
     """
     if len(text) <= _AT_ONCE_BYTES:
         try:
@@ -105,8 +101,8 @@ def _must_be_closed(chunks: Iterable[bytes]) -> None:
             if first not in b'{["':
                 raise Broken(f"not JSON: begins with {first!r}")
         behind += len(chunk)
-        # Pairs of backslashes mean nothing here. Without them, a backslash before a quote shows
-        # that the quote ends no string.
+        # A pair of backslashes is one escaped backslash. Remove all pairs first. Then a backslash
+        # before a quote means that the quote does not end a string.
         text = (pending + chunk).replace(b"\\\\", b"")
         pending = b"\\" if text.endswith(b"\\") else b""
         parts = text.removesuffix(b"\\").replace(b'\\"', b"").split(b'"')
@@ -121,9 +117,9 @@ def _must_be_closed(chunks: Iterable[bytes]) -> None:
 
 
 def _close(is_open: bytearray, text: bytes, behind: int) -> None:
-    """Add the brackets of the text to the open ones. A bracket that closes removes the one that it closes."""
+    """Update the list of open brackets. An opening bracket is added, a closing one removes the one that it closes."""
     brackets, before = text.translate(None, _NO_BRACKETS), -1
-    # Most brackets are closed at once. Each turn removes the innermost pairs, at the speed of C.
+    # Most brackets are closed soon. Each round removes the innermost pairs, at the speed of C.
     for _ in range(32):
         if len(brackets) == before:
             break
@@ -140,7 +136,7 @@ def _close(is_open: bytearray, text: bytes, behind: int) -> None:
 
 
 def lines(chunks: Iterable[bytes], longest_bytes: int) -> Iterator[bytes]:
-    """Split the chunks into lines, without their newlines. A last line without a newline counts as well.
+    """Yield the lines of the chunks, without their newlines. The last line may have no newline.
 
     Raises:
         Unread: a line is longer than `longest_bytes`.

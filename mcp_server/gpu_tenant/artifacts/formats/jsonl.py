@@ -1,4 +1,4 @@
-"""JSON lines (.jsonl, .ndjson): checks that every line, also the last, is one whole JSON value.
+"""JSON lines (.jsonl, .ndjson): checks that every line, also the last one, is one whole JSON value.
 
 Source: https://jsonlines.org.
 """
@@ -21,7 +21,7 @@ def check(source: Source, findings: Findings) -> None:
     """Check that every line is a JSON value.
 
     Raises:
-        Broken: a line is not, or the last line is cut off.
+        Broken: a line is not a JSON value, or the last line is cut off.
     """
     source.alone(LARGE_BYTES)
     check_chunks(source.chunks(), findings)
@@ -31,8 +31,8 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
     """Check that every line of the chunks is a JSON value.
 
     Raises:
-        Broken: a line is not, or the last line is cut off.
-        Unread: a line is too long to be read in bounded memory.
+        Broken: a line is not a JSON value, or the last line is cut off.
+        Unread: a line is too long to be read with bounded memory.
     """
     values = blank = large = 0
     for number, line in enumerate(lines(chunks, _LONGEST_LINE_BYTES), 1):

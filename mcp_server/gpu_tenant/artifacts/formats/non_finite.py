@@ -1,4 +1,4 @@
-"""Finds NaN and infinity among a file's floating-point values. Of many values, only a sample is checked."""
+"""Finds NaN and infinity among the floating-point values of a file. If there are many values, a sample is checked."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 from gpu_tenant.artifacts.formats.bounded_file import CHUNK_BYTES, Findings, Source
 
 SAMPLE_LIMIT = 64 << 20
-"""The most values checked per file, about a second of work. In a larger file, evenly spread blocks are sampled."""
+"""At most this many values of a file are checked, which takes about a second. They form evenly spread blocks."""
 
 _BLOCK_BYTES = CHUNK_BYTES // 4
 _SMALLEST_SAMPLE = 4096
@@ -15,26 +15,26 @@ _SMALLEST_SAMPLE = 4096
 
 Key = TypeVar("Key")
 Table = tuple[int, bytes]
-"""The position of a byte in a float, most significant first, and a table of 256 flags: 1 where a byte there fits the pattern."""
+"""A byte position in a float (0 is the most significant), and 256 flags: 1 for each byte value that fits there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """An IEEE-like float: its width, and its exponent bits, which are all set only in NaN and infinity."""
+    """A float format: its size, and a mask of its exponent bits. These are all set only in NaN and infinity."""
 
     size_bytes: int
     exponent: int
 
     def not_finite(self) -> list[Table]:
-        """The byte patterns that NaN and infinity have in common."""
+        """Return the byte tables that match both NaN and infinity."""
         return self._tables(self.exponent)
 
     def infinite(self) -> list[Table]:
-        """The byte patterns of infinity: all bits of the exponent are set, all of the fraction are clear, and the sign is either."""
+        """Return the byte tables that match infinity: all exponent bits are set, all fraction bits clear, any sign."""
         return self._tables((1 << 8 * self.size_bytes - 1) - 1)
 
     def _tables(self, judged: int) -> list[Table]:
-        """For every byte that `judged` covers, make a table of the byte values that agree with infinity there."""
+        """For every byte with a bit in `judged`, make a table of the values that have infinity's bits there."""
         tables = []
         for place in range(self.size_bytes):
             shift = 8 * (self.size_bytes - 1 - place)
@@ -50,7 +50,7 @@ LAYOUTS = {
     "F32": Layout(4, 0x7F80_0000),
     "F64": Layout(8, 0x7FF0_0000_0000_0000),
 }
-"""The float layouts, by the names that safetensors uses: binary16, bfloat16, binary32, binary64."""
+"""The float formats, by the names that safetensors uses: binary16, bfloat16, binary32, binary64."""
 
 _NOT_FINITE = {name: layout.not_finite() for name, layout in LAYOUTS.items()}
 _INFINITE = {name: layout.infinite() for name, layout in LAYOUTS.items()}
@@ -58,7 +58,7 @@ _INFINITE = {name: layout.infinite() for name, layout in LAYOUTS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Where `count` values of one dtype are in a file, and what to call them."""
+    """The place of `count` values of one type in a file, and a name for them."""
 
     label: str
     dtype: str
@@ -69,22 +69,22 @@ class Tensor:
 
 @dataclass
 class Tally:
-    """How many of the checked values were NaN or infinite."""
+    """How many values were checked, and how many of them were NaN or infinite."""
 
     seen: int = 0
     nan: int = 0
     inf: int = 0
 
     def add(self, content: bytes, dtype: str, order: Literal["little", "big"] = "little") -> None:
-        """Count the values in `content`, which holds a whole number of them.
+        """Count the values in `content`, which contains only whole values.
 
-        One byte position of all values is checked at a time, at the speed of C. The most significant byte
-        comes first, because it alone rules out almost every block.
+        One byte position of all values is checked at a time, at the speed of C. The most significant byte comes
+        first, because it is enough to rule out almost every block.
         """
         width = LAYOUTS[dtype].size_bytes
 
         def fitting(tables: list[Table]) -> int:
-            """Make a number with a bit set for every value that fits all the tables."""
+            """Return a number with a set bit for every value that fits all the tables."""
             fit = -1
             for place, table in tables:
                 flags = content[place if order == "big" else width - 1 - place :: width].translate(
@@ -102,13 +102,13 @@ class Tally:
             self.nan += not_finite - infinite
 
     def report(self, label: str, findings: Findings) -> None:
-        """Warn about the tensor by name, if any of its values was not finite."""
+        """If some values were not finite, add a warning with the tensor's name."""
         if self.nan or self.inf:
             findings.warn(f"{label}: {self.nan:,} NaN, {self.inf:,} inf of {self.seen:,}")
 
 
 class TensorSample:
-    """The blocks to check in one tensor. They are checked while the file's bytes pass in rising order."""
+    """The blocks to check in one tensor. They are checked as the file's bytes are read in order."""
 
     def __init__(self, tensor: Tensor, share: int) -> None:
         self.tensor = tensor
@@ -118,7 +118,7 @@ class TensorSample:
         self._carried = b""
 
     def see(self, offset: int, content: bytes | memoryview) -> None:
-        """Check the blocks that are due in `content`, which is at `offset` in the file."""
+        """Check the blocks that are in `content`. `offset` is the position of `content` in the file."""
         end = offset + len(content)
         while self._due is not None and self._due[0] < end:
             start, size_bytes = self._due
@@ -130,13 +130,13 @@ class TensorSample:
             self._due = next(self._blocks, None)
 
     def take(self, source: Source) -> None:
-        """Read and check the blocks that are still due."""
+        """Read and check the blocks that are left."""
         while self._due is not None:
             self.see(self._due[0], source.along(*self._due))
 
 
 def samples(tensors: Mapping[Key, Tensor]) -> dict[Key, TensorSample]:
-    """Choose the blocks to check in every tensor of floats. A larger tensor gets a larger part of the limit for the file."""
+    """Choose the blocks to check in every tensor of floats. A larger tensor gets a larger share of the limit."""
     floats = {key: x for key, x in tensors.items() if x.dtype in LAYOUTS and x.count}
     total = sum(tensor.count for tensor in floats.values())
     chosen = {}
@@ -149,9 +149,9 @@ def samples(tensors: Mapping[Key, Tensor]) -> dict[Key, TensorSample]:
 
 
 def look(source: Source, tensors: Iterable[Tensor], findings: Findings) -> None:
-    """Warn about every tensor that has values that are not finite.
+    """Add a warning for every tensor with values that are not finite.
 
-    If the file has more than `SAMPLE_LIMIT` values, evenly spaced blocks are checked, and
+    If the file has more than `SAMPLE_LIMIT` values, only evenly spaced blocks are checked, and
     `findings.not_proved` says so.
     """
     chosen = samples(dict(enumerate(tensors))).values()
@@ -161,7 +161,7 @@ def look(source: Source, tensors: Iterable[Tensor], findings: Findings) -> None:
 
 
 def report(seen: Collection[TensorSample], findings: Findings) -> None:
-    """Add to the findings what is not finite in the samples, and how much of the file was sampled."""
+    """Add warnings for the samples to the findings, and how much of the file was checked."""
     for sample in seen:
         sample.tally.report(sample.tensor.label, findings)
     total = sum(sample.tensor.count for sample in seen)
@@ -169,7 +169,7 @@ def report(seen: Collection[TensorSample], findings: Findings) -> None:
 
 
 def state(seen: int, total: int, findings: Findings) -> None:
-    """Add to the findings how many values were checked, and whether those were all values."""
+    """Add to the findings how many of all values were checked."""
     if seen < total:
         findings.not_proved.append(f"values sampled: {seen:,} of {total:,}")
     elif total:

@@ -1,4 +1,4 @@
-"""NumPy arrays (.npy): a literal header whose dtype and shape must account for the rest of the file.
+"""NumPy arrays (.npy): checks that the dtype and shape in the header account for the rest of the file.
 
 Source: `numpy/lib/format.py`, versions 1.0 to 3.0. There is no checksum.
 """
@@ -41,16 +41,16 @@ _SIZES = {
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What an array's header says: where its values begin and how many bytes they take."""
+    """What the header of an array says: where its values begin, how many there are, and of which kind."""
 
     start: int
     count: int
     item_bytes: int
     holds_objects: bool
     dtype: str | None
-    """The name of the float type in `non_finite.LAYOUTS`. None if it is not a float."""
+    """The name of the float format in `non_finite.LAYOUTS`. None if the values are no floats."""
     parts: int
-    """How many floats are in one element: two in a complex number."""
+    """How many floats are in one element: two if it is a complex number."""
     order: Literal["little", "big"]
 
     @property
@@ -60,11 +60,11 @@ class Header:
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Check that the header accounts for every byte of the values.
+    """Check that the file contains all the values that the header describes.
 
     Raises:
         Broken: the header is damaged, or values are missing.
-        Unread: its version or dtype is not supported here.
+        Unread: the version or the dtype is not supported here.
     """
     head = header(source.upto(0, LONGEST_HEADER_BYTES + 12))
     if head.holds_objects:
@@ -89,8 +89,8 @@ def header(head: bytes) -> Header:
     """Read the header at the start of `head`.
 
     Raises:
-        Broken: it is no header, or a damaged one.
-        Unread: its version, dtype or length is not supported here.
+        Broken: there is no header, or it is damaged.
+        Unread: the version, the dtype or the length is not supported here.
     """
     if head[:6] != MAGIC:
         raise Broken("it does not begin as a NumPy array does")
@@ -123,7 +123,7 @@ def header(head: bytes) -> Header:
 
 
 def _item(descr: object, depth: int) -> tuple[int, bool]:
-    """Return how many bytes one element takes, and whether it contains objects."""
+    """Return how many bytes one element takes, and whether it contains Python objects."""
     if depth > _DEEPEST_DTYPE:
         raise Unread("a dtype nested so deeply is not read here")
     match descr:

@@ -1,4 +1,4 @@
-"""NumPy archives (.npz): a zip of .npy members, each whole by its CRC and by its own header.
+"""NumPy archives (.npz): a zip of .npy members. Each member is checked by its CRC and by its own header.
 
 Source: `numpy.savez` in `numpy/lib/_npyio_impl.py`.
 """
@@ -47,7 +47,7 @@ def check(source: Source, findings: Findings) -> None:
 def _array(
     member: zip_file.Member, pieces: Iterator[bytes | memoryview], budget: int, findings: Findings
 ) -> tuple[int, int]:
-    """Check an array's length against its header. Returns how many floats were checked, and how many the array has."""
+    """Check the length of an array against its header. Returns how many floats were checked, and how many it has."""
     head = b""
     for piece in pieces:
         head += piece
@@ -73,7 +73,7 @@ def _array(
 
 
 def _objects(source: Source, member: zip_file.Member, findings: Findings) -> None:
-    """Follow a stored array of objects as the pickle that it is."""
+    """If the member is an array of objects, follow it as a pickle. The member must be stored uncompressed."""
     header = npy.header(source.upto(member.content_at, npy.LONGEST_HEADER_BYTES + 12))
     if header.holds_objects:
         end = member.content_at + member.packed_bytes

@@ -1,4 +1,4 @@
-"""ONNX models: checks that a protobuf's fields nest to the last byte, with a graph and its tensors among them.
+"""ONNX models: checks that all protobuf fields nest properly to the last byte, and that there is a graph.
 
 Source: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto and the protobuf wire format,
 https://protobuf.dev/programming-guides/encoding/. There is no checksum, and no end marker.
@@ -37,7 +37,7 @@ _NESTED: Mapping[str, Mapping[int, str]] = {
     "OperatorSet": {},
     "Value": {},
 }
-"""For each message, the fields that hold a message, and which message they hold."""
+"""For each kind of message: the fields (by number) that contain a message, and the kind of that message."""
 _HIGHEST = {"Model": 26, "Graph": 17, "Node": 10, "Tensor": 16, "Attribute": 23}
 _ITEM_BYTES = {
     1: 4,
@@ -67,7 +67,7 @@ _MOST_COUNT_BITS = 128
 
 @dataclass
 class _Seen:
-    """What the walk has found so far."""
+    """What the check has found so far."""
 
     fields: int = 0
     graphs: int = 0
@@ -78,10 +78,10 @@ class _Seen:
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Check that every field nests within its message, to the end of the file, and that there is a graph.
+    """Check that every field fits into its message, to the end of the file, and that there is a graph.
 
     Raises:
-        Broken: a field does not, or there is no graph.
+        Broken: a field does not fit, or there is no graph.
     """
     source.alone(LARGE_BYTES)
     seen = _Seen()
@@ -123,9 +123,9 @@ def _walk(source: Source, cursor: Cursor, message: str, seen: _Seen, depth: int)
 
 
 def _fields(cursor: Cursor, message: str, seen: _Seen) -> Iterator[tuple[int, int, int, int]]:
-    """Yield every field of one message: its number, its wire type, and where its content begins and ends.
+    """Yield every field of one message: its number, its wire type, and the positions where its content begins and ends.
 
-    For a varint, the value is given in place of the end.
+    For a varint, its value is given in place of the end.
     """
     while cursor.left:
         at = cursor.at
@@ -164,7 +164,7 @@ def _varint(cursor: Cursor) -> int:
 
 
 def _tensor(source: Source, cursor: Cursor, seen: _Seen) -> None:
-    """Check that the size of the tensor's raw values agrees with its dimensions and type."""
+    """Check that the size of the tensor's raw values agrees with its dimensions and its type."""
     name, kind, count, external, raw = "a tensor", 0, 1, False, None
     begin = cursor.at
     for number, wire, start, end in _fields(cursor, "Tensor", seen):
@@ -192,7 +192,7 @@ def _tensor(source: Source, cursor: Cursor, seen: _Seen) -> None:
     if raw is None or external or kind not in _ITEM_BYTES:
         return
     size = raw[1] - raw[0]
-    # Types above 20 pack two values into a byte, and are not checked.
+    # Types above 20 pack two values into one byte, and are not checked.
     if size != count * _ITEM_BYTES[kind]:
         raise Broken(f"{name}: {some(size, 'byte')} of values, of {count * _ITEM_BYTES[kind]:,}")
     if kind in _FLOATS:

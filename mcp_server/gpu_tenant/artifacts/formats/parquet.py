@@ -1,7 +1,7 @@
-"""Parquet: checks the magic at both ends, and that the footer fits. Reads every row, if `pyarrow` is installed.
+"""Parquet: checks the magic bytes at both ends, and the size of the footer. Reads every row if `pyarrow` is installed.
 
 Source: https://parquet.apache.org/docs/file-format/: `PAR1`, data, footer, four bytes of footer length, `PAR1`.
-`PARE` instead if the footer is encrypted.
+If the footer is encrypted, `PARE` stands in place of `PAR1`.
 """
 
 from gpu_tenant.artifacts.formats import subprocesses
@@ -14,7 +14,7 @@ _FRAME_BYTES = 12
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Check that the footer lies between the two magics, and that `pyarrow`, if installed, reads every row.
+    """Check that the footer fits between the magic bytes, and that `pyarrow`, if installed, reads every row.
 
     Raises:
         Broken: the footer does not fit, or `pyarrow` refuses the file.

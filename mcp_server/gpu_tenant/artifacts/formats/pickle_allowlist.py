@@ -1,4 +1,4 @@
-"""The globals that a pickle may name without harm. Building them makes only plain values, tensors or arrays.
+"""The globals that a pickle may name without harm: building them makes only plain values, tensors or arrays.
 
 Source: `_get_allowed_globals` of `torch/_weights_only_unpickler.py` (2.13), and what numpy and the standard
 library write for their own values.
@@ -99,7 +99,7 @@ WEIGHTS_ONLY = _TORCH_REBUILDS | frozenset(
         ),
     }
 )
-"""What torch's own weights-only unpickler builds by default."""
+"""The globals that torch's own weights-only unpickler builds by default."""
 
 _NUMPY = frozenset(
     f"{package}.{name}"
@@ -149,4 +149,4 @@ _PLAIN = frozenset(
     "argparse.Namespace",
 }
 KNOWN = WEIGHTS_ONLY | _NUMPY | _PLAIN
-"""Globals whose unpickling only builds plain values, tensors or arrays."""
+"""The globals that a pickle may name without harm."""

@@ -31,7 +31,7 @@ _PREFIX = {
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Check that the file is a sequence of whole pickles, to its last byte.
+    """Check that the file is a sequence of whole pickles.
 
     Raises:
         Broken: an opcode, an operand or STOP is missing.
@@ -58,7 +58,7 @@ def check(source: Source, findings: Findings) -> None:
 
 
 def scan(source: Source, start: int, end: int) -> Scan:
-    """Check that the pickle that begins at `start` is whole, and list every name in it.
+    """Check that the pickle from `start` on is whole, and list every name in it. It must end before `end`.
 
     Raises:
         Broken: the pickle is not whole.
@@ -80,7 +80,7 @@ def scan(source: Source, start: int, end: int) -> Scan:
 
 
 def _argument(opcode: pickletools.OpcodeInfo, cursor: Cursor) -> object:
-    """Read the opcode's argument if it is short enough to matter. The cursor moves past it in any case."""
+    """Read the opcode's argument. `UNSEEN` if it is too long to matter. The cursor moves past it in any case."""
     kind = opcode.arg
     if kind is None:
         return None
@@ -108,7 +108,7 @@ def _argument(opcode: pickletools.OpcodeInfo, cursor: Cursor) -> object:
 
 
 def _line(cursor: Cursor) -> bytes:
-    """Read the next line with its newline, truncated once it is longer than anything that is kept."""
+    """Read the next line with its newline. If it is longer than anything that is kept, return only its beginning."""
     kept = b""
     while True:
         step = cursor.take(min(256, cursor.left) or 1)

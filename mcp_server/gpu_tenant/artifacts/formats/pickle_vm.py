@@ -1,7 +1,7 @@
-"""A symbolic pickle machine. It follows names and storages, and never calls anything.
+"""Follows the opcodes of a pickle symbolically. It keeps track of names and storages, and never calls anything.
 
-Source: the opcode table and stack effects of the standard library's `pickletools`; persistent ids and rebuild
-functions as `torch/serialization.py` and `torch/_utils.py` write them.
+Source: the opcode table and the stack effects in the standard library's `pickletools`; persistent ids and
+rebuild functions as in `torch/serialization.py` and `torch/_utils.py`.
 """
 
 import pickletools
@@ -55,14 +55,14 @@ _REBUILD_ARGUMENTS = {"torch._utils._rebuild_tensor_v2": 6, "torch._utils._rebui
 
 @dataclass(frozen=True, slots=True)
 class Global:
-    """Something that the pickle names and would import: `torch.FloatStorage`, `os.system`."""
+    """Something that the pickle names and would import, for example `torch.FloatStorage` or `os.system`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A run of values to which the pickle refers, and which it does not contain."""
+    """A sequence of values to which the pickle refers. The values themselves are stored outside of the pickle."""
 
     key: str
     dtype: str | None
@@ -70,13 +70,13 @@ class Storage:
 
     @property
     def size_bytes(self) -> int | None:
-        """The size of the run in bytes. None if the element type is unknown."""
+        """The size of all values in bytes. None if their type is unknown."""
         return None if self.dtype is None else self.count * ITEM_BYTES[self.dtype]
 
 
 @dataclass
 class Scan:
-    """What one pickle says, as far as that can be known without unpickling it."""
+    """The content of one pickle, as far as it is known without unpickling."""
 
     end: int = 0
     result: object = None
@@ -87,7 +87,7 @@ class Scan:
     persistent_ids: int = 0
 
     def report(self, findings: Findings) -> None:
-        """Report that the pickle is whole. Name its imports that are not known to be harmless."""
+        """Report that the pickle is whole. Name those of its imports that are not known to be harmless."""
         findings.proved.append(f"the pickle is whole: {count_of(self.opcodes, 'opcode')}, to STOP")
         if strange := sorted(self.globals - KNOWN):
             findings.warn(f"unpickling would import and may run {', '.join(strange[:12])}")
@@ -95,18 +95,18 @@ class Scan:
 
 
 class OpaqueValue:
-    """Stands for every value whose identity does not matter."""
+    """Stands for every value that the machine does not keep."""
 
 
 class _Mark:
-    """Stands on the stack for a MARK that was pushed."""
+    """Stands on the stack for a MARK opcode."""
 
 
 UNSEEN, _MARK = OpaqueValue(), _Mark()
 
 
 class PickleMachine:
-    """The symbolic machine. It follows names and small values. Everything else is `UNSEEN`."""
+    """Follows one pickle. It keeps names and small values. Every other value becomes `UNSEEN`."""
 
     def __init__(self, at: int) -> None:
         self.scan = Scan(end=at)
@@ -117,7 +117,12 @@ class PickleMachine:
         self._room = _KEPT_VALUES
 
     def step(self, opcode: pickletools.OpcodeInfo, argument: object, cursor: Cursor) -> None:
-        """Change the stack as unpickling would: it gets the same shape, though not the same content."""
+        """Follow one opcode. The stack gets the same shape as in unpickling, but not the same content.
+
+        Raises:
+            Broken: the opcode does not fit the stack, or is damaged.
+            Unread: the pickle is too large, or refers to data that is kept elsewhere.
+        """
         self.scan.opcodes += 1
         if self.scan.opcodes > _MOST_OPCODES or len(self._stack) > _DEEPEST_STACK:
             raise Unread(
@@ -148,7 +153,7 @@ class PickleMachine:
                     self._stack.append(self._value(opcode.name, argument, operands, items))
 
     def _operands(self, opcode: pickletools.OpcodeInfo) -> tuple[list[object], list[object]]:
-        """Remove the opcode's operands from the stack. Return those below its MARK, and those above it."""
+        """Remove the opcode's operands from the stack. Return those below its MARK, and those above the MARK."""
         before = opcode.stack_before
         items: list[object] = []
         fixed = len(before)
@@ -207,9 +212,9 @@ class PickleMachine:
                 return self._keep(argument) if isinstance(argument, (str, int)) else UNSEEN
 
     def _keep(self, value: object) -> object:
-        """Return the value itself.
+        """Return the value itself, or `UNSEEN` if the machine already keeps as many values as it may.
 
-        Return `UNSEEN` once the allowed memory is used up, because a pickle may hold any number of values.
+        A pickle may contain any number of values.
         """
         self._room -= len(value) if isinstance(value, (list, tuple)) else 1
         return value if self._room > 0 else UNSEEN
@@ -259,7 +264,7 @@ class PickleMachine:
                 self.scan.labels.setdefault(value.key, f"{key}"[:200])
 
     def _call(self, function: object, arguments: object) -> object:
-        """Return the storage under a rebuilt tensor, so that its name can be reported."""
+        """If the call rebuilds a tensor, return its storage, so that its name can be reported. Otherwise `UNSEEN`."""
         if not isinstance(arguments, tuple):
             return UNSEEN
         if isinstance(function, Global) and function.name.startswith(
@@ -278,10 +283,10 @@ class PickleMachine:
 
 
 def _check_reach(arguments: tuple[object, ...]) -> None:
-    """Check that the tensor's last element is within its storage.
+    """Check that the last element of the tensor is inside its storage.
 
     Raises:
-        Broken: the element is beyond the storage, which torch would refuse as well.
+        Broken: the element is outside. torch would refuse it as well.
     """
     match arguments:
         case (Storage() as storage, int(offset), tuple(sizes), tuple(strides), *_):

@@ -1,4 +1,4 @@
-"""PNG images: checks every chunk by its CRC, from IHDR to IEND.
+"""PNG images: checks the CRC of every chunk, from IHDR to IEND.
 
 Source: W3C Portable Network Graphics, third edition, sections 5.2 to 5.6.
 """
@@ -15,7 +15,7 @@ def check(source: Source, findings: Findings) -> None:
     """Check that every chunk is whole, up to IEND.
 
     Raises:
-        Broken: a chunk is not, or the image ends early.
+        Broken: a chunk is damaged, or the image ends early.
     """
     if source.upto(0, 8) != MAGIC:
         raise Broken("it does not begin as a PNG image does")

@@ -1,4 +1,4 @@
-"""The formats that can be read: how a file claims each of them, and the check that judges the claim."""
+"""The formats that can be read: by which names and first bytes a file claims each, and which check judges it."""
 
 import re
 from collections.abc import Callable
@@ -37,14 +37,14 @@ _HEAD_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format, the file name suffixes that claim it, and how its files begin."""
+    """A format: the file name suffixes that claim it, the first bytes of its files, and its check."""
 
     name: str
     check: Check
     suffixes: tuple[str, ...] = ()
     magic: re.Pattern[bytes] | None = None
     read_again: bool = False
-    """Whether another program reads the file as well, and should find it in the page cache."""
+    """Whether another program reads the file after us, and should find it in the page cache."""
 
 
 def _begins(magic: bytes) -> re.Pattern[bytes]:
@@ -52,7 +52,12 @@ def _begins(magic: bytes) -> re.Pattern[bytes]:
 
 
 def _torch(source: Source, findings: Findings) -> None:
-    """Check that a torch checkpoint, in the new or the old layout, is whole."""
+    """Check that a torch checkpoint is whole, in the new or in the old layout.
+
+    Raises:
+        Broken: it is not whole, or is no torch checkpoint.
+        Unread: it cannot be judged here.
+    """
     head = source.upto(0, len(torch_legacy.MAGIC))
     if head.startswith(b"PK\x03\x04"):
         torch_zip.check(source, findings)
@@ -94,14 +99,14 @@ _REGISTRY = (
 TEXT = Format("text", text.check, (".txt", ".log", ".md", ".yaml", ".yml", ".toml", ".out", ".err"))
 _BY_SUFFIX = {suffix: format for format in (*_REGISTRY, TEXT) for suffix in format.suffixes}
 _SILENT = ("", ".bin", ".ckpt", ".db", ".model", ".dat", ".part", ".pdparams")
-"""Suffixes that are used for so many things that only the content can tell the format."""
+"""Suffixes with so many uses that only the content can tell the format."""
 
 FORMATS: tuple[str, ...] = tuple(format.name for format in _REGISTRY)
 SUFFIXES: tuple[str, ...] = tuple(_BY_SUFFIX)
 
 
 def claimed_format(source: Source) -> Format | None:
-    """Find the format that a file claims: by its suffix, or by how it begins if the suffix does not tell."""
+    """Find the format that a file claims: by its suffix, or by its first bytes if the suffix does not tell."""
     suffix = PurePath(source.name).suffix.lower()
     if suffix in _BY_SUFFIX:
         return _BY_SUFFIX[suffix]

@@ -1,7 +1,7 @@
-"""Limits on memory and CPU time for a process that reads a file from a stranger.
+"""Limits the memory and CPU time of a process that reads a file from a stranger.
 
-When run as a program, this module imports a package, sets the limits, and runs one of our scripts under them:
-`resource_limits.py PACKAGE COMPUTING_S SCRIPT FILE`. It needs only the standard library.
+This module can also be run as a program: `resource_limits.py PACKAGE COMPUTING_S SCRIPT FILE`. It imports the
+package, sets the limits, and runs one of our scripts under them. It needs only the standard library.
 """
 
 import importlib
@@ -17,29 +17,28 @@ if sys.platform != "win32":
     import resource
 
 MOST_BYTES = 512 << 20
-"""A reader may take this much memory beyond what it has before the first file."""
+"""A reader may use this many bytes of memory more than it has before the first file."""
 NO_MEMORY = f"reading it takes more than {MOST_BYTES >> 20} MiB of memory, and was stopped"
 _STACK_BYTES = 1 << 20
 _STRAINED = 0.75
 _taken: list[int] = []
-"""The peak memory of this process when its limit was set. Empty if no limit is set."""
+"""The peak memory of this process when its limit was set, in bytes. Empty if no limit is set."""
 
 
 def allowance_s(size_bytes: int) -> int:
-    """How many CPU seconds reading a file of that size may take: many times what a good file needs.
+    """Return how many CPU seconds the reading of a file of that size may take: many times what a good file needs.
 
-    A small file gets ten seconds. A large one gets half an hour, plus the time to hash it.
+    A small file gets ten seconds. A large file gets half an hour, and the time to hash it.
     """
     megabytes = size_bytes / 1e6
     return math.ceil(min(10 + 4 * megabytes, 1800) + megabytes / 20)
 
 
 def limit_memory(most_bytes: int = MOST_BYTES) -> bool:
-    """Limit this process to `most_bytes` beyond what it has now. Returns whether the system enforces that.
+    """Limit this process to `most_bytes` more memory than it has now. Returns whether the system enforces that.
 
-    Only Linux does. It counts memory that is written to, so a mapped file costs nothing. macOS accepts such
-    limits without enforcing them, and Windows has none of this kind. On those systems the parent process has
-    to watch.
+    Only Linux does. It counts memory that is written to, so a mapped file costs nothing. macOS accepts such a
+    limit but does not enforce it. Windows has no such limit. On these systems, the parent process must watch.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -48,8 +47,8 @@ def limit_memory(most_bytes: int = MOST_BYTES) -> bool:
     now = int(fields[5]) * os.sysconf("SC_PAGE_SIZE")
     threading.stack_size(_STACK_BYTES)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    # Only the soft limit is lowered, so that a process started for a library can raise it and set its
-    # own.
+    # Lower only the soft limit. Then a process that is started for a library can raise it, and set
+    # a limit of its own.
     soft = now + most_bytes
     resource.setrlimit(
         resource.RLIMIT_DATA, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard)
@@ -59,7 +58,7 @@ def limit_memory(most_bytes: int = MOST_BYTES) -> bool:
 
 
 def limit_computing(seconds: int) -> None:
-    """Let the system end this process after `seconds` more of CPU time, if it supports such a limit."""
+    """Let the system end this process after `seconds` more of CPU time. Does nothing on Windows."""
     if sys.platform != "win32":
         _, hard = resource.getrlimit(resource.RLIMIT_CPU)
         soft = math.ceil(time.process_time()) + seconds
@@ -69,14 +68,14 @@ def limit_computing(seconds: int) -> None:
 
 
 def lift_memory() -> None:
-    """Lift this module's limit from this process, because importing a library may need more."""
+    """Remove the memory limit from this process, because importing a library may need more."""
     if sys.platform.startswith("linux"):
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def leave_no_dump() -> None:
-    """If this process is killed, let no image of its memory be written."""
+    """Make sure that no image of this process's memory is written if the process is killed."""
     if sys.platform != "win32":
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 

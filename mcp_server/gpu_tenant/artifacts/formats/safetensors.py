@@ -1,4 +1,4 @@
-"""safetensors: checks that the offsets in the JSON header tile the rest of the file exactly.
+"""safetensors: checks that the tensors of the JSON header fill the rest of the file, without holes or overlaps.
 
 Source: the format section of https://github.com/huggingface/safetensors (README) and its
 `TensorIndexInfo` validation: eight bytes of little-endian header length, at most 100 MB of JSON
@@ -52,8 +52,8 @@ def check(source: Source, findings: Findings) -> None:
     """Check that the header describes every byte of the file exactly once.
 
     Raises:
-        Broken: it does not.
-        Unread: the header is too large to be read in bounded memory.
+        Broken: it does not, or the header is damaged.
+        Unread: the header is too large to be read with bounded memory.
     """
     described, start = _header(source)
     tensors = [_tensor(name, entry, start) for name, entry in described.items()]
@@ -72,11 +72,11 @@ def check(source: Source, findings: Findings) -> None:
 
 
 def list_tensors(source: Source) -> list[tuple[str, str, tuple[int, ...]]]:
-    """Return name, type and shape of each tensor, as the header has them.
+    """Return the name, type and shape of each tensor, from the header.
 
     Raises:
-        Broken: the header is not one.
-        Unread: the header is too large to be read in bounded memory.
+        Broken: the header is damaged.
+        Unread: the header is too large to be read with bounded memory.
     """
     described, start = _header(source)
     for name, entry in described.items():
@@ -85,7 +85,7 @@ def list_tensors(source: Source) -> list[tuple[str, str, tuple[int, ...]]]:
 
 
 def _header(source: Source) -> tuple[dict[str, Any], int]:
-    """Return what the header describes, by tensor, and where the values begin."""
+    """Return the header's entry for each tensor, and the position where the values begin."""
     length = int.from_bytes(source.read(0, 8), "little")
     start = 8 + length
     if length > _LONGEST_HEADER_BYTES or start > source.size_bytes:

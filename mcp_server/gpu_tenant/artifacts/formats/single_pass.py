@@ -1,4 +1,4 @@
-"""One pass over a file on its storage. It hashes every byte, and lets each be inspected as it passes."""
+"""One pass over a file on the disk. It hashes every byte, and lets a check inspect the bytes as they pass."""
 
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,9 +14,9 @@ class Stopped(Exception):
 
 
 class Passage:
-    """A pass that moves on as far as it is asked to, and never goes back.
+    """A pass over a file. It moves on only when bytes are requested, and never goes back.
 
-    Each block is hashed in a separate thread while it is being inspected.
+    Each block is hashed in another thread while it is inspected.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class Passage:
         *,
         flushed: Literal["flushed", "not flushed"] = "not flushed",
     ) -> None:
-        """Prepare the pass without reading anything. `expected` is the sha256 that the whole file should have."""
+        """Prepare the pass. Nothing is read yet. `expected` is the sha256 that the whole file should have."""
         if flushed == "not flushed":
             flush(stored.opened)
         self._stored = stored
@@ -41,16 +41,16 @@ class Passage:
         self._at = self._end = 0
 
     def keep(self) -> None:
-        """Let the page cache keep what the pass reads, for a program that reads the file again afterwards."""
+        """Let the page cache keep the bytes of the pass, for a program that reads the file afterwards."""
         self._stored.keep()
 
     def piece(self, offset: int, size_bytes: int) -> memoryview | None:
-        """Return at most `size_bytes` bytes at `offset`. None if the pass is beyond it already, or the file ends before it.
+        """Return at most `size_bytes` bytes at `offset`. The bytes are valid only until the next call.
 
-        The bytes are valid only until the next piece is requested.
+        None if the pass has already moved beyond `offset`, or if the file ends before it.
 
         Raises:
-            OSError: the storage could not be read.
+            OSError: the disk could not be read.
             Stopped: the result is no longer needed.
         """
         while offset >= self._end:
@@ -61,10 +61,10 @@ class Passage:
         return self._block[offset - self._at :][:size_bytes]
 
     def finish(self) -> tuple[int, str]:
-        """Read the rest of the file, and return its size in bytes and its sha256.
+        """Read the rest of the file. Return the size of the file in bytes, and its sha256.
 
         Raises:
-            OSError: the storage could not be read.
+            OSError: the disk could not be read.
             Stopped: the result is no longer needed.
         """
         while self._move_on():
@@ -72,7 +72,7 @@ class Passage:
         return self._end, self._digest.hexdigest()
 
     def is_as_expected(self) -> bool:
-        """Whether the file has the expected hash. This moves the pass to its end."""
+        """Read the rest of the file. Return whether its hash is the expected one."""
         return self.finish()[1] == self._expected
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
-"""SQLite databases: compares the header's page count with the file, then runs SQLite's own integrity check.
+"""SQLite databases: compares the header's page count with the file, and then runs SQLite's own integrity check.
 
-The check evaluates what the file says. An index on an expression can demand any amount of computing.
+SQLite may evaluate expressions from the file during this check. An index on an expression can take any amount
+of computing time.
 
 Source: https://www.sqlite.org/fileformat2.html, section 1.3, and `PRAGMA integrity_check`.
 """
@@ -14,7 +15,7 @@ _WAL = 2
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Check that every page is there, and that SQLite finds the database sound.
+    """Check that every page is there, and that SQLite finds no damage.
 
     Raises:
         Broken: a page is missing, or SQLite finds damage.
@@ -39,7 +40,7 @@ def check(source: Source, findings: Findings) -> None:
     if _WAL in (header[18], header[19]):
         findings.warn("in WAL mode: commits not yet checkpointed are in the -wal file beside it")
     for _ in source.pieces(0, source.size_bytes):
-        """Read the disk here, so that its errors are not taken for SQLite's."""
+        """Read the whole file here, so that an error of the disk is not taken for an error of SQLite."""
     subprocesses.read(source, "sqlite3", "sqlite_check", findings)
     findings.not_proved.append(
         "values: SQLite keeps no checksum of its values, only the hash covers them"

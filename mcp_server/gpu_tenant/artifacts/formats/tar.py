@@ -1,4 +1,4 @@
-"""Tar archives: checks every header by its checksum, every member's length, and the end marker.
+"""Tar archives: checks the checksum of every header, the length of every member, and the end marker.
 
 Source: POSIX.1-2017 `pax`, "ustar Interchange Format", and the GNU tar manual, "Basic Tar Format".
 Headers carry a checksum, contents do not.
@@ -19,7 +19,7 @@ _PAX_SIZE = re.compile(rb"(?:^|\n)\d+ size=(\d{1,19})\n")
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Check that every member is there, and that the archive was finished.
+    """Check that every member is there, and that the archive has its end marker.
 
     Raises:
         Broken: a member or the end marker is missing.
@@ -28,10 +28,10 @@ def check(source: Source, findings: Findings) -> None:
 
 
 def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
-    """Check that every member of the archive in the chunks is there, up to the marker that ends it.
+    """Check that every member of the archive in `chunks` is there, up to the end marker.
 
     Raises:
-        Broken: a member or the marker is missing.
+        Broken: a member or the end marker is missing.
     """
     blocks = _Blocks(chunks)
     members = 0
@@ -68,7 +68,7 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
 
 
 class _Blocks:
-    """The chunks, as tar blocks."""
+    """Splits the chunks into tar blocks."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks: Iterator[bytes] = iter(chunks)
@@ -77,7 +77,7 @@ class _Blocks:
         self.at = 0
 
     def take(self, size: int = _BLOCK) -> bytes:
-        """Take the next block. Empty at the end.
+        """Return the next block. Empty at the end.
 
         Raises:
             Broken: only part of a block is left.
@@ -93,10 +93,10 @@ class _Blocks:
         return bytes(pieces)
 
     def skip(self, size: int) -> None:
-        """Move past a member's content, which is padded to whole blocks.
+        """Skip the content of a member, which is padded to whole blocks.
 
         Raises:
-            Broken: the archive ends before that.
+            Broken: the archive is too short.
         """
         size += -size % _BLOCK
         while size:
@@ -110,7 +110,7 @@ class _Blocks:
             size -= step
 
     def trailing(self) -> int:
-        """Read the rest, and count the bytes in it that are not padding."""
+        """Read the rest, and return how many bytes in it are not zero."""
         count = 0
         while self._fill():
             rest = self._rest[self._used :]
@@ -127,7 +127,7 @@ class _Blocks:
 
 
 def _header_size(header: bytes, at: int) -> int:
-    """Compare the header's checksum. Returns the size of the member's content."""
+    """Check the header's checksum. Returns the size of the member's content in bytes."""
     try:
         claimed = int(header[148:156].strip(b"\0 ") or b"0", 8)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Plain text: it claims nothing that could be broken. The findings say whether it is UTF-8."""
+"""Plain text. It has no structure that could be broken. The findings say whether it is UTF-8."""
 
 import codecs
 
@@ -6,7 +6,7 @@ from gpu_tenant.artifacts.formats.bounded_file import Findings, Source, Unread
 
 
 def check(source: Source, findings: Findings) -> None:
-    """Note the encoding, and never return: text has no structure to check.
+    """Add to the findings whether the text is UTF-8. This function always raises, because it can check nothing else.
 
     Raises:
         Unread: always.

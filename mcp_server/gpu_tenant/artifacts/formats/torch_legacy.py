@@ -1,4 +1,4 @@
-"""torch checkpoints before 1.6: five pickles, then every storage as a count and its raw values.
+"""torch checkpoints before 1.6: five pickles, and then each storage as a count and its raw values.
 
 Source: `_legacy_save` of `torch/serialization.py`: magic number, protocol, system, object, list of
 storage keys, then per key eight little-endian bytes of element count and the elements.
@@ -19,7 +19,7 @@ from gpu_tenant.artifacts.formats.pickle_vm import ITEM_BYTES
 from gpu_tenant.domain.wording import some
 
 MAGIC = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
-"""The pickle, in protocol 2, of torch's magic number."""
+"""torch's magic number as a pickle, in protocol 2."""
 _PROTOCOL = 1001
 
 
@@ -27,7 +27,7 @@ def check(source: Source, findings: Findings) -> None:
     """Check that the object's pickle is whole, and that every storage to which it refers follows at its full length.
 
     Raises:
-        Broken: something of this is missing or damaged.
+        Broken: a pickle or a storage is missing or damaged.
     """
     source.alone(LARGE_BYTES)
     end = 0
@@ -61,7 +61,7 @@ def check(source: Source, findings: Findings) -> None:
     }:
         raise Broken(f"no values for {count_of(len(missing), 'storage')}")
     if any(storage.dtype == "BYTES" for storage in said.storages.values()):
-        # torch 2.13 writes such files and then fails to read them: UntypedStorage has no dtype.
+        # torch 2.13 writes such files, but cannot read them: UntypedStorage has no dtype.
         findings.warn(
             "torch cannot load float8 or uint16 from its own old format; the values are there"
         )
@@ -74,7 +74,7 @@ def check(source: Source, findings: Findings) -> None:
 
 
 def _shorten(value: object) -> str:
-    """Shorten a value that a file defines. Written in full, it could be endless."""
+    """Return a short text for a value from the file. Its full text could be endless."""
     if isinstance(value, str):
         return repr(value[:40])
     if isinstance(value, int) and value.bit_length() < 64:

@@ -1,4 +1,4 @@
-"""torch checkpoints since 1.6: a zip whose `data.pkl` names storages kept as members `data/N`.
+"""torch checkpoints since 1.6: a zip with a pickle `data.pkl`, and its storages as members `data/N`.
 
 Source: `_save` and `_load` of `torch/serialization.py`, and `caffe2/serialize/inline_container.cc`
 for the members' names, alignment and checksums.
@@ -28,7 +28,7 @@ _MANY_MEMBERS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Followed:
-    """What the pickle says, and which values to check in the members that hold them."""
+    """The content of the pickle, and for some members the values to check in them."""
 
     said: Scan
     samples: dict[str, TensorSample]
@@ -37,8 +37,8 @@ class _Followed:
 def check(source: Source, findings: Findings) -> None:
     """Check that every member is whole, and that every storage to which the pickle refers is there at its full length.
 
-    The pickle is followed first, so that the values can be checked while the members pass. Its findings come
-    last, because a damaged member explains a damaged pickle.
+    The pickle is followed first, so that the values can be checked while the members are read. Its findings are
+    added last, because a damaged member explains a damaged pickle.
 
     Raises:
         Broken: a member or a storage is damaged or missing, or there is no `data.pkl`.
@@ -98,7 +98,7 @@ def _follow(
 
 
 def _pass(source: Source, member: zip_file.Member, sample: TensorSample | None) -> None:
-    """Check that the member is whole, and check the values that are due in it."""
+    """Check that the member is whole, and check the values of the sample in it."""
     at = member.content_at
     for piece in zip_file.content(source, member):
         if sample is not None:
@@ -107,7 +107,7 @@ def _pass(source: Source, member: zip_file.Member, sample: TensorSample | None) 
 
 
 def holds_pickle(source: Source) -> bool:
-    """Whether a zip has the `data.pkl` that makes it a torch checkpoint. False if it cannot be read."""
+    """Whether a zip contains the `data.pkl` of a torch checkpoint. False if the zip cannot be read."""
     try:
         return any(
             member.name.endswith("/data.pkl") for member in zip_file.members(source, Findings())
@@ -117,7 +117,7 @@ def holds_pickle(source: Source) -> bool:
 
 
 def _members(source: Source, findings: Findings) -> dict[str, zip_file.Member]:
-    """The archive's members, by their names below the archive's own folder."""
+    """Return the members of the archive. The keys are their names below the archive's own folder."""
     members: dict[str, zip_file.Member] = {}
     for member in zip_file.members(source, findings):
         if len(members) == _MOST_MEMBERS:
@@ -125,7 +125,7 @@ def _members(source: Source, findings: Findings) -> dict[str, zip_file.Member]:
         if len(members) == _MANY_MEMBERS:
             source.alone()
         members[member.name.partition("/")[2]] = member
-    # torch can be told to write no checksums. Then every CRC is 0 and means nothing.
+    # torch has a setting to write no checksums. Then every CRC is 0, and must not be compared.
     if all(member.crc == 0 for member in members.values() if member.size_bytes):
         return {name: replace(member, crc=None) for name, member in members.items()}
     return members
@@ -134,7 +134,7 @@ def _members(source: Source, findings: Findings) -> dict[str, zip_file.Member]:
 def _storages(
     source: Source, members: dict[str, zip_file.Member], said: Scan, findings: Findings
 ) -> dict[str, Tensor]:
-    """Find the values of every storage, by the name of the member that holds nothing else.
+    """Find the values of every storage. The keys are the names of the members that contain them.
 
     Raises:
         Broken: a storage is missing or too short.

@@ -1,4 +1,4 @@
-"""WebP images: RIFF chunks that fill the declared size, with pixels among them.
+"""WebP images: checks that the RIFF chunks fill the declared size, and that there are pixels.
 
 Source: RFC 9649, section 2. There is no checksum.
 """
@@ -13,7 +13,7 @@ def check(source: Source, findings: Findings) -> None:
     """Check that the chunks fill the size that RIFF declares.
 
     Raises:
-        Broken: they do not, or there are no pixels.
+        Broken: the chunks do not fill it, or there are no pixels.
     """
     header = source.read(0, 12)
     if header[:4] != b"RIFF" or header[8:] != b"WEBP":

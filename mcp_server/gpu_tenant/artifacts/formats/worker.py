@@ -1,7 +1,7 @@
-"""The program that reads kept files for another process, which kills it if a file takes too much.
+"""The program of a reader: it reads kept files for another process, which kills it if a file takes too much.
 
-A request is a line of JSON on stdin, and each of its files is answered by a line on stdout. The program
-ends when no request has come for a while, when stdin ends, and after a file that took much memory.
+A request is one line of JSON on stdin. For each of its files, one line is written to stdout as the answer. The
+program ends when no request has come for a while, when stdin ends, and after a file that took much memory.
 """
 
 import json
@@ -22,12 +22,12 @@ _AT_ONCE = 2
 
 
 class _Asker:
-    """The process at the other end of the two pipes."""
+    """The process at the other end of the pipes. It sends the requests."""
 
     def __init__(self) -> None:
         self._asked, self._told = os.dup(0), os.dup(1)
         self._speaking, self._turn = Lock(), Lock()
-        # What a library prints must not get between the answers.
+        # The output of a library must not get between the answers.
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
@@ -52,7 +52,7 @@ class _Asker:
                 line = line[os.write(self._told, line) :]
 
     def acquire(self) -> None:
-        """Ask the other end, which knows all readers, for permission to use much memory, and wait for it."""
+        """Ask the other end for permission to use much memory, and wait for it. The other end knows all readers."""
         self._turn.acquire()
         self.tell("turn")
         if os.read(self._asked, 1) != b"\n":
@@ -65,7 +65,7 @@ class _Asker:
 
 
 def main(memory: str) -> None:
-    """Answer requests until no more come."""
+    """Answer requests until none comes any more."""
     asker = _Asker()
     bounded_file.one_at_a_time(asker)
     resource_limits.leave_no_dump()
@@ -78,12 +78,13 @@ def main(memory: str) -> None:
             resource_limits.limit_computing(
                 resource_limits.allowance_s(sum(x["size_bytes"] for x in files))
             )
-            # Waiting for a flush of each small file in turn would take longer than all else.
+            # Flush all files of a batch together: flushing them one after the other would take
+            # longer than all the rest.
             is_batch = len(files) > 1 and wanted["how"] == "prove"
             paths = [Path(x["path"]) for x in files]
             flushed = flush_all(paths) if is_batch else [False for _ in paths]
             answered = partial(_answer, wanted["how"], len(files) == 1)
-            # Reading two at once keeps both the storage and a core busy.
+            # Read two files at the same time, to keep both the disk and a core busy.
             some = threads.map if len(files) > 1 else map
             for answer in some(answered, files, flushed):
                 asker.tell(answer)

@@ -1,7 +1,7 @@
-"""Processes that read kept files on behalf of this process, so that no file can hang this process or exhaust its memory.
+"""Processes (readers) that read kept files for this process, so that no file can hang it or exhaust its memory.
 
-A process is started for the first file, and is used again for the next. If a file takes more CPU time or
-memory than a good file of its size would, the process is killed, and another takes its place.
+A reader is started for the first file, and is used again for the next ones. If a file takes more CPU time or
+memory than a good file of its size needs, the reader is killed. The next file gets a new one.
 """
 
 import atexit
@@ -25,16 +25,16 @@ from gpu_tenant.artifacts.formats.single_pass import Stopped
 
 Memory = Literal["limited", "watched"]
 MEMORY: Memory = "limited" if sys.platform.startswith("linux") else "watched"
-"""On Linux the kernel enforces a process's memory limit. Elsewhere this process watches it."""
+"""On Linux, the kernel enforces the memory limit of a process. Elsewhere, this process watches its readers."""
 _TICK_S = 0.2
 _LONGEST_ANSWER_BYTES = 4 << 20
 _PATIENCE = 20
-"""A reader may take this many times the processor time that it is allowed.
+"""Reading may last this many times the CPU time that a reader is allowed.
 
-It may get a twentieth of a core, or wait for a slow disk.
+The reader may get only a twentieth of a core, or may wait for a slow disk.
 """
 _LARGE = Lock()
-"""Many small files are read at once, but only one large file at a time."""
+"""Many small files are read at the same time, but only one large file."""
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "VIRTUAL_ENV", "TZ")
 _INHERITED_FAMILIES = ("LC_", "PYTHON", "LD_", "DYLD_", "COVERAGE_")
 
@@ -44,7 +44,7 @@ Answer = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """A file to be read. `size_bytes` says roughly how long that may take."""
+    """A file to be read. `size_bytes` determines how long that may take."""
 
     path: Path
     name: str
@@ -53,15 +53,15 @@ class ReadRequest:
 
 
 class Ended(Exception):
-    """The reader was stopped while reading the file, or crashed. The message says why."""
+    """The reader was stopped or crashed while it read the file. The message gives the reason."""
 
 
 class _Left(Exception):
-    """The reader had exited before it was asked: it was idle, or its last file was large."""
+    """The reader had exited before it got the request: it was idle, or its last file was large."""
 
 
 class Readers:
-    """A pool with as many readers as there are simultaneous calls."""
+    """A pool of readers, with as many as there are calls at the same time."""
 
     def __init__(self, memory: Memory = MEMORY) -> None:
         self._memory = memory
@@ -70,17 +70,17 @@ class Readers:
     def ask(
         self, files: Sequence[ReadRequest], how: Literal["prove", "inspect"], stop: Event
     ) -> Sequence[Answer | Ended]:
-        """Return a reader's answer for each file, or the reason why there is none.
+        """Return a reader's answer for each file, or an `Ended` that gives the reason why there is none.
 
         Raises:
             Stopped: `stop` was set.
         """
         answers: list[Answer | Ended] = []
         at_once = len(files)
-        # Small files are asked for in one batch. If one of them stops the reader, the rest are asked
-        # for one by one.
+        # Small files are requested in one batch. If one of them stops the reader, the rest are
+        # requested one by one.
         while left := files[len(answers) : len(answers) + at_once]:
-            # A simultaneous call takes another reader, or starts one.
+            # A call at the same time takes another reader, or starts one.
             reader = self._take()
             if isinstance(reader, Ended):
                 answers.append(reader)
@@ -88,7 +88,7 @@ class Readers:
             try:
                 for answer in reader.answers(left, how, stop):
                     if at_once > 1 and "stopped" in answer:
-                        break  # Read alone, this file may get enough memory.
+                        break  # If this file is read alone, it may get enough memory.
                     answers.append(answer)
                 else:
                     self._idle.append(reader)
@@ -125,14 +125,14 @@ class Readers:
             self._idle.pop().close()
 
     def forget(self) -> None:
-        """After a fork, drop the idle readers: they belong to the parent process."""
+        """Drop the idle readers. Called in the new process after a fork: they belong to the parent process."""
         for reader in self._idle:
             reader.disown()
         self._idle.clear()
 
 
 class _Reader:
-    """One process, and the pipes to it."""
+    """One reader process, and the pipes to it."""
 
     def __init__(self, memory: Memory) -> None:
         command = [sys.executable, "-P", "-m", "gpu_tenant.artifacts.formats.worker"]
@@ -149,7 +149,7 @@ class _Reader:
                 stderr=subprocess.PIPE,
                 env=environment(),
                 bufsize=0,
-                start_new_session=True,  # Ctrl-C is for us only; and the whole group can be killed at once
+                start_new_session=True,  # Ctrl-C is only for us, and the whole group can be killed
             )
         except OSError as error:
             raise Ended(f"no process could be started to read it: {error.strerror}") from error
@@ -160,9 +160,9 @@ class _Reader:
         """Yield the answers, in the order of the files.
 
         Raises:
-            Ended: there is no answer for this file, and the reader is gone.
+            Ended: the reader gave no answer for the next file, and is gone.
             Stopped: `stop` was set.
-            _Left: the reader had exited before.
+            _Left: the reader had exited before the request.
         """
         asked = [
             {"path": str(x.path), "name": x.name, "size_bytes": x.size_bytes, "sha256": x.sha256}
@@ -192,7 +192,7 @@ class _Reader:
         self._write(b"\n")
 
     def close(self) -> None:
-        """End the reader, and everything that it has started."""
+        """End the reader, and every process that it has started."""
         self._kill()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
@@ -213,7 +213,13 @@ class _Reader:
             raise self._cause_of_end() from None
 
     def _line(self, patience_s: float, stop: Event) -> bytes:
-        """Read the next line of the reader's output."""
+        """Read the next line that the reader writes.
+
+        Raises:
+            Ended: the reader took too much time or memory, crashed, or wrote too much.
+            Stopped: `stop` was set.
+            _Left: the reader had exited.
+        """
         assert self._process.stdout is not None
         until = time.monotonic() + patience_s
         pipe = self._process.stdout.fileno()
@@ -236,7 +242,7 @@ class _Reader:
         return line
 
     def _cause_of_end(self) -> Exception:
-        """Make the error that says why the reader is gone."""
+        """Return the error that gives the reason why the reader is gone."""
         code = self._process.wait()
         assert self._process.stderr is not None
         said = os.read(self._process.stderr.fileno(), 1 << 16).decode(errors="replace").strip()
@@ -252,7 +258,7 @@ class _Reader:
         return Ended(f"its reader crashed (signal {-code})")
 
     def _weighs(self) -> int:
-        """Add up the memory of the reader and its children, by the system's process list."""
+        """Return how many bytes of memory the reader and its children use, according to the system's process list."""
         done = subprocess.run(
             ["ps", "-A", "-o", "pgid=,rss="], capture_output=True, check=False, encoding="ascii"
         )
@@ -270,7 +276,7 @@ class _Reader:
 
 
 def environment() -> dict[str, str]:
-    """The environment for a process that reads strangers' files. It contains no key."""
+    """Return the environment for a process that reads files from strangers. It contains no key."""
     kept = {
         name: value
         for name, value in os.environ.items()

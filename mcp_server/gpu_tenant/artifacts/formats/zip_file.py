@@ -1,4 +1,4 @@
-"""Zip archives: inflates every member to its declared size, and compares its CRC. Nothing is kept.
+"""Zip archives: unpacks every member to its declared size, and compares its CRC. The content is not stored.
 
 Source: PKWARE APPNOTE.TXT 6.3.10, sections 4.3 (headers) and 4.5.3 (zip64).
 """
@@ -26,13 +26,13 @@ _END, _END_BYTES = b"PK\x05\x06", 22
 _LONGEST_COMMENT_BYTES = 0xFFFF
 _ENTRY = struct.Struct("<4s6H3I5H2I")
 _ENCRYPTED = 1 | 1 << 6 | 1 << 13
-"""Flags: encrypted, strongly encrypted, encrypted directory."""
+"""The flags for encrypted, for strongly encrypted, and for an encrypted directory."""
 _UNSAID = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One entry of the central directory, with the place of its content in the file."""
+    """One entry of the central directory, and where its content is in the file."""
 
     name: str
     method: int
@@ -53,7 +53,7 @@ def check(source: Source, findings: Findings) -> None:
     """Check that every member of the archive is whole.
 
     Raises:
-        Broken: a member is not, or the directory is damaged.
+        Broken: a member is not whole, or the directory is damaged.
         Unread: a member is encrypted, or compressed in a way that is not supported here.
     """
     count = 0
@@ -71,10 +71,10 @@ def check(source: Source, findings: Findings) -> None:
 
 
 def members(source: Source, findings: Findings) -> Iterator[Member]:
-    """Yield the archive's members in the order of its directory. None overlaps another.
+    """Yield the archive's members in the order of its directory. Members that overlap are refused.
 
     Raises:
-        Broken: the directory is missing, damaged, or points outside the file.
+        Broken: the directory is missing or damaged, points outside the file, or has members that overlap.
     """
     start, cursor, count = _directory(source, findings)
     directory_at = cursor.at
@@ -96,7 +96,7 @@ def members(source: Source, findings: Findings) -> Iterator[Member]:
 
 
 def content(source: Source, member: Member) -> Iterator[bytes | memoryview]:
-    """Read the member's bytes in pieces of bounded size. At the end, compare their length and CRC-32 with the header.
+    """Yield the member's bytes in pieces of bounded size. At the end, compare their length and CRC-32 with the header.
 
     A piece is valid only until the next one is requested.
 
@@ -133,7 +133,7 @@ def content(source: Source, member: Member) -> Iterator[bytes | memoryview]:
 
 
 def _directory(source: Source, findings: Findings) -> tuple[int, Cursor, int]:
-    """Find where the archive begins. Returns that, a cursor on its central directory, and its number of entries."""
+    """Return where the archive begins, a cursor on its central directory, and the number of entries in it."""
     tail_at = max(0, source.size_bytes - _END_BYTES - _LONGEST_COMMENT_BYTES)
     tail = source.read(tail_at, source.size_bytes - tail_at)
     found = tail.rfind(_END, 0, len(tail) - _END_BYTES + len(_END))
@@ -168,7 +168,7 @@ def _directory(source: Source, findings: Findings) -> tuple[int, Cursor, int]:
 
 
 def _member(source: Source, cursor: Cursor, start: int) -> Member:
-    """Read the next entry of the directory, and compare it with the header before the member's bytes."""
+    """Read the next entry of the directory, and compare it with the header in front of the member's content."""
     fields = _ENTRY.unpack(cursor.take(_ENTRY.size))
     signature, _, _, flags, method, _, _, crc, packed, size, named, extra, comment, *_, offset = (
         fields
@@ -189,7 +189,7 @@ def _member(source: Source, cursor: Cursor, start: int) -> Member:
 
 
 def _widen(extra: bytes, *fields: int) -> list[int]:
-    """Return the fields. Those that did not fit are taken from the zip64 extra field, in their order."""
+    """Return the fields. A field that was too large for its place is read from the zip64 extra field."""
     at = 0
     while at + 4 <= len(extra):
         kind, size = struct.unpack_from("<2H", extra, at)

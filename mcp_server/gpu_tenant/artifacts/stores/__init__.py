@@ -1,1 +1,1 @@
-"""The owner's durable stores: what is copied there, and what a store may be trusted to prove."""
+"""The owner's durable stores: which they are, how files are copied there, and what a store can prove."""

@@ -16,14 +16,14 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.providers.credentials import read_table, resolve
 
 _S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[^\s?#]*))?")
-# This is the name of a remote, and not a connection string: that could contain a password, and
-# would be visible in `ps`.
+# This matches the name of a remote. A connection string is refused: it could contain a password,
+# which would be visible in `ps`.
 _RCLONE = re.compile(r"rclone:(?P<remote>[\w.+@][\w.+@ -]*:[^\r\n]*)")
 _REFERENCE = re.compile(r"(env|file|keyring|cmd):.+", re.DOTALL)
 
 
 class Settings(Record):
-    """One `[stores.NAME]` of the configuration. Keys are references, as in `env:VARIABLE`."""
+    """One `[stores.NAME]` of the configuration. Each key is a reference to a secret, for example `env:VARIABLE`."""
 
     url: str
     endpoint: str | None = None
@@ -36,11 +36,11 @@ class Settings(Record):
 
 
 def open_store(said: str, *, configuration: Path, environ: Mapping[str, str]) -> DurableStore:
-    """Open the store that the owner means by `said`. It is not contacted yet.
+    """Open the store that `said` names. The store is not contacted yet.
 
     `said` is a directory on this computer, `rclone:REMOTE:path`, `s3://bucket/prefix`, or a name under
-    `[stores]` in the configuration. A bucket without a name there is reached with the usual AWS variables and
-    files.
+    `[stores]` in the configuration. A bucket that is given by its URL is reached with the usual AWS variables
+    and files.
 
     Raises:
         BadRequest: `said` is none of these, its directory does not exist, or a key reference leads nowhere.
@@ -66,14 +66,14 @@ def open_store(said: str, *, configuration: Path, environ: Mapping[str, str]) ->
 def box_store(
     said: str, lease_id: LeaseId, *, configuration: Path, environ: Mapping[str, str]
 ) -> dict[str, JsonValue]:
-    """Describe the store in the form that `scripts/keep.py` takes, with the key that its owner made for boxes.
+    """Describe the store in the form that `scripts/keep.py` reads, with the key that its owner made for boxes.
 
-    The answer has that key in clear text, so it goes to the box on a stream, and is never shown or written
-    down.
+    The result contains that key in clear text. It must go to the box on a stream, and must never be shown or
+    stored.
 
     Raises:
         BadRequest: the store cannot be reached from a box, or its owner has made no key for boxes.
-        SecretRefused: the key for boxes is the owner's own.
+        SecretRefused: the key for boxes is the owner's own key.
         LocalTrouble: the configuration cannot be read.
     """
     name, settings = _settings(said, configuration)
@@ -135,7 +135,7 @@ def _s3(
         # rclone would ask the store for size and checksum. We read the bytes back instead.
         "no_head": "true",
         "force_path_style": "true" if settings.addressing == "path" else "false",
-        # Our names are plain text already, and another program of ours writes them unencoded.
+        # Our names are plain text already, and `scripts/keep.py` also writes them without an encoding.
         "encoding": "None",
         "env_auth": "true" if key is None else "false",
     }
@@ -160,7 +160,7 @@ def _aws(region: str) -> str:
 
 
 def _settings(said: str, configuration: Path) -> tuple[str | None, Settings]:
-    """Return the settings that were meant, and their name if they have one."""
+    """Return a store's name under `[stores]` and its settings. The name is None if `said` is a URL or a path."""
     if "/" in said or ":" in said or not said:
         return None, Settings(url=said)
     named = read_table(configuration, "stores")
@@ -184,14 +184,14 @@ def _key(
     configuration: Path,
     environ: Mapping[str, str],
 ) -> tuple[str, str] | None:
-    """Return both halves of a key of `[stores.NAME]`. None if neither half is given."""
+    """Return the id and the secret of a key of `[stores.NAME]`. None if neither is given."""
     halves = (f"{whose}access_key_id", f"{whose}secret_access_key")
     references = [getattr(settings, half) for half in halves]
     if references == [None, None]:
         return None
     values = []
     for half, reference in zip(halves, references, strict=True):
-        # What is not a reference may be the key itself, so it is not repeated in the message.
+        # The value may be the key itself and not a reference, so it is not repeated in the message.
         if reference is None or not _REFERENCE.fullmatch(reference):
             raise BadRequest(
                 f"{half} of [stores.{name}] is not a reference to the place of the key",

@@ -1,4 +1,4 @@
-"""Where a durable store is, as far as its settings tell, and whether it might vanish with a lease's box."""
+"""Where a durable store is, according to its settings, and whether it might vanish with a lease's box."""
 
 import asyncio
 import ipaddress
@@ -14,14 +14,14 @@ _Host = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Where the top of a store is. With no field set, the store is a service that cannot be a box."""
+    """Where a store is. If no field is set, the store is a service, which cannot be on a box."""
 
     directory: Path | None = None
-    """The store's directory, if that is on this computer."""
+    """The store's directory, if it is on this computer."""
     host: str | None = None
     """The computer that holds the store, if one is named."""
     unknown: str | None = None
-    """Why the place of the store cannot be told, in words. None if it can."""
+    """The reason why the place of the store cannot be told. None if it can be told."""
 
 
 ELSEWHERE = Whereabouts()
@@ -40,14 +40,14 @@ def whereabouts_of(directory: Path) -> Whereabouts:
 
 @dataclass(frozen=True, slots=True)
 class StoreDoubt:
-    """Why a store alone is not enough proof."""
+    """The reason why a copy in this store alone is not enough proof."""
 
     words: str
     is_the_box: bool
 
 
 async def store_doubt(where: Whereabouts, lease: Lease) -> StoreDoubt | None:
-    """Say why a store there may vanish with the lease's box. None if it cannot, or is a directory on this computer."""
+    """Say why a store may vanish with the lease's box. None if it cannot, or if it is a directory on this computer."""
     if where.unknown is not None:
         return StoreDoubt(where.unknown, is_the_box=False)
     if where.host is None:
@@ -60,8 +60,8 @@ async def store_doubt(where: Whereabouts, lease: Lease) -> StoreDoubt | None:
             f"its host {where.host} has no address known on this computer", is_the_box=False
         )
     if any(address.is_loopback or address.is_unspecified for address in theirs):
-        # An address on this computer may still lead to the box, by a tunnel or by a server for one of its
-        # directories.
+        # An address of this computer may still lead to the box: through a tunnel, or a server that
+        # serves a directory of the box.
         return StoreDoubt(
             f"its host {where.host} is this computer, from which a tunnel may lead to the box",
             is_the_box=False,

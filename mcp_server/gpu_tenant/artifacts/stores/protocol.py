@@ -1,6 +1,7 @@
-"""The owner's durable store, which outlives every box and this computer, and what it may be trusted to prove.
+"""The interface of a durable store: it belongs to the owner, and outlives every box and this computer.
 
-Nothing that a store says counts: no listing, no size, no checksum. Only bytes that were read back count.
+What a store reports proves nothing: no listing, no size, no checksum. Only bytes that were read back are a
+proof.
 """
 
 import asyncio
@@ -31,25 +32,25 @@ _PARTIAL = ".gpu-tenant-partial"
 
 
 class DurableStore(Protocol):
-    """Files under names, kept where the owner said.
+    """A store that keeps files under names.
 
     A name is relative, with `/` between its parts, in the form that `files/paths.py` describes.
     """
 
     @property
     def words(self) -> str:
-        """The store as its owner named it. This contains no secret."""
+        """The store in the words of its owner. They contain no secret."""
         ...
 
     async def where(self) -> Whereabouts:
-        """Where the store is, as far as that can be told."""
+        """Return where the store is, as far as is known."""
         ...
 
     async def put(self, source: Path, name: str, *, superseded: str) -> None:
-        """Store the bytes of `source` under `name`. What the store had there before is moved to `superseded`.
+        """Store the bytes of `source` under `name`. A file that the store has there is first moved to `superseded`.
 
         Raises:
-            StoreTrouble: the store did not take it; what it had under `name` is still there, or under
+            StoreTrouble: the store did not take it. The earlier file is still there, under `name` or
                 `superseded`.
         """
         ...
@@ -64,7 +65,7 @@ class DurableStore(Protocol):
         ...
 
     async def names(self, directory: str) -> frozenset[str]:
-        """List every name below `directory`, as the store reports it. This helps to save work, and proves nothing.
+        """List every name below `directory`, as the store reports it. The list may save work, but proves nothing.
 
         Raises:
             StoreTrouble: the store could not be asked.
@@ -73,17 +74,17 @@ class DurableStore(Protocol):
 
 
 def stored_as(lease_id: LeaseId, name: str) -> str:
-    """The name in a store for what a lease's seal calls `name`."""
+    """Return the name in a store for the file that a lease's seal calls `name`."""
     return f"{lease_id}/{name}"
 
 
 def seal_stored_as(lease_id: LeaseId, digest: str) -> str:
-    """The name in a store of the seal with that digest, which lists what was kept, and every link."""
+    """Return the name in a store for the seal with that digest. The seal lists every file and every link."""
     return f"{lease_id}/.seals/{digest}.json"
 
 
 def superseded_as(lease_id: LeaseId, stamp: str, name: str) -> str:
-    """The name in a store for what was stored under `name` before that moment."""
+    """Return the name in a store for an older version of `name`, which was replaced at the moment `stamp`."""
     return f"{lease_id}/.superseded/{stamp}/{name}"
 
 
@@ -91,10 +92,10 @@ def superseded_as(lease_id: LeaseId, stamp: str, name: str) -> str:
 async def brought_back(
     store: DurableStore, name: str, *, size_bytes: int, scratch: Path
 ) -> AsyncIterator[Path]:
-    """Fetch the bytes that the store gives now into a file below `scratch`. The file is deleted afterwards.
+    """Fetch the store's current bytes for `name` into a file below `scratch`. The file is deleted when the block ends.
 
     Raises:
-        NotStored, StoreTrouble: as `DurableStore.get`.
+        NotStored, StoreTrouble: as in `DurableStore.get`.
         DiskFull: there is no room on this computer for `size_bytes`.
     """
     require_room(
@@ -111,10 +112,11 @@ async def brought_back(
 async def reread_held(
     store: DurableStore, name: str, *, like: Reread, scratch: Path
 ) -> Reread | None:
-    """Re-read the store's bytes for `name`, which should equal `like`. None if the store has none.
+    """Re-read the store's bytes for `name`, which should equal `like`. None if the store has no such file.
 
     Raises:
-        StoreTrouble, DiskFull: as `brought_back`.
+        StoreTrouble: the store could not be asked, or did not give the file.
+        DiskFull: there is no room on this computer for the file.
     """
     try:
         async with brought_back(store, name, size_bytes=like.size_bytes, scratch=scratch) as path:
@@ -124,26 +126,26 @@ async def reread_held(
 
 
 class DirectoryStore:
-    """A directory on this computer: a second disk, a file server, a mounted bucket."""
+    """A store in a directory of this computer: a second disk, a file server, or a mounted bucket."""
 
     def __init__(self, root: Path, *, words: str) -> None:
         self._root = root
         self.words = words
 
     async def where(self) -> Whereabouts:
-        """Do as `DurableStore.where`."""
+        """Do the same as `DurableStore.where`."""
         return await asyncio.to_thread(whereabouts_of, self._root)
 
     async def put(self, source: Path, name: str, *, superseded: str) -> None:
-        """Do as `DurableStore.put`. The file appears by a rename, durably."""
+        """Do the same as `DurableStore.put`. The file appears by a rename, and is flushed to the disk."""
         await asyncio.to_thread(self._put, source, self._at(name), self._at(superseded))
 
     async def get(self, name: str, into: Path) -> None:
-        """Do as `DurableStore.get`. The bytes are read from the disk, not from the page cache."""
+        """Do the same as `DurableStore.get`. The bytes are read from the disk, not from the page cache."""
         await asyncio.to_thread(self._get, name, into)
 
     async def names(self, directory: str) -> frozenset[str]:
-        """Do as `DurableStore.names`."""
+        """Do the same as `DurableStore.names`."""
         return await asyncio.to_thread(self._names, directory)
 
     def _at(self, name: str) -> Path:
@@ -151,7 +153,8 @@ class DirectoryStore:
 
     def _put(self, source: Path, final: Path, superseded: Path) -> None:
         try:
-            # The root is never created: an empty mount point is not the disk that should be mounted on it.
+            # The root is never created: an empty mount point must not be taken for the disk that
+            # should be mounted there.
             if not self._root.is_dir():
                 raise self._trouble("that directory does not exist now")
             handle, arrived = tempfile.mkstemp(dir=self._root, prefix=_PARTIAL)

@@ -1,4 +1,4 @@
-"""A durable store reached through rclone: any remote of the owner's, or a bucket with the S3 protocol."""
+"""A durable store that is reached through rclone: any remote of the owner's, or a bucket with the S3 protocol."""
 
 import asyncio
 import json
@@ -19,12 +19,12 @@ from gpu_tenant.files.paths import is_unseen
 from gpu_tenant.providers.response_limits import BOUNDS, Bounds
 
 S3_REMOTE = "tenant"
-"""The name of the remote for a bucket. It is defined only in the environment of one process."""
+"""The name of the rclone remote for a bucket. It is defined only in the environment of one rclone process."""
 _ABSENT = (3, 4)
 """rclone's exit statuses for a directory that does not exist, and for a file that does not."""
 _SHOWN, _READ = 300, 30_000
 _FILE_S, _SLOWEST_BYTES_S = 3600, 20_000
-"""A file may take an hour, and more in proportion to its size. Anything slower has hung."""
+"""A file may take an hour, and one more second for each 20,000 bytes. A slower transfer counts as hung."""
 _DAY_S = 86_400
 """A file of unknown size may take this many seconds."""
 _DUMP = TypeAdapter(dict[str, dict[str, str]])
@@ -51,8 +51,8 @@ class RcloneStore:
         self._root = root.rstrip("/")
         self.words = words
         self._environ = dict(environ)
-        # rclone fails on this variable for a certificate bundle, but takes the same file under a
-        # variable of its own.
+        # rclone fails if this variable names a certificate bundle, but accepts the same file in its
+        # own variable.
         bundle = self._environ.pop("AWS_CA_BUNDLE", None)
         if bundle:
             self._environ.setdefault("RCLONE_CA_CERT", bundle)
@@ -61,7 +61,7 @@ class RcloneStore:
         self._where = where
 
     def with_settings(self, *, attempts: int, settings: Mapping[str, str]) -> "RcloneStore":
-        """Return the same store, tried `attempts` times, with further settings as rclone's variables."""
+        """Return the same store with further rclone variables (`settings`). Each call is tried `attempts` times."""
         return RcloneStore(
             self._root,
             words=self.words,
@@ -73,7 +73,7 @@ class RcloneStore:
         )
 
     async def where(self) -> Whereabouts:
-        """Do as `DurableStore.where`, by the owner's rclone configuration."""
+        """Do the same as `DurableStore.where`, using the owner's rclone configuration."""
         if self._where is None:
             self._where = await self._find_remote()
         return self._where
@@ -89,16 +89,17 @@ class RcloneStore:
         return leads(self._root, settings, self._environ)
 
     async def put(self, source: Path, name: str, *, superseded: str) -> None:
-        """Do as `DurableStore.put`."""
+        """Do the same as `DurableStore.put`."""
         status, said = await self._run("lsjson", "--stat", self._place(name))
         if status == 0 and _is_file(said):
             await self._must("moveto", self._place(name), self._place(superseded), within_s=_FILE_S)
         elif status not in (0, *_ABSENT):
             raise self._trouble(said)
-        # Ignore times: by default rclone takes equal size and time for equal bytes, and sends nothing.
+        # Ignore times: otherwise rclone takes a file of equal size and time for the same file, and
+        # sends nothing.
         with tempfile.TemporaryDirectory() as plainly:
-            # Use a link with a name of our own: rclone rewrites some quotation marks, and then
-            # finds no such file.
+            # Use a link whose name we choose: rclone changes some quotation marks in names, and
+            # then finds no file.
             link = Path(plainly) / "source"
             link.symlink_to(source.absolute())
             await self._must(
@@ -111,14 +112,14 @@ class RcloneStore:
             )
 
     async def get(self, name: str, into: Path) -> None:
-        """Do as `DurableStore.get`."""
+        """Do the same as `DurableStore.get`."""
         status, said = await self._run(
             "copyto", self._place(name), str(into.absolute()), within_s=_DAY_S
         )
         if status not in (0, *_ABSENT):
             raise self._trouble(said)
-        # If the name is only a prefix of others, a directory arrives. If the name is absent, rclone
-        # reports success.
+        # If `name` is a directory in the store, rclone has fetched a directory. If it is absent,
+        # rclone may still report success.
         if into.is_dir():
             await asyncio.to_thread(shutil.rmtree, into)
         if not into.is_file():
@@ -127,13 +128,13 @@ class RcloneStore:
             )
 
     async def names(self, directory: str) -> frozenset[str]:
-        """Do as `DurableStore.names`."""
+        """Do the same as `DurableStore.names`."""
         status, said = await self._run("lsf", "-R", "--files-only", self._place(directory))
         if status in _ABSENT:
             return frozenset()
         if status:
             raise self._trouble(said)
-        # Our names are plain, so we never wrote a name that is not plain.
+        # All names that we write are plain, so other names are not ours.
         return frozenset(
             f"{directory}/{_read(line)}"
             for line in said.split("\n")
@@ -150,7 +151,7 @@ class RcloneStore:
             raise self._trouble(said)
 
     async def _run(self, *words: str, within_s: float | None = None) -> tuple[int, str]:
-        """Run rclone. Returns the exit status, and standard output if the status is 0, otherwise the complaint.
+        """Run rclone. Returns its exit status, and its standard output, or its error output if the status is not 0.
 
         Raises:
             StoreTrouble: there is no rclone, it did not end within its time limit, or its output was longer than
@@ -210,7 +211,7 @@ class RcloneStore:
     def _trouble(self, said: str) -> StoreTrouble:
         for secret in self._secrets:
             said = said.replace(secret, "***")
-        # The last lines say what ended it. The lines before them are its attempts.
+        # The last lines give the cause. The lines before them are earlier attempts.
         end = said[-_READ:]
         words = " ".join(plain(end.strip()).split())[-_SHOWN:] or "rclone said nothing"
         return StoreTrouble(
@@ -220,7 +221,7 @@ class RcloneStore:
 
 
 def _quote_name(name: str) -> str:
-    """Write `name` as rclone takes it. rclone uses one kind of quotation mark for its own purposes."""
+    """Write `name` as rclone takes it. One quotation mark is escaped, because rclone uses it for its own purposes."""
     return name.replace("‛", "%E2%80%9B")
 
 

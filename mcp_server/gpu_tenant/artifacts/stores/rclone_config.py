@@ -1,4 +1,4 @@
-"""Finds where an rclone remote leads, by its owner's configuration. Nothing else of that configuration is kept."""
+"""Finds where an rclone remote leads, from the owner's configuration. Nothing else of the configuration is kept."""
 
 import os
 import re
@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 from gpu_tenant.artifacts.stores.locality import ELSEWHERE, Whereabouts
 
 Settings = Mapping[str, Mapping[str, str]]
-"""What the configuration says about each remote. It contains keys, so it is never shown or kept."""
+"""The settings of each remote in the configuration. They contain keys, so they are never shown or stored."""
 
 _WRAPS = frozenset({"alias", "crypt", "chunker", "compress", "hasher"})
-"""Kinds of remotes that keep everything in the one remote that they name."""
+"""The kinds of remotes that store everything in the one remote that they name."""
 _HOST_IN: Mapping[str, str] = {
     "sftp": "host",
     "ftp": "host",
@@ -33,13 +33,13 @@ _SERVICES: Mapping[str, str] = {
     "pcloud": "",
     "mega": "",
 }
-"""Kinds of remotes that lead to one provider's service. If the setting given here is present, it names another host."""
+"""The kinds of remotes that lead to one provider's service. If the setting given here is set, it names another host."""
 _NAMED = re.compile(r"(?P<name>[\w.+@][\w.+@ -]*):(?P<path>.*)", re.DOTALL)
 _DEEPEST = 8
 
 
 def leads(root: str, settings: Settings, environ: Mapping[str, str]) -> Whereabouts:
-    """Find where `REMOTE:path` leads in the end, through every remote that only wraps another."""
+    """Find where `REMOTE:path` leads in the end. Remotes that only wrap another remote are followed."""
     for _ in range(_DEEPEST):
         named = _NAMED.fullmatch(root)
         if root.startswith("/") or (root and ":" not in root and not root.startswith("~")):
@@ -84,7 +84,7 @@ def _whereabouts_of(kind: str, says: Mapping[str, str]) -> Whereabouts:
 
 
 def _settings_of(name: str, settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return a remote's settings. Its own variables win over those of its kind, and these win over the file."""
+    """Return a remote's settings. Its own variables win over those of its kind, and both win over the file."""
     own = _variables(f"RCLONE_CONFIG_{name.upper()}_", environ)
     of_file = settings.get(name, {})
     kind = own.get("type") or of_file.get("type", "")
@@ -99,7 +99,7 @@ def _variables(prefix: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _upstream(said: str, directory: str) -> str:
-    """Return what a `combine` remote has under that name. Empty if it has nothing."""
+    """Return the remote that a `combine` remote has under that directory. Empty if there is none."""
     try:
         found = dict(each.partition("=")[::2] for each in shlex.split(said))
     except ValueError:

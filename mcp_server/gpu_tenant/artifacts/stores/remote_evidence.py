@@ -1,4 +1,4 @@
-"""What the durable store proves about a seal: by its bytes, re-read now, and never by what it merely says."""
+"""What the durable store proves about a seal. Only its bytes count, re-read now, and not what it reports."""
 
 import asyncio
 import tempfile
@@ -23,11 +23,11 @@ from gpu_tenant.domain.wording import some
 from gpu_tenant.files.paths import below
 
 _SEAL_BYTES = 1 << 30
-"""The most that a seal may have. The seal of a million files is smaller."""
+"""A larger file cannot be a seal. The seal of a million files is smaller."""
 
 
 class Witness:
-    """One store, asked about one seal. Once the store has failed to answer, it is not asked again."""
+    """One store that is asked about one seal. Once the store has failed to answer, it is not asked again."""
 
     def __init__(self, store: DurableStore, lease: Lease, seal: Manifest) -> None:
         self.words = store.words
@@ -37,17 +37,17 @@ class Witness:
         self._silent: str | None = None
 
     async def at(self, entry: SealedFile) -> Path | None:
-        """Where on this computer the store's copy is. None if it is elsewhere."""
+        """Return the path of the store's copy on this computer. None if the store is elsewhere."""
         directory = (await self._store.where()).directory
         return None if directory is None else below(directory, self._name(entry))
 
     async def doubt(self) -> str | None:
-        """Say why the store may vanish with the box itself. None if it cannot, or is a directory on this computer."""
+        """Say why the store may vanish with the box. None if it cannot, or if it is a directory on this computer."""
         doubt = await store_doubt(await self._store.where(), self._lease)
         return None if doubt is None else doubt.words
 
     async def proves(self, entry: SealedFile) -> Evidence | str:
-        """Re-read the store's bytes for the entry. Returns what they prove, or why they prove nothing, in words."""
+        """Re-read the store's copy of the entry. Returns what it proves, or the reason why it proves nothing."""
         if self._silent is not None:
             return self._silent
         try:
@@ -55,7 +55,7 @@ class Witness:
         except NotStored:
             return f"{self.words} does not have it"
         except StoreTrouble as trouble:
-            # Remember this: otherwise each of a thousand files would wait just as long for no answer.
+            # Remember the failure: otherwise each of a thousand files would wait for the same missing answer.
             self._silent = f"{self.words} could not be re-read: {trouble.message}"
             return self._silent
         except LocalTrouble as trouble:
@@ -91,7 +91,7 @@ class Witness:
                 kept = Manifest.model_validate_json(path.read_bytes())
             except ValidationError:
                 return f"{self.words} has a seal that cannot be read"
-        # The digest covers every entry, and where each link points. So if it is equal, this link is right.
+        # The digest covers every entry, including the target of each link. So an equal digest proves this link.
         if digest_of(kept) != self._seal.digest:
             return f"{self.words} has another seal"
         points = ("points where it did on the box, by the seal that is kept there",)
@@ -104,6 +104,6 @@ class Witness:
         return stored_as(self._lease.id, entry.name)
 
     def _scratch(self) -> Path:
-        """The place that most likely has enough room: next to what was collected, if that still exists."""
+        """Return a directory that probably has enough room: the kept directory if it exists, else the temporary one."""
         kept = Path(self._lease.kept_in or "")
         return kept if self._lease.kept_in and kept.is_dir() else Path(tempfile.gettempdir())

@@ -1,4 +1,4 @@
-"""Copies what was collected to the durable store, and proves by re-reading that it is there."""
+"""Copies the collected files to the durable store, and re-reads them there as proof."""
 
 import asyncio
 import shutil
@@ -28,7 +28,7 @@ from gpu_tenant.files.state_dir import Reread, reread
 from gpu_tenant.ledger import Ledger
 
 _DOWN = 3
-"""After this many failures in a row, the store is taken to be the problem, and not a file."""
+"""After this many failures in a row, the store counts as down, and no further file is tried."""
 
 
 class StoreCopy(Record):
@@ -54,15 +54,16 @@ async def keep_safe(
     ledger: Ledger,
     progress: Callable[[int, int], None],
 ) -> StoreCopy:
-    """Copy every entry of `seal` that is here unchanged into the store, and re-read it from there, hash by hash.
+    """Copy every entry of `seal` that is here unchanged into the store, and check it there by its hash.
 
-    `seal` is the last one filed for the lease, and `directory` is what collect filled. What the store already
-    holds, by the same proof, is not sent again. `progress` is called with the bytes proved there and the
-    total.
+    `seal` is the newest one of the lease, and `directory` is where collect put the files. A file that the store
+    already holds with the right hash is not sent again. `progress` is called with the number of bytes proved in
+    the store, and the total.
 
     Raises:
         BadRequest: the store is on the box, or is `directory` itself.
-        StoreTrouble: a file that is here is not proved to be in the store; what was proved is on record.
+        StoreTrouble: a file that is here could not be proved in the store. The files that could are on
+            record.
         LocalTrouble: `directory` does not exist, or cannot be written to.
     """
     await _require_elsewhere(lease, seal, directory, store)
@@ -71,7 +72,7 @@ async def keep_safe(
     for entry in seal.entries:
         is_kept = await asyncio.to_thread(is_here, directory, entry)
         (here if is_kept else not_here).append(entry)
-    # A link has no bytes. The seal says where it points, and is stored next to the files.
+    # A link has no bytes. The seal records its target, and the seal is stored next to the files.
     files = [entry for entry in here if entry.kind == "file"]
     stamp = f"{ledger.now():%Y%m%dT%H%M%S.%f}"
     total = _bytes(files)
@@ -136,7 +137,7 @@ async def keep_safe(
 
 @contextmanager
 def _scratch(directory: Path, lease: Lease) -> Iterator[Path]:
-    """Make a directory with room on the disk of what was collected. It is deleted afterwards."""
+    """Make a temporary directory on the disk of the collected files. It is deleted when the block ends."""
     try:
         made = tempfile.mkdtemp(dir=directory, prefix=".keeping-")
     except OSError as error:
@@ -174,7 +175,7 @@ async def _keep(
 async def _keep_seal(
     lease: Lease, seal: Manifest, *, stamp: str, store: DurableStore, scratch: Path
 ) -> None:
-    """Store the seal itself next to the files. It says what they are, and only it records the links."""
+    """Store the seal next to the files. It lists them, and it alone records the links."""
     paper = scratch / "seal.json"
     paper.write_text(seal.model_dump_json(by_alias=True), encoding="utf-8")
     name, wanted = seal_stored_as(lease.id, seal.digest), reread(paper)

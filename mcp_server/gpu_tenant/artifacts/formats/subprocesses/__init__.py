@@ -1,4 +1,4 @@
-"""Readers that are too large for this process, or crash too easily. Each runs in a process of its own."""
+"""Readers that are too large for the reader process, or crash too easily. Each runs in a process of its own."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from gpu_tenant.artifacts.formats.resource_limits import NO_MEMORY
 
 _COMPUTED_TOO_LONG = -24
 _ABORTED = -6
-"""The status when C++ aborts because it gets no memory."""
+"""The exit status after an abort in C++ because there was no memory."""
 _LONGEST_ANSWER_BYTES = 1 << 20
 _LONGEST_COMPLAINT_BYTES = 4096
 _NO_MEMORY_WORDS = ("MemoryError", "numpy._core._exceptions._ArrayMemoryError")
@@ -22,18 +22,18 @@ _PATIENCE = 10
 
 
 def present(package: str) -> bool:
-    """Whether the package could be imported here. This does not import it."""
+    """Whether the package is installed. This does not import it."""
     return find_spec(package) is not None
 
 
 def read(source: Source, package: str, program: str, findings: Findings) -> None:
-    """Let `package` read the file in a process of its own, and add its findings.
+    """Let `package` read the file in a separate process, and add what it finds to `findings`.
 
-    If the package is not installed, or gives up for a reason of its own, the findings say that.
+    If the package is not installed, or gives up for a reason of its own, the findings say so.
 
     Raises:
         Broken: the package refuses the file.
-        Unread: the package took too much and was stopped, it crashed, or this is not the file that was to be
+        Unread: the package crashed, or took too much and was stopped. Or this is not the file that was to be
             proved.
     """
     if not present(package):
@@ -71,8 +71,7 @@ def read(source: Source, package: str, program: str, findings: Findings) -> None
         last = complained.read().decode(errors="replace").strip().rpartition("\n")[2]
     answer = _verdict(words)
     if done.returncode < 0 and answer is None:
-        # A library that gets no memory may crash anywhere. So its crash is no evidence against the
-        # file.
+        # A library may crash anywhere if it gets no memory. So a crash is no evidence against the file.
         raise Unread(f"{package} {_ended_by(-done.returncode, computing_s)}")
     if done.returncode > 0:
         if last.startswith(_NO_MEMORY_WORDS):
@@ -92,7 +91,7 @@ def read(source: Source, package: str, program: str, findings: Findings) -> None
 
 
 def _verdict(words: bytes) -> dict[str, list[str]] | None:
-    """Read what our program printed at its end. None if it did not get that far."""
+    """Read the verdict that our script printed at its end. None if it did not get that far."""
     try:
         said = json.loads(words)
     except (ValueError, RecursionError):
@@ -101,7 +100,7 @@ def _verdict(words: bytes) -> dict[str, list[str]] | None:
 
 
 def _ended_by(signal: int, computing_s: int) -> str:
-    """Say what it means that this signal ended the reader before its verdict."""
+    """Say what it means that this signal ended the process before its verdict."""
     if -signal == _COMPUTED_TOO_LONG:
         return f"computed for more than {computing_s} s, and was stopped"
     return f"ended while reading it: {NO_MEMORY if -signal == _ABORTED else f'signal {signal}'}"

@@ -1,4 +1,4 @@
-"""Prints whether `h5py` reads every dataset of an HDF5 file, a bounded piece at a time."""
+"""Prints whether `h5py` reads every dataset of an HDF5 file. The data is read in pieces of bounded size."""
 
 import json
 import sys
@@ -10,12 +10,12 @@ import h5py
 
 _PIECE_BYTES = 16 << 20
 _LARGEST_CHUNK_BYTES = 128 << 20
-"""The largest chunk that is read. A chunk can only be read whole; libraries choose chunks of about a MiB."""
+"""The largest chunk that is read. A chunk can be read only as a whole. Libraries choose chunks of about 1 MiB."""
 _MOST_TOLD = 20
 
 
 def walk(path: str) -> dict[str, list[str]]:
-    """Read every dataset, and return what that proves, in the form that `subprocesses.read` takes."""
+    """Read every dataset. Returns what that proves, in the form that `subprocesses.read` expects."""
     read: list[str] = []
     elsewhere: list[str] = []
     too_large: list[str] = []
@@ -55,7 +55,7 @@ def _chunk_bytes(dataset: h5py.Dataset) -> int:
 
 
 def _pieces(dataset: h5py.Dataset) -> Iterator[object]:
-    """Yield all parts of a dataset that are in the file. Parts that were never written have no bytes to check."""
+    """Yield slices that cover all the data in the file. Parts that were never written have no bytes to check."""
     shape = dataset.shape
     if shape is None or dataset.id.get_storage_size() == 0:
         return
@@ -71,7 +71,7 @@ def _pieces(dataset: h5py.Dataset) -> Iterator[object]:
 
 
 def _boxes(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
-    """Yield boxes of at most `most` values each that together fill the shape."""
+    """Yield boxes that together fill the shape, with at most `most` values in each."""
     steps = [0] * len(shape)
     for axis in reversed(range(len(shape))):
         steps[axis] = max(1, min(shape[axis], most))

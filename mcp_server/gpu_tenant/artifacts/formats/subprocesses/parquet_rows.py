@@ -1,4 +1,4 @@
-"""Prints whether `pyarrow` reads every row of a parquet file, with page checksums compared."""
+"""Prints whether `pyarrow` reads every row of a parquet file. The checksums of its pages are compared as well."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ _ROWS_AT_ONCE = 4096
 
 
 def rows(path: str) -> dict[str, list[str]]:
-    """Read every row, and return what that proves, in the form that `subprocesses.read` takes."""
+    """Read every row. Returns what that proves, in the form that `subprocesses.read` expects."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True, buffer_size=1 << 20) as table:
             promised = table.metadata.num_rows

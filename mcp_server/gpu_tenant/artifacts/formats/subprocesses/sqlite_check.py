@@ -1,4 +1,4 @@
-"""Prints whether SQLite finds a database sound, by its own integrity check."""
+"""Prints whether SQLite's own integrity check finds a database sound."""
 
 import json
 import sqlite3
@@ -11,7 +11,7 @@ _STOPPED = (sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_INTERRUP
 
 
 def check(path: str) -> dict[str, list[str]]:
-    """Run the integrity check, and return what it proves, in the form that `subprocesses.read` takes."""
+    """Run the integrity check. Returns what it proves, in the form that `subprocesses.read` expects."""
     address = f"{Path(path).as_uri()}?mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(address, uri=True)) as database:

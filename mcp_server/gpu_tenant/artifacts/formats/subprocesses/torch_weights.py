@@ -1,4 +1,4 @@
-"""Prints whether `torch.load` builds a checkpoint's tensors, with weights only and mapped from disk."""
+"""Prints whether `torch.load` builds the tensors of a checkpoint, with weights only and mapped from the disk."""
 
 import json
 import pickle
@@ -7,11 +7,11 @@ import sys
 import torch
 
 _SAFE_SINCE = (2, 6)
-"""The first safe version. In earlier ones, `weights_only=True` could be made to run code (CVE-2025-32434)."""
+"""The first safe version. In earlier ones, a file could run code in spite of `weights_only=True` (CVE-2025-32434)."""
 
 
 def load(path: str) -> dict[str, list[str]]:
-    """Load the file, weights only, and return what that proves, in the form that `subprocesses.read` takes."""
+    """Load the file with weights only. Returns what that proves, in the form that `subprocesses.read` expects."""
     version = torch.__version__
     if tuple(int(part) for part in version.split(".")[:2]) < _SAFE_SINCE:
         return {
