@@ -186,7 +186,8 @@ class Card(Record):
     def with_unclaimed(self, words: str) -> "Card":
         """Return the same card after a look at the box's files.
 
-        If there are files that nobody has claimed, the next step is to claim or discard them: they keep the box."""
+        If there are files that nobody has claimed, the next step is to claim or discard them: they keep the box.
+        """
         shown = self.model_copy(update={"unclaimed": words})
         is_over = self.phase == "ready" and self.condition.word.startswith("job ")
         if not (words and is_over) or self._goes_on or self._notice:

@@ -227,7 +227,8 @@ def _permit(context: Context, lease: Lease, assessment: Assessment) -> TeardownP
     """Make the permit to destroy the box.
 
     Raises:
-        Refused: something would be lost, and nobody has signed for exactly this loss."""
+        Refused: something would be lost, and nobody has signed for exactly this loss.
+    """
     signature = _waiver(context, lease, assessment) if assessment.losses else None
     if signature is None:
         return prove(lease, assessment)

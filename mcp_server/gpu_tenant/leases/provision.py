@@ -68,7 +68,8 @@ _DEADLINE_FACTOR = 1.5
 _LEAST_PART = 0.5
 """A budget must pay for at least this part of the hours of work.
 
-This does not hold for an errand (a `run` command): its plan says which hours are not paid for, and the owner agrees."""
+This does not hold for an errand (a `run` command): its plan says which hours are not paid for, and the owner agrees.
+"""
 
 _SMOKE_COUNTS_FOR = timedelta(days=7)
 

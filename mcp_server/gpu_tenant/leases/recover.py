@@ -101,7 +101,8 @@ def may_recover(context: Context, lease: Lease) -> bool:
 def waits_in_vain(context: Context, new: Lease) -> str | None:
     """Say that a box was rented to continue the work of another lease, and that no process is bringing the work there.
 
-    None if this is not so."""
+    None if this is not so.
+    """
     ledger = context.ledger
     if new.recovers is None or new.ready_at is None:
         return None

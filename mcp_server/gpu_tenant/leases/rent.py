@@ -59,12 +59,10 @@ class _Source:
     name: str
     profile: Profile
     intend: Callable[[RentRequest, int, str], Lease]
-    """Writes the intent to rent into the ledger. It gets the terms, how many boxes are missing, and the fleet's name.
-    """
+    """Records the intent to rent. It gets the terms, how many boxes are missing, and the fleet's name."""
     offer: str | None = None
     refused: str | None = None
-    """Why this call asks for no more boxes here; None if it may. A refused quote is not tried again in the same call.
-    """
+    """Why this call asks for no more boxes here; None if it may. A refused quote is not tried again in one call."""
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """Updates leases by what their providers show.
 
-Every process that looks at a lease does this, so no single process is indispensable."""
+Every process that looks at a lease does this, so no single process is indispensable.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +85,8 @@ _MARK = re.compile(
 )
 """The form of our marks: labels by which we know our boxes.
 
-Anybody can write a label, and a lease's id becomes part of a path. So a label of any other form is ignored."""
+Anybody can write a label, and a lease's id becomes part of a path. So a label of any other form is ignored.
+"""
 
 
 def deployment_of(box: Box) -> str | None:
@@ -392,7 +394,8 @@ async def survey(
 def _billed_late(leases: Sequence[Lease], *, ledger: Ledger) -> Iterator[tuple[str, str]]:
     """Report what was billed for boxes that are gone, if it is more than their receipts say.
 
-    The bill of a live box is shown on its card."""
+    The bill of a live box is shown on its card.
+    """
     now = ledger.now()
     for lease in leases:
         if not lease.state.live and lease.box_id is not None and may_be_billed(lease, now):

@@ -158,7 +158,8 @@ def _tell_wait(seen: Seen, lease: Lease, give_up_at: datetime) -> None:
 def may_go_until(context: Context, lease: Lease) -> datetime | None:
     """Return until when a box may still be listed after its destroy request was sent.
 
-    None if the request was refused or never sent."""
+    None if the request was refused or never sent.
+    """
     profile = context.profile(lease.provider)
     asked_at = destroy_asked_at(context.ledger.events(lease.id))
     return None if asked_at is None else asked_at + _gone_within(profile)
@@ -292,7 +293,8 @@ def unproved_words(evidence: Sequence[Evidence]) -> tuple[str, ...]:
 def said_of_each(told: Iterable[tuple[str, str, str]]) -> list[str]:
     """Join remarks about files: those with the same format and words become one sentence.
 
-    Each item of `told` is a format, the words, and a file name."""
+    Each item of `told` is a format, the words, and a file name.
+    """
     alike: dict[tuple[str, str], list[str]] = {}
     for fmt, words, name in told:
         alike.setdefault((fmt, words), []).append(name)

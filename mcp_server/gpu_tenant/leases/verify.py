@@ -1,7 +1,8 @@
 """Makes the permits to destroy boxes.
 
 It finds what would be lost if a box were destroyed now. It makes a permit if nothing would be lost, or if a person has
-signed for exactly these losses. This rule is called the Iron Law."""
+signed for exactly these losses. This rule is called the Iron Law.
+"""
 
 import asyncio
 from collections import Counter
@@ -137,9 +138,10 @@ async def assess(
 ) -> Assessment:
     """Seal the box again, and re-read every kept file from this computer's disk.
 
-    Returns what would be lost, and what is proved. To seal a box is to list and hash its files. If the copy on this computer proves nothing, the copy in the `store` is
-    re-read. An unreachable box or store is no error here: everything that only it could prove becomes a loss. `others`
-    are losses of somebody else's work, which a look has found on the box.
+    Returns what would be lost, and what is proved. To seal a box is to list and hash its files. If the copy on this
+    computer proves nothing, the copy in the `store` is re-read. An unreachable box or store is no error here:
+    everything that only it could prove becomes a loss. `others` are losses of somebody else's work, which a look has
+    found on the box.
     """
     if lease.touched_at is None:
         return UNTOUCHED
@@ -229,8 +231,8 @@ async def assess_unstarted(
 ) -> Assessment:
     """Assess a parked box without starting it, by the seal from right before its stop.
 
-        `read` is the ledger's record of that seal. If the box was read while its platform was taking it, `by` is the
-    record.
+    `read` is the ledger's record of that seal. If the box was read while its platform was taking it, `by` is the
+    record instead.
 
     The kept files are re-read as for any teardown. At the end, the provider is asked whether somebody has started the
     box since that seal. Unless it confirms that nobody has, the box counts as one that cannot be looked at.
@@ -327,7 +329,8 @@ async def _reread(
 async def _unmounted_losses(context: Context, lease: Lease) -> list[Loss]:
     """Return a loss for each place where a volume was mounted and is not any more.
 
-    Files in such a place are on the box's own disk."""
+    Files in such a place are on the box's own disk.
+    """
     try:
         found = await unmounted_volumes(context.session(lease), ledger=context.ledger)
     except BoxTrouble as error:
@@ -345,7 +348,8 @@ async def _unmounted_losses(context: Context, lease: Lease) -> list[Loss]:
 async def with_reclaimed(context: Context, lease: Lease, assessment: Assessment) -> Assessment:
     """Return the assessment, with a loss for each volume that is deleted together with the box.
 
-    Somebody has told the provider to delete them so."""
+    Somebody has told the provider to delete them so.
+    """
     connector = context.connector(lease)
     if not lease.terms.order.volumes or not isinstance(connector, Reclaiming):
         return assessment
