@@ -247,7 +247,7 @@ class WorkEnd:
         return next_step(lease, work, events, self._tenancy.clock.now()).does in ("end", "park")
 
     async def act_on_work(self, lease: Lease, work: Work, *, after_line: int) -> datetime | None:
-        """Do what the lease's terms say about its work, if that is due. Return by when the lease must be looked at again.
+        """Do what the lease's terms say about its work, if that is due. Return when to look at the lease again.
 
         `after_line` is the number of the newest line in the ledger before the box was asked. If work came after that
         line, the box is kept.
@@ -365,7 +365,7 @@ class WorkEnd:
         return tuple(sorted(found))
 
     async def _end_lease(self, lease: Lease, does: Literal["end", "park"], after_line: int) -> None:
-        """Collect and store the lease's work, then park its box, or prove that the work is saved, and tear the box down.
+        """Collect and store the lease's work. Then park its box, or prove that the work is saved and tear the box down.
 
         Raises:
             TenantError: something is in the way; the box is neither parked nor torn down.

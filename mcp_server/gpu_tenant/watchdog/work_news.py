@@ -22,7 +22,10 @@ _NEWS_OF = ("sweep", "fleet", "wish")
 
 
 def wants_news(tenancy: Tenancy) -> bool:
-    """Whether the owner wants to hear of every job that ends: not if `[news]` in the configuration says `jobs = "off"`."""
+    """Whether the owner wants to hear of every job that ends.
+
+    `jobs = "off"` below `[news]` in the configuration says no.
+    """
     try:
         return read_table(tenancy.home.configuration, "news").get("jobs") != "off"
     except TenantError:
