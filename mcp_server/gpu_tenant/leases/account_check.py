@@ -50,7 +50,7 @@ async def note_asking(context: Context, lease: Lease) -> None:
 def is_asking_noted(context: Context, lease: Lease) -> bool:
     """Whether the ledger knows the server and the key that are used now for the lease's box.
 
-    True if the lease's provider needs no key.
+    True if no key is used to find the box.
     """
     asking = _asking_of(context, lease)
     return asking is None or any(

@@ -78,8 +78,8 @@ async def adopt(
         allowed=context.owner.allows,
     )
     if profile.destroy == "deletes":
-        # Its owner may have worked on the box for a week. So the box counts as used from the start, and all of it
-        # has to be accounted for.
+        # The box's owner may already have worked on it. So the box counts as used from the start, and all its files
+        # have to be accounted for.
         context.ledger.touch(lease.id, at=lease.created_at)
         lease = context.ledger.lease(lease.id)
     _in_place_of(context, lease, over)

@@ -1,4 +1,4 @@
-"""Puts a box that another tool rents under a lease. If the tool has moved the box, it gets a new lease."""
+"""Puts a box that another tool rents under a lease, and follows the box when the tool moves it."""
 
 from decimal import Decimal
 from pathlib import Path

@@ -142,8 +142,8 @@ class Card(Record):
     ) -> "Card":
         """Return the same card after a newer look at its newest job.
 
-        If that look failed, `blind` says why the box does not answer. `since_s` is for how many seconds the job has
-        been in that state.
+        If that look failed, `blind` says why the box does not answer. `since_s` says for how many seconds the box has
+        been so: silent, or without a running job.
         """
         condition = condition_of(
             self.phase,
@@ -276,7 +276,7 @@ _NO_VOLUMES: Mapping[Volume, str] = {}
 
 
 class LossReport(Record):
-    """What a teardown would destroy for good. `digest` is the hash of exactly this list."""
+    """What a teardown would destroy for good. `digest` is the hash of these losses."""
 
     lease: str
     losses: tuple[str, ...]

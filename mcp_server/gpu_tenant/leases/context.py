@@ -298,7 +298,7 @@ class Context:
 
     @contextmanager
     def hold_lease(self, lease_id: str, purpose: str) -> Iterator[None]:
-        """Hold the lease: until the context ends, no other process acts on it.
+        """Hold the lease: until the `with` block ends, no other process acts on it.
 
         Raises:
             LeaseHeld: another process is acting on the lease now.
@@ -432,7 +432,7 @@ class Context:
         return said
 
     def store(self, lease: Lease) -> DurableStore | None:
-        """Return the second place for the lease's artifacts. None if its terms name no such place."""
+        """Return the store for a second copy of the lease's artifacts. None if its terms name none."""
         said = lease.terms.store
         if said is None:
             return None

@@ -1,4 +1,7 @@
-"""Ends leases: a box is verified, was never used, or a person signed for the losses. Also asks for these signatures."""
+"""Ends a lease whose box is verified or was never used, or for whose losses a person has signed.
+
+Also asks for such signatures.
+"""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -197,7 +200,7 @@ async def end_verified(
 
 
 async def _seen_gone(context: Context, lease: Lease) -> Receipt | None:
-    """If the box was to be destroyed earlier and the provider's list omits it now, return the receipt. Otherwise None.
+    """If a destroy request was sent and the provider's list omits the box now, return the receipt. Otherwise None.
 
     A box that is listed but does not answer may be about to disappear. Then wait for the list, not for the box.
     """

@@ -60,7 +60,7 @@ async def come_in(context: Context, lease: Lease) -> None:
     try:
         await (await _settle_place(context, lease)).stand()
     except CaretakerFailed:
-        # The box answered, but our script failed there, for example without Python. A plain command is enough here.
+        # The box answered, but has no Python. A plain command is enough here; the next request reports what is missing.
         await context.transport(lease).run(["true"], timeout_s=30)
 
 

@@ -174,7 +174,9 @@ async def _agree(context: Context, lease: Lease, given: Mapping[str, object]) ->
 async def _with_terms(
     context: Context, lease: Lease, update: Mapping[str, object], *, hours: float | None = None
 ) -> Lease:
-    """Tell the box and the ledger about the changed terms. A signature in advance was for the old terms, and ends.
+    """Tell the box and the ledger about the changed terms.
+
+    If the owner has signed in advance for the old terms, that signature is no longer valid.
 
     Raises:
         BadRequest: the terms are not valid, such as a negative budget.

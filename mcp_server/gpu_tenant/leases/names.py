@@ -1,6 +1,7 @@
 """Names leases.
 
-A lease has the name that somebody gave it. Without one, it is named after the pushed directory and its newest command.
+A lease has the name that somebody gave it. Without one, it is named after the pushed directory and the command of its
+newest job.
 """
 
 from collections.abc import Sequence

@@ -63,7 +63,8 @@ async def look_quickly(context: Context, lease: str, command: str) -> QuickLook:
                 remedy=f"{Command('setup', found.id)}, then the same command again",
             )
         if ledger.since_ns(found.id) is None:
-            # The guard on the box counts files from the first push or launch, and a stop may empty the home.
+            # The guard on the box counts files only from the first push or launch on. A stop could empty the home
+            # before that.
             raise Refused(
                 (
                     f"nothing was pushed to {found.id} yet: what a command wrote now would not count as work "

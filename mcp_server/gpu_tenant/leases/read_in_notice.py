@@ -28,7 +28,7 @@ _READ_WITHIN_S = 60
 _AGAIN_S = 15
 """After this many seconds, the box is read again, and the record is renewed."""
 _STOPPED_WITHIN = timedelta(seconds=60)
-"""A box counts as read right before its stop if it was stopped within this time. A shutdown may take half a minute."""
+"""A box counts as read right before its stop if its stop came within this time. A shutdown may take half a minute."""
 
 
 async def read_while_it_answers(context: Context, lease: Lease) -> None:
@@ -46,7 +46,7 @@ async def read_while_it_answers(context: Context, lease: Lease) -> None:
     if not is_being_taken(events, now) or lease.touched_at is None:
         return
     if not (isinstance(connector, Dating) and isinstance(connector, Chronicling)):
-        return  # Nobody could say later whether the box was started.
+        return  # The provider could not say later whether the box was started.
     before = read_in_notice(events)
     if before is not None and now - before[0] < timedelta(seconds=_AGAIN_S):
         return

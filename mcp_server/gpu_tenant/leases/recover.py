@@ -351,7 +351,7 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
 
 
 def _is_over(context: Context, lost: Lease) -> Refused:
-    """Return the refusal for a lease that has ended or is ending. It says how to continue the work."""
+    """Return the refusal for a lease that has no box to recover. It says how to continue the work."""
     events, jobs = context.ledger.events(lost.id), context.ledger.jobs(lost.id)
     if lost.state is LeaseState.TERMINATING:
         return Refused(

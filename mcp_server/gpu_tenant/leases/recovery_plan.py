@@ -159,7 +159,7 @@ def work_of(lease: Lease, *, ledger: Ledger) -> RecoverableWork:
 
 
 def kept_words(lease: Lease) -> str:
-    """Name the command that shows which files are here. The words promise no checkpoint, because none may be here."""
+    """Name the command that shows which files are here. Do not promise a checkpoint, because there may be none."""
     return f"{Command('report', lease.id)} says what of its work is on this computer"
 
 

@@ -51,8 +51,8 @@ def refresh(boxes: Sequence[Reachable], home: Home, owner_ssh: Path) -> None:
     for box in boxes:
         of_what = (box.address.target, _text(home.known_hosts(box.lease)), owners, client)
         stamp = f"{_STAMP}{box.lease} {sha256('|'.join(of_what).encode()).hexdigest()[:16]}\n"
-        # A new entry takes two calls of ssh. If every change made all entries anew, the number of
-        # calls would grow with the square of the fleet.
+        # A new entry needs two calls of ssh. If every change made all entries again, the number of calls would grow
+        # with the square of the fleet.
         parts += [stamp, known.get(stamp) or entry(box, home, owner_ssh) + "\n"]
     after = "".join(parts)
     if after != before:

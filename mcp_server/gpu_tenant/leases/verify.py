@@ -348,7 +348,7 @@ async def _unmounted_losses(context: Context, lease: Lease) -> list[Loss]:
 async def with_reclaimed(context: Context, lease: Lease, assessment: Assessment) -> Assessment:
     """Return the assessment, with a loss for each volume that is deleted together with the box.
 
-    Somebody has told the provider to delete them so.
+    Somebody has told the provider to do this.
     """
     connector = context.connector(lease)
     if not lease.terms.order.volumes or not isinstance(connector, Reclaiming):

@@ -1,4 +1,4 @@
-"""Makes, adopts, lists, grows and destroys named volumes. Only a person's signature allows to destroy one."""
+"""Makes, adopts, lists, grows and destroys named volumes. One is destroyed only if a person has signed for it."""
 
 from __future__ import annotations
 

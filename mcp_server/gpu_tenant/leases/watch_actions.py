@@ -99,9 +99,9 @@ def _note_notice(context: Context, lease: Lease, standing: Standing) -> None:
 
 
 async def rearm(context: Context, lease: str) -> str | None:
-    """Check that the guard on the box enforces the deadline, and arm it anew if it is gone, as after a reboot.
+    """Check that the guard on the box enforces the deadline, and arm it again if it is gone, as after a reboot.
 
-    Returns what the box said if the guard was armed anew. Otherwise None.
+    Returns what the box said if the guard was armed again. Otherwise None.
 
     Raises:
         BoxTrouble: the box could not be asked.
@@ -118,7 +118,7 @@ async def rearm(context: Context, lease: str) -> str | None:
         return None
     held = await context.caretaker(found).ask("guard", {}, Guard, timeout_s=15)
     if held.state != "not_armed":
-        return None  # A guard that has fired has done its work, and the next launch arms it anew.
+        return None  # A guard that has fired has done its work, and the next launch arms it again.
     note_gone(found, ledger=context.ledger)
     return (await arm_guard(context, found)).words
 

@@ -1,4 +1,8 @@
-"""Checks what the leases of one work may cost together: the owner agreed to the budget of the first lease."""
+"""Computes how much of the budget of a work is left for one of its leases.
+
+Several leases may do one work, one after the other. Together they must stay within the budget of the first lease, to
+which the owner has agreed.
+"""
 
 from decimal import Decimal
 

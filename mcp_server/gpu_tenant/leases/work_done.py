@@ -69,7 +69,7 @@ class Work:
     idle: bool = False
     """Whether nothing runs on the box now, although work may still come to it."""
     relaunch_until: datetime | None = None
-    """Until when the box is kept because it was taken, which cut off a job, and runs again. None otherwise."""
+    """If the box was taken during a job and runs again: until when it is kept for that job. None otherwise."""
     lingering: tuple[str, ...] = ()
     """The jobs whose command has ended but left processes running. They are stopped before the lease ends."""
 

@@ -1,7 +1,7 @@
 """Ends a lease: verify its work and tear its box down.
 
-If that fails, park the box. If that fails too, keep the box running, up to the agreed rescue sum, and try again. After
-that, do what the owner signed.
+If that fails, park the box. If that fails too, keep the box running and try again, until the rescue sum is spent. After
+that, do what the owner signed. The rescue sum is money that may be spent after the end of a lease to save its files.
 """
 
 from collections.abc import Awaitable, Callable
@@ -238,7 +238,7 @@ class LeaseEnder:
     async def report_parked(self, lease: Lease) -> None:
         """Report a parked lease, and end it if its box was never used.
 
-        If the lease is past its end, do what its owner signed for that case.
+        If the deadline has passed and the rescue sum is spent, destroy the box if its owner has signed for that.
         """
         now = self._tenancy.clock.now()
         events = self._tenancy.ledger.events(lease.id)

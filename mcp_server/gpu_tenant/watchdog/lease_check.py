@@ -125,7 +125,7 @@ class Attendant:
         """When to look at this lease again, if that is before the next look at all leases."""
 
     async def attend(self) -> None:
-        """Move the lease on, as far as its state allows.
+        """Take the next step for the lease: recover it, continue its end, report it as parked, or look at its box.
 
         Raises:
             LeaseHeld: another process is acting on the lease right now.
@@ -138,7 +138,7 @@ class Attendant:
         if self._card is not None and self._card.alarm:
             self.told.alarm("standing", self._card.alarm, Level.WARNING)
         if lease.state is LeaseState.INTENDED:
-            return  # The look at the provider's list has settled this lease already.
+            return  # This lease was already updated by the provider's list.
         if may_recover(self._tenancy.context, lease) and not self._has_notice(lease):
             await self._recover(lease)
         lease = self._tenancy.ledger.lease(lease.id)

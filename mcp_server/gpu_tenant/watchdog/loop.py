@@ -210,8 +210,8 @@ class Watchdog:
     def _hear(self) -> None:
         """Read what others have written to the ledger since the last time.
 
-        From then on, wait for the end of each launched job, and look soon at each lease about which somebody has
-        said something. No box is asked.
+        From then on, wait for the end of each new job. Look soon at each lease that may be ended now because of what
+        others wrote. No box is asked here.
         """
         if self._heard is None:
             return

@@ -240,7 +240,7 @@ class WorkEnd:
     # --- what is done about it
 
     def is_due(self, lease: Lease, work: Work) -> bool:
-        """Whether the work is done, the lease is to be ended or parked now, and no earlier attempt was blocked."""
+        """Whether to end or park the lease now because its work is done, and no earlier attempt has failed."""
         if any(alarm.key == "done" for alarm in self._tenancy.ledger.open_alarms_of(lease.id)):
             return False  # An alarm already says why an earlier attempt did not succeed.
         events = self._tenancy.ledger.events(lease.id)
@@ -337,7 +337,7 @@ class WorkEnd:
         return step
 
     async def _may_pass(self, lease: Lease, trouble: TenantError) -> bool:
-        """Whether the obstacle may disappear by itself. After a refusal, somebody has to act first."""
+        """Whether the obstacle may disappear by itself. After most refusals, somebody has to act first."""
         if isinstance(trouble, JobRunning) or not isinstance(trouble, Refused):
             return True
         try:
