@@ -1,4 +1,7 @@
-"""Brings a lease to a box that runs and lets us in, and says why a box does not."""
+"""Brings a lease to a box that runs and lets us in, and says why a box does not.
+
+A box lets us in when it accepts our login and runs our commands.
+"""
 
 import os
 from collections.abc import AsyncIterator
