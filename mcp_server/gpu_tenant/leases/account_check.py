@@ -1,4 +1,7 @@
-"""Checks that a provider's list comes from the account and server where our box was rented. No other list proves anything about the box."""
+"""Checks that a provider's list comes from the account and the server where our box was rented.
+
+No other list proves anything about the box.
+"""
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import ProviderTrouble
@@ -9,7 +12,7 @@ from gpu_tenant.ledger import Ledger
 
 
 async def remember(context: Context, lease: Lease) -> None:
-    """Record the server and the key with which the lease's box is looked up, and the key's account."""
+    """Record which server is asked about the lease's box, with which key, and the account of that key."""
     connector, ledger = context.connector(lease), context.ledger
     asking = _asking_of(context, lease)
     if asking is None or not isinstance(connector, Accounted):
@@ -18,7 +21,7 @@ async def remember(context: Context, lease: Lease) -> None:
     ours = [each for lease_id, each in known if lease_id == lease.id and each.is_like(asking)]
     if any(each.account for each in ours):
         return
-    # A key belongs to one account for good, so an account that was once found for it is still right.
+    # A key always belongs to the same account, so an account that was once found for it is still correct.
     account = next(
         (each.account for _, each in known if each.account and each.is_like(asking)), None
     )
@@ -26,17 +29,15 @@ async def remember(context: Context, lease: Lease) -> None:
         try:
             account = await connector.account()
         except ProviderTrouble:
-            account = (
-                None  # The account can still be asked for later, as long as the key is not changed.
-            )
+            account = None  # We can ask for the account later, as long as the key is the same.
     if account is not None or not ours:
         ledger.note_asking(lease.id, asking.of(account), at=ledger.now())
 
 
 async def note_asking(context: Context, lease: Lease) -> None:
-    """Do as `remember`, for a lease whose box is listed now. If another server was asked, record nothing.
+    """Like `remember`, for a lease whose box is listed now. If another server was asked, record nothing.
 
-    A list of another server may show anything.
+    The list of another server proves nothing.
     """
     asking = _asking_of(context, lease)
     if asking is None or is_asking_noted(context, lease):
@@ -47,7 +48,10 @@ async def note_asking(context: Context, lease: Lease) -> None:
 
 
 def is_asking_noted(context: Context, lease: Lease) -> bool:
-    """Whether the ledger knows the server and the key with which the lease's box is looked up now. True if the lease needs none."""
+    """Whether the ledger knows the server and the key that are used now for the lease's box.
+
+    True if no key is used to find the box.
+    """
     asking = _asking_of(context, lease)
     return asking is None or any(
         each.is_like(asking) for each in context.ledger.askings_of(lease.id)
@@ -55,7 +59,7 @@ def is_asking_noted(context: Context, lease: Lease) -> bool:
 
 
 async def stranger(context: Context, lease: Lease) -> str | None:
-    """Say why the lease's absence from the list proves nothing. None if the list is of the same account as the box.
+    """Say why it proves nothing that the list omits the box. None if the list is of the account that rented the box.
 
     The provider is asked only if the key or the server has changed since the box was rented.
     """
@@ -96,9 +100,9 @@ async def stranger(context: Context, lease: Lease) -> str | None:
 
 
 def same_account(context: Context, provider: str) -> int:
-    """Believe the current key and server for every live lease of that provider, because a person says so.
+    """Record the current key and server for every live lease of that provider, because a person confirms both.
 
-    Returns for how many leases this is new.
+    Returns the number of leases for which this is new.
     """
     changed, ledger = 0, context.ledger
     for lease in ledger.leases("live"):

@@ -78,8 +78,8 @@ async def adopt(
         allowed=context.owner.allows,
     )
     if profile.destroy == "deletes":
-        # Its owner may have worked on the box for a week. So the box counts as used from the start, and all of it
-        # has to be accounted for.
+        # The box's owner may already have worked on it. So the box counts as used from the start, and all its files
+        # have to be accounted for.
         context.ledger.touch(lease.id, at=lease.created_at)
         lease = context.ledger.lease(lease.id)
     _in_place_of(context, lease, over)
@@ -87,8 +87,8 @@ async def adopt(
         try:
             if password is not None:
                 await context.introduce(lease, password)
-            # First see whether the box lets us in. If nobody answers there, or if another lease
-            # stands there, no lease is made.
+            # First check whether the box lets us in. If nobody answers, or if another lease has the box, no lease is
+            # made.
             await come_in(context, lease)
         except TenantError as trouble:
             await settle_lease(context, lease)
@@ -167,7 +167,7 @@ async def _take_over(
 
 
 def _find_listed(boxes: Sequence[Box], named: str, profile: Profile) -> Box:
-    """Return the one listed box that has this id or stands at this address.
+    """Return the one listed box that has this id or this address.
 
     Raises:
         BadRequest: the provider lists no such box, or two of them at one address.
@@ -189,7 +189,7 @@ def _find_listed(boxes: Sequence[Box], named: str, profile: Profile) -> Box:
 
 
 def _stands_at(box: Box, wanted: Ssh | None) -> bool:
-    """Say whether a box is reached at that host and port. Which user logs in makes no difference."""
+    """Whether the box is reached at that host and port. The user name makes no difference."""
     if wanted is None or not isinstance(box.address, SshAddress):
         return False
     there = ssh_of(box.address.target)
@@ -199,7 +199,7 @@ def _stands_at(box: Box, wanted: Ssh | None) -> bool:
 async def back_at(
     context: Context, lease: Lease, profile: Profile, connector: Tended, address: str | None
 ) -> Lease:
-    """Reach a box that a person has started again, at `address` or, without one, at its former address.
+    """Reach a box that a person has started again, at `address`, or else at its former address. Return the lease.
 
     Raises:
         OwnerMustAct: nobody has started the box, or it has another address now.
@@ -232,7 +232,7 @@ async def back_at(
 
 
 def only_there(context: Context, lease: Lease) -> str | None:
-    """Say what the owner of a parked box must know about what is on it. None if the box was not used."""
+    """Warn the owner of a parked box which files are only on its disk. None if the box was not used."""
     if lease.parked_at is None or lease.touched_at is None:
         return None
     collected = context.ledger.seal(lease.id)

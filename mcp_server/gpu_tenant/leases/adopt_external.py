@@ -1,4 +1,4 @@
-"""Puts a box that another tool rents under a lease. If the tool has moved the box, it gets a new lease."""
+"""Puts a box that another tool rents under a lease, and follows the box when the tool moves it."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -24,7 +24,7 @@ from gpu_tenant.leases.readiness import (
 )
 
 _PROVIDER = "own"
-"""The provider of such a box. It is handed back and never ended, because the other tool pays for it."""
+"""The provider of such a box. The box is handed back and never destroyed, because the other tool pays for it."""
 
 
 async def adopt_from(
@@ -37,16 +37,15 @@ async def adopt_from(
 ) -> Card:
     """Put the box that another tool's configuration names now under a lease. A teardown hands the box back.
 
-    With `recovers`, continue the work of that lease, whose box the tool has moved. If the disk moved along,
-    that lease itself continues at the new place. If not, that lease is lost, and a new lease stands on the
-    new box, whose host key is pinned as first seen.
+    With `recovers`, continue the work of that lease, whose box the tool has moved. If the disk was moved too, that
+    lease itself continues at the new place. If not, that lease is lost, and the new box gets a new lease. Its host key
+    is pinned when it is first seen.
 
     Raises:
         BadRequest: the tool's configuration shows no such box.
-        BoxTaken: a lease stands on the box already.
+        BoxTaken: a lease has the box already.
         Refused: the tool has not moved the box.
-        BoxUnreachable, BoxTrouble: the box does not let us in, or does not say what is on its disk. Nothing
-            was changed.
+        BoxUnreachable, BoxTrouble: the box does not let us in, or could not check its disk. Nothing was changed.
     """
     there, entries = find_external(source, Path.home())
     old = None if recovers is None else context.ledger.lease(recovers)
@@ -105,7 +104,7 @@ def _must_have_moved(context: Context, old: Lease, there: Brokered) -> None:
 
 
 def _follow(context: Context, lease_id: LeaseId, there: Brokered, entries: str) -> None:
-    """Record that place as the lease's box, and use it even if the tool names another place later."""
+    """Record that place as the lease's box. It stays the same even if the tool names another place later."""
     config = context.home.broker_ssh_of(lease_id) / "config"
     config.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     context.ledger.note(lease_id, timeline.Brokered(**there.model_dump()), at=context.clock.now())
@@ -113,10 +112,10 @@ def _follow(context: Context, lease_id: LeaseId, there: Brokered, entries: str) 
 
 
 async def _has_disk_of(context: Context, old: Lease, new: Lease) -> bool:
-    """Whether the disk of the old lease's box is at the new place: the old caretaker's directory is there.
+    """Whether the new box has the old box's disk. It does if the old caretaker's directory is there.
 
     Raises:
-        BoxTrouble: the box could not tell.
+        BoxTrouble: the box could not check this.
     """
     held = await context.transport(new).run(["test", "-d", old.caretaker_home], timeout_s=30)
     if held.exit_status not in (0, 1):

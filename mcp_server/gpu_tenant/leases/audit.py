@@ -1,4 +1,4 @@
-"""Audits the box of a lease, and puts on record what was seen."""
+"""Audits the box of a lease, and records the findings."""
 
 from gpu_tenant.box.audit import Needs
 from gpu_tenant.box.audit.run import Audited, audit
@@ -18,7 +18,7 @@ async def audit_box(
     disk_gib: float | None = None,
     burn_s: int = 0,
 ) -> Audited:
-    """Look at the box, and record what was seen there, and what of it is the doing of its host.
+    """Audit the box. Record the findings, and those that are the fault of its host. Return the audit.
 
     Raises:
         BoxTrouble: the box could not be looked at.
@@ -34,7 +34,7 @@ async def audit_box(
     audited = await audit(
         context.session(lease),
         needs,
-        # The box keeps this computer's time, also in a rehearsal, where our own clock jumps.
+        # The box's clock is compared with real time, even in a rehearsal, where our own clock jumps.
         clock=WallClock(),
         burn_s=burn_s,
         lease_is="rehearsed" if context.ledger.is_rehearsed else "real",

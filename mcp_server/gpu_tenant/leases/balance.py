@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 _ENOUGH_H = 3
 _ASKED_EVERY = timedelta(minutes=10)
 _PATIENCE_S = 8.0
-"""A list of leases waits no longer than this for a balance. This is real time, even in a rehearsal, whose clock may differ."""
+"""A list of leases waits at most this many seconds for a balance.
+
+This is real time, even in a rehearsal, whose clock may differ.
+"""
 
 
 async def balance_alarms(context: Context, found: Survey) -> list[str]:
@@ -43,8 +46,7 @@ async def _alarm(context: Context, provider: str, found: Survey) -> str | None:
     balance = await _balance(context, provider)
     if balance is None:
         return None
-    # Use the spending that the account itself states. If it states none, add up what its boxes and leftovers
-    # cost.
+    # Use the spending that the account itself states. If it states none, add up the prices of its boxes and leftovers.
     spends = balance.spends_usd_h or _spends_usd_h(provider, found)
     lasts_h = balance.amount_usd / spends
     if lasts_h >= _ENOUGH_H:
@@ -74,7 +76,7 @@ async def _balance(context: Context, provider: str) -> Balance | None:
 
 
 def _spends_usd_h(provider: str, found: Survey) -> Decimal:
-    """Return what the account is known to spend per hour on leftovers and on all boxes, including those of others."""
+    """Return what the account spends per hour on its boxes and leftovers, as far as known, also on boxes of others."""
     boxes = [box.price_usd_h for box in found.listings[provider].boxes]
     left = [each.usd_month for each in found.leftovers if each.provider == provider]
     hourly = sum((usd for usd in boxes if usd is not None), Decimal(0))

@@ -1,4 +1,7 @@
-"""What providers say they have charged. They are asked rarely; the answer is recorded and compared with our count."""
+"""Asks providers what they have charged.
+
+They are asked rarely. The answer is recorded, and compared with our own count.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,7 +22,7 @@ from gpu_tenant.ledger import Ledger
 _ASKED_EVERY = timedelta(hours=1)
 BILLED_WITHIN = timedelta(days=1)
 _PATIENCE_S = 8.0
-"""Nobody waits longer than this for a bill, in real seconds."""
+"""A request for a bill may take at most this many seconds of real time."""
 _SLACK = Decimal("0.02")
 _SLACK_USD = Decimal("0.01")
 """A bill and our own count may differ by this much.
@@ -29,10 +32,10 @@ Providers round, and our count does not begin at the same second as theirs.
 
 
 async def ask_bills(context: Context, provider: str, leases: Sequence[Lease]) -> None:
-    """Ask the provider what it has billed for those boxes, and record that. A box is asked about once an hour.
+    """Ask the provider what it has billed for those boxes, and record the answers. For each box, ask once an hour.
 
-    An ended lease is asked about only while its last bill may still come. A provider's silence is no error:
-    what it does not say stays unknown.
+    For an ended lease, ask only while its last bill may still come. If the provider does not answer, this is no error:
+    the bill stays unknown.
     """
     connector, ledger = context.connectors[provider], context.ledger
     if not isinstance(connector, Billing):
@@ -52,7 +55,7 @@ def may_be_billed(lease: Lease, now: datetime) -> bool:
 
 
 async def ask_bill(context: Context, lease: Lease) -> Billed | None:
-    """Ask what the provider has billed for the box so far. If it does not say, return the last amount that is known."""
+    """Ask what the provider has billed for the box so far. Without an answer, return the last known bill, or None."""
     connector = context.connector(lease)
     if isinstance(connector, Billing):
         with suppress(TimeoutError):
@@ -84,7 +87,7 @@ def _asked_at(ledger: Ledger, lease: Lease) -> datetime | None:
 
 
 def disagreement(lease: Lease, billed: Billed, *, until: datetime) -> str | None:
-    """Say in a sentence how the bill, without charges for bytes, differs from our count. None if they agree."""
+    """Say how the bill, without charges for bytes, differs from our count. None if they agree."""
     most, least = lease.cost_usd(until), lease.cost_usd(min(billed.until, until))
     if most is None or least is None:
         return None
@@ -104,7 +107,7 @@ def disagreement(lease: Lease, billed: Billed, *, until: datetime) -> str | None
 
 
 def covered_until(lease: Lease, billed: Billed) -> datetime | None:
-    """Return until when the bill is complete. None if it is not complete for any time of that box yet."""
+    """Return until when the bill covers the box's time. None if it covers none of that time yet."""
     return billed.until if billed.until > (lease.active_at or lease.created_at) else None
 
 
@@ -115,7 +118,7 @@ def apart_words(
     *,
     until: Literal["it was seen gone", "now"] = "it was seen gone",
 ) -> str | None:
-    """Say why a count and a bill differ although both are right. None if they do not differ, or if one is unknown."""
+    """Say why our count and the bill differ although both are right. None if they are equal, or if one is unknown."""
     if counted is None or billed is None or counted == billed.usd:
         return None
     covered = covered_until(lease, billed)
@@ -125,7 +128,7 @@ def apart_words(
 
 
 def billed_more(lease: Lease, billed: Billed | None, now: datetime) -> str | None:
-    """Do as `disagreement`, but only if the bill is higher than the count."""
+    """Return the words of `disagreement`, but only if the bill is higher than our count. Otherwise None."""
     counted = lease.cost_usd(now)
     if billed is None or counted is None or billed.by_the_hour_usd <= counted:
         return None

@@ -1,4 +1,4 @@
-"""When a lease's budget ends it, if that is before its deadline, and who does that."""
+"""Tells when the budget of a lease ends it, if that is before its deadline, and who ends it."""
 
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -21,9 +21,9 @@ class BudgetEnd(NamedTuple):
 
 
 def budget_end(lease: Lease, events: Lines, now: datetime) -> BudgetEnd | None:
-    """Return when the lease's budget ends it, at its present price. None if its deadline comes first, or that is unknown.
+    """Return when the lease's budget ends it, at its present price. None if its deadline comes first, or if unknown.
 
-    The end is counted as that of a box that was worked on, which takes longer than that of an unused box.
+    This assumes that the box was used: it takes longer to end a used box than an unused one.
     """
     if lease.state not in (LeaseState.INTENDED, LeaseState.ACTIVE) or lease.parked_at is not None:
         return None
@@ -48,7 +48,7 @@ def budget_end(lease: Lease, events: Lines, now: datetime) -> BudgetEnd | None:
 def budget_end_words(
     lease: Lease, events: Lines, now: datetime, looked_after: LookedAfter
 ) -> str | None:
-    """Say when the lease's budget ends it, and who does that. None if its deadline comes first, or that is unknown."""
+    """Say when the lease's budget ends it, and who ends it. None if its deadline comes first, or if unknown."""
     end = budget_end(lease, events, now)
     if end is None:
         return None
@@ -70,7 +70,7 @@ def budget_end_words(
 
 
 def budget_until(lease: Lease, events: Lines, now: datetime, until: datetime) -> str:
-    """Return a budget that lasts until then, with some time to sign for it. `N` if it is unknown what that costs."""
+    """Return a budget that lasts until then, with some time to sign for it, as text. `N` if the cost is unknown."""
     hours = max(0.0, (until - now).total_seconds() / 3600) + SOME_H
     worked_on = lease.model_copy(update={"touched_at": lease.touched_at or now})
     least = least_budget_usd(worked_on, events, now, hours=hours)

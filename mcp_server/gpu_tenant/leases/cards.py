@@ -64,7 +64,7 @@ from gpu_tenant.leases.won_back import next_words, starts_again, state_words
 from gpu_tenant.leases.work_done import tries_of
 
 MONTH_H = 720
-"""Thirty days."""
+"""The hours of thirty days."""
 
 _UNBILLED = {"nobody": "nobody bills", "no more": "bills no more"}
 _NAMED = 8
@@ -72,7 +72,7 @@ _NAMED = 8
 
 
 Lack = Literal["budget", "time", "both"]
-"""What a job will run short of if it goes on at its pace."""
+"""What will run out before a job ends, if the job continues at its present pace."""
 
 
 class Card(Record):
@@ -124,13 +124,13 @@ class Card(Record):
         default=None, description="its fleet, if several boxes were asked for"
     )
     _by_itself: Mapping[str, str] = PrivateAttr(default_factory=dict)
-    """For each state in which its job may have ended: what a watchdog then does by itself, in words."""
+    """For each state in which the job may end: what a watchdog then does without being asked, in words."""
     _goes_on: str = PrivateAttr(default="")
-    """How a job goes on that ended because its box was taken. Empty if that is not what is next."""
+    """How to continue a job that ended because its box was taken. Empty if this is not the next step."""
     _notice: str = PrivateAttr(default="")
-    """What is next on a box whose platform has said ahead that it takes it. Empty if it has not."""
+    """The next step if the platform has given notice that it takes the box. Empty if there is no notice."""
     _more: tuple[Lack, str] | None = PrivateAttr(default=None)
-    """What its job will run short of at its pace, and what to do about that."""
+    """What will run out before the job ends, and what to do about that."""
 
     def with_job(
         self,
@@ -142,7 +142,8 @@ class Card(Record):
     ) -> "Card":
         """Return the same card after a newer look at its newest job.
 
-        If that look failed, `blind` says why the box does not answer. `since_s` is for how long it has been so.
+        If that look failed, `blind` says why the box does not answer. `since_s` says for how many seconds the box has
+        been so: silent, or without a running job.
         """
         condition = condition_of(
             self.phase,
@@ -183,7 +184,10 @@ class Card(Record):
         return self.model_copy(update={"condition": condition, "next": next_step})
 
     def with_unclaimed(self, words: str) -> "Card":
-        """Return the same card after a look at the box's files. Nothing else ends a box with files that nobody claimed."""
+        """Return the same card after a look at the box's files.
+
+        If there are files that nobody has claimed, the next step is to claim or discard them: they keep the box.
+        """
         shown = self.model_copy(update={"unclaimed": words})
         is_over = self.phase == "ready" and self.condition.word.startswith("job ")
         if not (words and is_over) or self._goes_on or self._notice:
@@ -193,14 +197,17 @@ class Card(Record):
         )
 
     def _cost_of(self, seconds: float | None) -> Decimal | None:
-        """Return what so many seconds cost at the present rate. None if that is unknown."""
+        """Return what the box costs in that many seconds at its present rate. None if this is unknown."""
         if seconds is None or self.price_usd_h is None:
             return None
         return (self.price_usd_h * Decimal(seconds) / 3600).quantize(USD_STEP)
 
     @property
     def too_little(self) -> Lack | None:
-        """What its job will run short of at its pace; the next step says what to do. None if nothing, or if unknown."""
+        """What will run out before the job ends, if the next step says what to do about it.
+
+        None if nothing, or if unknown.
+        """
         return self._more[0] if self._more and self.next.startswith(self._more[1]) else None
 
     @property
@@ -256,7 +263,7 @@ class Leases(Record):
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What leases have cost, and for how many leases the cost is unknown."""
+    """What leases have cost, and how many leases have an unknown cost."""
 
     usd: Decimal
     unknown: int
@@ -269,7 +276,7 @@ _NO_VOLUMES: Mapping[Volume, str] = {}
 
 
 class LossReport(Record):
-    """What a teardown would lose for good. `digest` names exactly this list."""
+    """What a teardown would destroy for good. `digest` is the hash of these losses."""
 
     lease: str
     losses: tuple[str, ...]
@@ -306,16 +313,15 @@ def card(
 ) -> Card:
     """Show the lease at `now`, from its timeline and from what its provider shows of the box.
 
-    `again` launches its newest job again, if the taking of the box ended that job. `unclaimed` are patterns for the
-    files on the box that nobody has claimed. `may_be_open` is what may keep its box from being
-    ended by itself, in words.
+    If the newest job ended because its box was taken, the command `again` launches it again. `unclaimed` are patterns
+    for the files on the box that nobody has claimed. `may_be_open` says what may keep a watchdog from ending the box.
     """
     born, taken_by = lease.active_at or lease.created_at, recorded_fate(events)
     phase = _phase(lease, box, taken_by)
     wakes = starts_again(lease, events, box)
     billed = newest_bill(events)
     told = forecast(lease, now, course=course_of(events), billed=billed)
-    # A job gets no further on a stopped box, so any estimate of its end would be wrong.
+    # A job makes no progress on a stopped box, so any estimate of its end would be wrong.
     stands = wakes or phase in (*STANDS_STILL, HOST_LOST)
     live = lease.state.live
     left_s = round((lease.terms.deadline_at - now).total_seconds()) if live else None
@@ -325,7 +331,7 @@ def card(
     if dead is not None and job not in ENDED:
         job = "killed"
     ends_at = None if stands else told.job_ends_at
-    # The sentence about the budget says until when the job runs, too.
+    # The sentence about the budget also says until when the job runs.
     late = None if told.over_budget else told.past_deadline
     moved = went_on(events) is not None
     over = told.over_budget
@@ -394,7 +400,7 @@ def card(
         state=lease.state,
         box=lease.box_id,
         address=_where(lease),
-        # This computer's clock may have been set back since.
+        # The difference may be negative, because this computer's clock may have been set back.
         age_s=max(0, round(((lease.ended_at or now) - born).total_seconds())),
         deadline_in_s=left_s,
         price_usd_h=lease.price_usd_h if live else Decimal(0),
@@ -443,12 +449,12 @@ def in_all(
     older: str | None = None,
     before: Spent = NOTHING,
 ) -> Leases:
-    """Put the cards together, and add up what they and the leftovers cost. Anything unknown is named, and not counted as 0.
+    """Put the cards together, and add up what they and the leftovers cost. Unknown costs are named, not counted as 0.
 
     `before` is what all ended leases have cost, including those among the cards. `unseen` are the providers that
-    did not say what else bills there. `free` are the providers that bill nothing. `volumes` are ours, each with a
-    line about it, and leases use those `in_use`. `strays` are boxes that are listed although they were seen gone.
-    `older` names the oldest lease among the cards, if there are older leases.
+    did not say what else bills there. `free` are the providers that bill nothing. `volumes` are our volumes, each with
+    a line about it. `in_use` are the volumes that leases use. `strays` are boxes that are listed although they were
+    seen gone. `older` names the oldest lease among the cards, if there are older leases.
     """
     live = [card for card in cards if card.state.live]
     ours = {(volume.provider, volume.volume_id) for volume in volumes}
@@ -532,7 +538,7 @@ def _phase(lease: Lease, box: Box | None, fate: Fate | None) -> str:
 
 
 def _with_since(condition: Condition, lease: Lease, events: Lines, now: datetime) -> Condition:
-    """Return the condition with the moment when a person came to be needed, and what it has cost since."""
+    """Return the condition, with how long it has needed a person, and what the box has cost since then."""
     to_do, since = condition.to_do, None
     if to_do is None:
         return condition
@@ -558,7 +564,7 @@ def _parked_words(lease: Lease, until: datetime | None) -> str:
 
 
 def _setup_words(lease: Lease, events: Lines) -> str | None:
-    """Return what to do about the box's setup. None if none was begun, or it is done."""
+    """Return what to do about the box's setup. None if there was no setup, or if it succeeded."""
     told = [x for _, x in events if isinstance(x, timeline.SettingUp | timeline.SetUp)]
     match told[-1] if told else None:
         case timeline.SettingUp(job=job):
@@ -576,7 +582,7 @@ def _setup_words(lease: Lease, events: Lines) -> str | None:
 def _budget_soon(
     lease: Lease, events: Lines, now: datetime, job_ends_at: datetime | None
 ) -> str | None:
-    """Say that the budget ends the lease soon, and before its deadline. None if not, or if its job ends before that."""
+    """Warn that the budget ends the lease soon. None if it does not, or if the job ends before that."""
     end = budget_end(lease, events, now)
     if end is None or end.acts_at - now >= timedelta(seconds=SOON_S):
         return None
@@ -586,7 +592,7 @@ def _budget_soon(
 
 
 def _more_words(lease: str, too_little: Lack, raised: Command) -> str:
-    """Return what to do about a budget, a deadline, or both, that the job will pass at its pace."""
+    """Return what to do if the job will exceed the budget, the deadline or both at its present pace."""
     if too_little == "both":
         return (
             f"{raised}, then {Command('extend', lease, hours='N')} if its job should run to its end"
@@ -605,8 +611,8 @@ def _job_words(
 ) -> str:
     """Return what to do about the newest job of a box that is ready.
 
-    `unclaimed` is what nobody has claimed, and `by_itself` what a watchdog does once the job is over, and what may
-    keep it from that, each in words.
+    Both are words: `unclaimed` says which files nobody has claimed. `by_itself` says what a watchdog does once the job
+    is over, and what may keep it from doing so.
     """
     home, end = Command("collect", lease), Command("teardown", lease)
     if is_over and unclaimed:
@@ -699,9 +705,9 @@ def _next(
 def _goes_on_words(
     lease: Lease, killed_by: Fate | None, again: Command | None, *, by_itself: bool
 ) -> str:
-    """Say how the newest job goes on, if the taking of its box ended it. Empty if something else did.
+    """Say how to continue the newest job, if it ended because its box was taken. Empty if it ended otherwise.
 
-    `by_itself` says that a watchdog launches it again.
+    `by_itself` means that a watchdog launches it again.
     """
     if killed_by is None or lease.state is not LeaseState.ACTIVE or lease.ready_at is None:
         return ""
@@ -716,9 +722,9 @@ def _goes_on_words(
 def _by_itself(
     lease: Lease, events: Lines, looked_after: LookedAfter, may_be_open: str
 ) -> dict[str, str]:
-    """Say, for each state in which its job may have ended, what a watchdog then does by itself. Empty if nothing.
+    """Return what a watchdog does when the job has ended, for each state in which it may end. Empty if nothing.
 
-    `may_be_open` says what may keep it from that.
+    `may_be_open` says what may keep the watchdog from doing so.
     """
     terms = lease.terms
     tried = tries_of(events)
@@ -738,14 +744,14 @@ def _by_itself(
 
 
 def by_itself_step(by_itself: str, may_be_open: str) -> str:
-    """Return the next step where a watchdog ends the box by itself. `may_be_open` may keep it from that."""
+    """Return the next step if a watchdog ends the box. `may_be_open` says what may keep it from doing so."""
     if may_be_open:
         return f"{may_be_open}; if all is declared, {by_itself}"
     return f"nothing: {by_itself}"
 
 
 def _without_person(condition: Condition) -> Condition:
-    """Return the condition of a box about which a watchdog does by itself what is next."""
+    """Return the condition without a task for a person, because a watchdog does the next step."""
     to_do = condition.to_do
     if to_do is None or to_do.matter not in ("job over", "taken"):
         return condition
@@ -754,7 +760,7 @@ def _without_person(condition: Condition) -> Condition:
 
 
 def _killed_by(events: Lines) -> Fate | None:
-    """Return what took the box while its newest job ran, if that killed the job. None if it did not."""
+    """Return how the box was taken, if this killed its newest job. None if it did not."""
     launched = [x.job for _, x in events if isinstance(x, timeline.Launched) and x.job is not None]
     ends = [
         x
@@ -769,7 +775,7 @@ def _killed_by(events: Lines) -> Fate | None:
 def ended_by(events: Lines) -> str | None:
     """Return which of its terms ended the lease, in words. None if a person or an agent ended it.
 
-    The end of a box whose work went on elsewhere is the end of what was left behind, whichever term came to it.
+    If the work went on elsewhere, the words say so, whichever term ended this lease.
     """
     moved = went_on_words(events)
     if moved is not None:
@@ -782,7 +788,7 @@ def ended_by(events: Lines) -> str | None:
             case timeline.Done(outcome="begun", words=words):
                 why = words.removesuffix("; it is being ended")
             case timeline.Done() | timeline.Parked() | timeline.Resumed() | timeline.NewTerms():
-                # An attempt that came to nothing is not what ended it later.
+                # An earlier attempt to end the lease failed, so its reason is not the reason of the end.
                 why = None
             case timeline.Launched():
                 why = None
@@ -792,7 +798,7 @@ def ended_by(events: Lines) -> str | None:
 
 
 def goes_on_words(lease: Lease, jobs: Sequence[Job], events: Lines) -> str | None:
-    """Say how work that did not finish goes on from what was kept of it. None if nothing is to go on."""
+    """Say how to continue unfinished work from the files that were kept. None if there is no such work."""
     if went_on(events) is not None:
         return None
     if lease.kept_in is None or recorded_jobs(jobs, events)[0] not in (

@@ -1,6 +1,6 @@
-"""The condition of a lease, in one word and one colour.
+"""Determines the condition of a lease, as one word and one colour.
 
-It follows from its box, its job, what bills, and whether the box answers.
+It depends on the box, the job, what bills, and whether the box answers.
 """
 
 from collections.abc import Iterable
@@ -17,25 +17,25 @@ from gpu_tenant.domain.timeline import Lines
 
 TAKEN = "stopped by its provider"
 HOST_LOST = "lost with its host"
-"""The provider says that the box's host is gone. Whether it bills on, the provider does not say."""
+"""The provider says that the box's host is gone. It does not say whether the box still bills."""
 STANDS_STILL = ("parked", TAKEN)
 
 SOON_S = 900
 """A lease that ends sooner than this needs attention."""
 
 Bills = Literal["box", "disk", "nobody", "no more", "unknown"]
-"""What bills.
+"""What is billed.
 
 `disk`: only the disk of a stopped box. `nobody`: nobody charges for the box. `no more`: the box has ended.
 """
 Tone = Literal["good", "accent", "wait", "still", "soft", "warn", "bad"]
 Group = Literal["attention", "running", "idle", "starting", "ending", "still", "free", "over"]
-"""`attention`: a person has to do something. `free`: nobody bills for the box."""
+"""`attention`: a person has to do something. `free`: nobody charges for the box."""
 Matter = Literal["job over", "taken", "silent", "alarm", "ends soon"]
 """Why a person is needed.
 
-`job over`: the box bills on, and no job runs on it. `taken`: its provider has stopped the box, or its host is lost. `silent`: the box
-does not answer. `ends soon`: its deadline is near.
+`job over`: the box still bills, but no job runs on it. `taken`: its provider has stopped the box, or its host is lost.
+`silent`: the box does not answer. `ends soon`: its deadline is near.
 """
 
 _TONES: dict[str, Tone] = {
@@ -100,7 +100,7 @@ def condition_of(
 ) -> Condition:
     """Return the condition of a lease in that phase.
 
-    `job` is the state of its newest job. `blind` is why its box does not answer.
+    `job` is the state of its newest job. `blind` says why its box does not answer; None if it answers.
     """
     over = phase == "ready" and job in ENDED
     word = f"job {job}" if over else phase
@@ -113,7 +113,7 @@ def condition_of(
     if alarm:
         tone = "bad"
     elif blind or (wasted and tone != "bad"):
-        # If a box does not answer, what was last seen of it may no longer be true.
+        # If a box does not answer, its last known state may no longer be true.
         tone = "warn"
     matter = _matter(
         phase, is_alarm=bool(alarm), is_blind=bool(blind), is_wasted=wasted, is_near=near
@@ -128,7 +128,7 @@ def condition_of(
 def _matter(
     phase: str, *, is_alarm: bool, is_blind: bool, is_wasted: bool, is_near: bool
 ) -> ToDo | None:
-    """Return why a person is needed. What costs money comes first. None if nobody is needed."""
+    """Return why a person is needed, the most expensive reason first. None if nobody is needed."""
     reasons: tuple[tuple[Matter, bool], ...] = (
         ("silent", is_blind),
         ("job over", is_wasted),
@@ -159,7 +159,7 @@ def recorded_jobs(jobs: Iterable[Job], events: Lines) -> tuple[str | None, int]:
 
 
 def recorded_end(events: Lines) -> datetime | None:
-    """Return when the job that was launched last has ended, as far as that is on record."""
+    """Return when the job that was launched last has ended. None if its end is not recorded."""
     ended_at: datetime | None = None
     newest: str | None = None
     for at, event in events:

@@ -1,4 +1,4 @@
-"""What every verb needs: the ledger, the clock, the platforms, the ways to the boxes, and the holds."""
+"""What every operation on a lease needs: the ledger, the clock, the platforms, the connections and the holds."""
 
 from __future__ import annotations
 
@@ -56,43 +56,46 @@ if TYPE_CHECKING:
 progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
     "progress_to", default=lambda done, total: None
 )
-"""A callback for the bytes done and the total bytes while a call moves files. A face sets it."""
+"""A callback that gets the bytes done and the total bytes while a call moves files.
+
+The user interface (a face) sets it.
+"""
 
 call_bytes_s: ContextVar[int | None] = ContextVar("call_bytes_s", default=None)
-"""Each transfer of this call may move this many bytes a second. None if the caller did not say."""
+"""Each transfer of this call may move this many bytes a second. None if the caller set no limit."""
 
 _LOOKS = frozenset({"look", "wait"})
 _ENDS = frozenset({"teardown", "waive", "attest", "stop"})
-"""Who holds a lease for one of these purposes may use the disk space that is reserved for an end."""
+"""A process that holds a lease for one of these purposes may use the disk space that is reserved for ending leases."""
 _TURN_WAITS_S, _TURN_AGAIN_S = 20.0, 0.2
-"""A call waits this many seconds for its turn at a lease, and asks again at the second interval.
+"""A call waits up to the first number of seconds for its turn at a lease. The second number is the pause between tries.
 
-An agent's host gives a call a minute.
+An agent's host gives up on a call after a minute.
 """
 SHOWS_UP_S, _LEAVES_WITHIN_S = 30.0, 5.0
-"""While somebody works on a lease, its box is told so at the first interval, in real seconds.
+"""While somebody works on a lease, its box is told so again and again. The first number is the pause, in real seconds.
 
-This matters if its guard stops a box that is done and that nobody looks after. At the end of the work, a message that
-is under way is waited for no longer than the second time.
+This matters if the box's guard stops a box whose work is done and that nobody looks after. When the work on the lease
+ends, a message that is being sent may take at most the second number of seconds.
 """
 
 WAIT_S = 40
-"""A call waits this many seconds for a box to boot. An agent's host gives up on a call after a minute."""
+"""A call waits at most this many seconds for a box to boot. An agent's host gives up on a call after a minute."""
 
 
 PAGE = 50
-"""This many ended leases are reported at a time. They are few, because an agent reads every word."""
+"""At most this many ended leases are reported at a time. The number is small, because an agent reads every word."""
 
 LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it")]
 
 
 def as_recorded(lease: Lease) -> Address | None:
-    """Return the address that the lease records. In a rehearsal, that is only the address that its provider states."""
+    """Return the address that the lease records. In a rehearsal, another function finds the real address."""
     return lease.address
 
 
 class Context:
-    """One user's ledger, and the open ways to the boxes in it. Every verb takes it as its first argument."""
+    """One user's ledger, and the open connections to its boxes. It is the first argument of every operation."""
 
     def __init__(
         self,
@@ -112,7 +115,7 @@ class Context:
         self.home = home
         self.ledger = ledger
         self.shipped = profiles
-        """The platforms' facts as their files state them. `profiles` says what is believed of them today."""
+        """The platforms' facts as their files state them. `profiles` has those that are still believed today."""
         self._believed: tuple[tuple[object, ...], Mapping[str, Profile]] | None = None
         self.clock = ledger.clock
         self.connectors = connectors
@@ -123,13 +126,16 @@ class Context:
         self.environ = environ
         self.tending = tending
         self.unrecorded = unrecorded
-        """Why nothing can be recorded. None if the ledger takes writes. Only verbs that merely look can run then."""
+        """Why nothing can be recorded; None if the ledger can be written.
+
+        If nothing can be recorded, only operations that read can run.
+        """
         self.watches: Watcher | None = None
-        """As what this process itself looks after every lease while it runs. None: it does not."""
+        """The role in which this process looks after every lease while it runs. None if it does not look after them."""
         self.key_places = KeyPlaces.of(profiles.values(), home.root)
         self._transports: dict[tuple[str, str], Transport] = {}
         self.balances: dict[str, tuple[datetime, Balance | None]] = {}
-        """What each account held when it was last asked, and the time of that request."""
+        """For each account, when it was last asked, and its balance then. None stands for an unknown balance."""
 
     @cached_property
     def owner(self) -> Owner:
@@ -152,7 +158,7 @@ class Context:
 
     @property
     def profiles(self) -> Mapping[str, Profile]:
-        """Every platform's facts, as far as they are believed today. A fact past its life is unknown."""
+        """Every platform's facts, as far as they are believed today. A fact that is too old counts as unknown."""
         today = self.ledger.now().date()
         key = today, _changed_ns(self.home.configuration), id(self.shipped)
         if self._believed is None or self._believed[0] != key:
@@ -181,7 +187,7 @@ class Context:
         return profile
 
     def set_up(self, provider: str) -> Profile:
-        """Do as `profile`, and check that the platform can be asked now.
+        """Return the platform's facts, like `profile`, and check that the platform can be asked now.
 
         Raises:
             BadRequest: no key for the platform was found, or it has no API.
@@ -212,19 +218,20 @@ class Context:
         )
 
     def _lacks_key(self, profile: Profile) -> bool:
-        """Whether only the boxes of the platform's console can be seen, because no key for its API was found."""
+        """Whether no key for the platform's API was found, so that only boxes from its console can be seen."""
         needs_one = profile.credential is not None or profile.lease == "either"
         return needs_one and not isinstance(self.connectors.get(profile.id), Market)
 
     def connector(self, lease: Lease) -> Connector:
-        """The connector of the lease's provider.
+        """Return the connector of the lease's provider.
 
         Raises:
             CredentialRefused: the key or the settings with which the box was rented cannot be found now.
         """
         connector = self.connectors.get(lease.provider)
         profile = self.profile(lease.provider)
-        # A box that is missing from our own list of console boxes need not be gone.
+        # Without a key, the connector knows only the boxes from the console. A box that is missing there may still
+        # exist.
         rented = lease.quote is not None or (lease.box_id and not lease.goes_by_address)
         if connector is not None and isinstance(connector, Tended):
             rented = rented and not connector.tends(lease.box_id)
@@ -237,7 +244,7 @@ class Context:
         return connector
 
     def transport(self, lease: Lease) -> Transport:
-        """Return the way to the lease's box. It is opened once."""
+        """Return the transport to the lease's box. It is opened once and then kept."""
         # A box that was stopped and started again may have another address.
         place = (lease.id, str(lease.address))
         if place not in self._transports:
@@ -258,7 +265,7 @@ class Context:
             )
         profile = self.profile(lease.provider)
         is_alone = profile.destroy == "deletes"
-        # A local box, and one of a rehearsal, is on the owner's own disks.
+        # The files of a local box, or of a rehearsal's box, are on the owner's own disks.
         is_apart = not isinstance(lease.address, LocalAddress) and not self.ledger.is_rehearsed
         return Caretaker(
             lease,
@@ -291,7 +298,7 @@ class Context:
 
     @contextmanager
     def hold_lease(self, lease_id: str, purpose: str) -> Iterator[None]:
-        """Hold the lease: until the context ends, no other process acts on it.
+        """Hold the lease: until the `with` block ends, no other process acts on it.
 
         Raises:
             LeaseHeld: another process is acting on the lease now.
@@ -317,11 +324,13 @@ class Context:
     async def held_in_turn(
         self, lease_id: str, purpose: str, *, waits_for: Collection[str] = ()
     ) -> AsyncIterator[None]:
-        """Do as `hold_lease`, but first wait a little, in real time, for another task of this process.
+        """Hold the lease like `hold_lease`, but if another task of this process holds it, wait a short time first.
 
-        It also waits for another process that only looks, or that acts for a purpose in `waits_for`.
-        While the lease is held, its box is told so. Otherwise its guard could stop it as a box that nobody looks
-        after, because reading what was kept may take long.
+        Also wait if another process holds it that only looks, or that acts for a purpose in `waits_for`. The wait is in
+        real time.
+
+        While the lease is held, its box is told so. Otherwise its guard could stop the box as one that nobody looks
+        after, because reading the kept files may take long.
 
         Raises:
             LeaseHeld: another process is acting on the lease now.
@@ -350,13 +359,13 @@ class Context:
                 hold.__exit__(None, None, None)
 
     async def _show_up(self, lease_id: str) -> None:
-        """Ask the box for its jobs now and then, so that its guard does not take it for one that nobody looks after.
+        """Regularly ask the box for its jobs. This shows its guard that somebody looks after the box.
 
-        A guard that would stop the box waits: it does so when the work is done, and at the deadline.
+        The guard would otherwise stop the box when the work is done, or at the deadline.
         """
         while True:
             await asyncio.sleep(SHOWS_UP_S)
-            # Whoever holds the lease meets the same trouble, and reports it.
+            # The holder of the lease meets the same error, and reports it.
             with suppress(Exception):
                 lease = self.ledger.lease(lease_id)
                 armed = armed_in(self.ledger.events(lease.id, *STATES))
@@ -367,9 +376,9 @@ class Context:
                     await self.caretaker(lease).standing(back_in_s=WATCHED_S)
 
     def box_store(self, lease: Lease) -> dict[str, JsonValue] | None:
-        """Return where the box itself may copy its files, with the key that the owner made for boxes.
+        """Return the store to which the box itself may copy its files, with the key that the owner made for boxes.
 
-        None if there is no such place.
+        None if there is no such store.
         """
         if lease.terms.store is None:
             return None
@@ -385,7 +394,7 @@ class Context:
         return None
 
     def protection(self, lease: Lease) -> Protection:
-        """Say what ends the lease's bill if this computer dies, as far as that has been proved."""
+        """Return what ends the lease's bill if this computer fails. Only what has been proved counts."""
         events = self.ledger.events(lease.id, *STATES, *TURNS)
         return protection(
             self.profile(lease.provider), lease, armed_in(events), fate=recorded_fate(events)
@@ -423,7 +432,7 @@ class Context:
         return said
 
     def store(self, lease: Lease) -> DurableStore | None:
-        """Return the second place for the lease's artifacts. None if its terms name no such place."""
+        """Return the store for a second copy of the lease's artifacts. None if its terms name none."""
         said = lease.terms.store
         if said is None:
             return None
@@ -443,8 +452,8 @@ def _changed_ns(configuration: Path) -> int:
 def _read_again(configuration: Path) -> dict[str, date]:
     """Return the day on which a person last read each platform's pages.
 
-    A day that cannot be read counts as none: then the old facts are unknown, which is the safe way. `doctor` says
-    what is wrong with the file.
+    A day that cannot be read is left out. Then the old facts count as unknown, which is safe. `doctor` says what is
+    wrong with the file.
     """
     with suppress(LocalTrouble):
         said: Mapping[str, object] = read_table(configuration, READ_AGAIN)

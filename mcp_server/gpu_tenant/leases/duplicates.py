@@ -1,4 +1,4 @@
-"""Tells two kinds of box apart: one that our own request made a second time, and one that merely carries our mark."""
+"""Distinguishes a second box that our own request made from a box that only has a copy of our mark."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _LATE = timedelta(hours=1)
 """A provider may still carry out a request this long after we gave the request up."""
 
 Look = Callable[[Lease, Box], Awaitable["Seen"]]
-"""Looks at a box that was made a second time, and reports what the box shows about itself."""
+"""A function that looks at such a second box, and returns what the box shows about itself."""
 
 
 async def nobody_looks(lease: Lease, box: Box) -> Seen:
-    """Look at no box: nothing is known about it, so it may have been used."""
+    """Do not look at the box. Nothing is known about it, so it may have been used."""
     from gpu_tenant.box.ownership import Unseen
 
     return Unseen(f"there is no way to look at {box.id}", str(Command("audit", lease.id)))
@@ -32,9 +32,8 @@ async def nobody_looks(lease: Lease, box: Box) -> Seen:
 def was_asked_for(context: Context, box: Box, lease: Lease, *, seen_at: datetime) -> bool:
     """Whether the provider made the box while the lease's own request was open, or had just timed out.
 
-    A mark is text, and a clone that a person makes carries it too. Nobody can forge the time when a box was made,
-    but some providers do not state it. With such a provider, a box counts as ours only if it was first seen soon
-    after the request.
+    A mark is text, and a clone that a person makes has it too. Nobody can forge the time when a provider made a box.
+    Some providers do not state this time. There, a box counts as ours only if it was first seen soon after the request.
     """
     profile = context.profile(lease.provider)
     if box.created_at is None:
@@ -50,7 +49,7 @@ def was_asked_for(context: Context, box: Box, lease: Lease, *, seen_at: datetime
 
 
 def unasked_words(box: Box, lease: Lease) -> str:
-    """Say what a person must know about a box that carries the mark of a lease which did not ask for the box."""
+    """Say what a person must know about a box that has the mark of a lease but was not requested by this lease."""
     made = "" if box.created_at is None else f", made at {box.created_at:%Y-%m-%d %H:%M} UTC,"
     price = "at an unknown rate" if box.price_usd_h is None else f"at {box.price_usd_h} USD/h"
     return (

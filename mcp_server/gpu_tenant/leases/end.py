@@ -1,4 +1,7 @@
-"""The ends of a lease: verified, never used, or signed for. Also what a person has to do for each."""
+"""Ends a lease whose box is verified or was never used, or for whose losses a person has signed.
+
+Also asks for such signatures.
+"""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -55,11 +58,11 @@ _LOOKS = 300
 MOST_TOLD = 20
 """An answer names at most this many losses. The terminal and the page name all of them."""
 _SILENT_S = 90
-"""A person's word that a box is gone is believed only if the box has been silent for this many seconds."""
+"""A person's statement that a box is gone is believed only if the box then stays silent for this many seconds."""
 
 
 def _resume(context: Context, lease: Lease) -> Command:
-    """Return the command that starts the lease's box, with what its terms need for that."""
+    """Return the command that starts the lease's box, with the options that its terms need."""
     return resume_step(lease, context.ledger.events(lease.id), context.clock.now())
 
 
@@ -84,8 +87,7 @@ async def _assess_box(context: Context, lease: Lease) -> Assessment:
         try:
             lease = await let_in(context, lease)
         except BoxTrouble as error:
-            # There is no ground to destroy the box, but a person may still sign for a box that
-            # nobody can look at.
+            # There is no ground to destroy the box, but a person may still sign for it although nobody can look at it.
             return cannot_be_seen(f"the box has not let us in: {error.message}", error.remedy)
     return await assess(context, lease, store=_store(context, lease), others=found)
 
@@ -98,11 +100,11 @@ def _store(context: Context, lease: Lease) -> DurableStore | None:
 
 
 async def _leave(context: Context, lease: Lease) -> None:
-    """Stop the guard, and remove the lease's mark, on a machine that is handed back, if we can reach it."""
+    """On a machine that is handed back, stop the guard and remove the lease's mark, if the machine can be reached."""
     profile = context.profile(lease.provider)
     if profile.destroy != "hands_back":
         return
-    # If we cannot reach it, the guard ends by itself at its deadline, and the mark lapses after
+    # If the machine cannot be reached, the guard ends by itself at its deadline, and the mark is no longer valid after
     # that.
     with suppress(BoxTrouble):
         if lease.touched_at is not None:
@@ -134,7 +136,7 @@ def _torn_down(context: Context, lease: Lease, receipt: Receipt) -> TornDown:
 
 
 async def _just_torn_down(context: Context, lease: Lease, receipt: Receipt) -> TornDown:
-    """Do as `_torn_down`. A second box that the same request made is given back now, or told."""
+    """Like `_torn_down`, but also give back a second box that the same request made, or report it."""
     ended = _torn_down(context, context.ledger.lease(lease.id), receipt)
     return ended.model_copy(update={"twin": await give_back_twins(context, lease)})
 
@@ -145,7 +147,7 @@ async def end_verified(
     """End the lease without losing anything: see `Tenancy.verify_and_teardown`.
 
     Raises:
-        StillWanted: more work came after the line `unless_wanted_after_line` of the ledger; the box stays.
+        StillWanted: more work came after the ledger's line `unless_wanted_after_line`; the box stays.
         Unverified: something would be lost; the box stays.
         Refused: the lease has no box.
     """
@@ -185,12 +187,10 @@ async def end_verified(
         if unless_wanted_after_line is not None:
             context.ledger.must_be_unwanted(found.id, unless_wanted_after_line)
         was_sealed = assessment.seal is not None and found.parked_at is None
-        del (
-            assessment
-        )  # It is on record now, and with many files it would take much memory meanwhile.
+        del assessment  # It is on record now, and with many files it takes much memory.
         if was_sealed:
-            # Rereading what was kept may take hours, and meanwhile the provider may have given the address to
-            # another box.
+            # Re-reading the kept files may take hours. Meanwhile, the provider may have given the address to another
+            # box.
             await must_be_the_box(context, found)
         receipt = await _end(
             context, permit, found, unless_wanted_after_line=unless_wanted_after_line
@@ -200,10 +200,9 @@ async def end_verified(
 
 
 async def _seen_gone(context: Context, lease: Lease) -> Receipt | None:
-    """Return the receipt of a box whose destroy was requested before and that the provider's list omits. Otherwise None.
+    """If a destroy request was sent and the provider's list omits the box now, return the receipt. Otherwise None.
 
-    A box that is listed but does not answer may be on its way out. In that case, wait for the list and not
-    for the box.
+    A box that is listed but does not answer may be about to disappear. Then wait for the list, not for the box.
     """
     if lease.state is not LeaseState.TERMINATING:
         return None
@@ -214,7 +213,7 @@ async def _seen_gone(context: Context, lease: Lease) -> Receipt | None:
 
 
 async def _may_be_going(context: Context, lease: Lease) -> bool:
-    """Whether the destroy request was sent a short time ago, was not refused, and the box no longer answers."""
+    """Whether the box is probably being destroyed: the request is recent and was not refused, and the box is silent."""
     until = may_go_until(context, lease)
     if until is None or context.clock.now() >= until or context.ledger.absences(lease.id):
         return False
@@ -228,7 +227,11 @@ async def _may_be_going(context: Context, lease: Lease) -> bool:
 
 
 def _permit(context: Context, lease: Lease, assessment: Assessment) -> TeardownPermit:
-    """Mint the permit to destroy the box: nothing would be lost, or a person has signed for exactly this loss."""
+    """Make the permit to destroy the box.
+
+    Raises:
+        Refused: something would be lost, and nobody has signed for exactly this loss.
+    """
     signature = _waiver(context, lease, assessment) if assessment.losses else None
     if signature is None:
         return prove(lease, assessment)
@@ -276,7 +279,7 @@ def asked_to_waive(context: Context, report: LossReport) -> SignatureRequest:
 
 
 def ask_ahead(context: Context, lease: str) -> SignatureRequest:
-    """Ask the owner to sign now that, once these terms have run out, what cannot be saved may be lost."""
+    """Ask the owner to sign in advance: when the lease's terms have run out, files that cannot be saved may be lost."""
     found = context.ledger.lease(lease)
     words = policy_of(context, found.id).terms
     return context.ledger.ask_signature(
@@ -290,7 +293,7 @@ def ask_ahead(context: Context, lease: str) -> SignatureRequest:
 
 
 def ask_attestation(context: Context, lease: str) -> SignatureRequest:
-    """Ask the owner to sign that they have ended the box in its console.
+    """Ask the owner to sign that they have ended the box in the provider's console.
 
     Raises:
         Refused: the lease's teardown was not permitted yet.
@@ -312,7 +315,7 @@ def ask_attestation(context: Context, lease: str) -> SignatureRequest:
 
 
 def awaits_owner(context: Context, lease: str) -> str | None:
-    """Say what a person must do in a console before this teardown can complete. None if there is nothing to do."""
+    """Say what a person must do in the provider's console to complete this teardown. None if nothing."""
     found = context.ledger.lease(lease)
     if found.state is not LeaseState.TERMINATING:
         return None
@@ -337,14 +340,15 @@ async def attest(context: Context, lease: str) -> TornDown:
             try:
                 await _is_silent(context, found)
             except Refused:
-                # The statement was false. It must not be believed when the box is silent later.
+                # The statement was false. Use up the signature, so that it is not believed when the box is silent
+                # later.
                 context.ledger.use_signature(signed[0].code, at=context.clock.now())
                 raise
             connector = context.connectors[found.provider]
             assert isinstance(connector, Tended)
             context.ledger.attest(found.id, signed[0], at=context.clock.now())
             connector.note_ended(found)
-            # Look at our own list twice, at the interval that the profile asks for.
+            # The box is missing from our own list now. It must be seen missing twice, at the interval of the profile.
             for _ in range(_LOOKS):
                 found, _words = await settle_lease(context, found)
                 if not found.state.live:
@@ -355,7 +359,7 @@ async def attest(context: Context, lease: str) -> TornDown:
 
 
 async def _is_silent(context: Context, lease: Lease) -> None:
-    """Check that the box is silent for longer than a busy job could keep its sshd from answering.
+    """Check that the box stays silent. The time is longer than a busy job could keep its sshd from answering.
 
     Raises:
         Refused: the box answers.
@@ -390,9 +394,9 @@ async def assess_loss(context: Context, lease: str) -> LossReport:
 
 
 async def waive(context: Context, lease: str) -> TornDown | None:
-    """Destroy a box although something would be lost, on a person's signature for exactly that loss.
+    """Destroy a box although something would be lost. A person must have signed for exactly that loss.
 
-    Returns None, and destroys nothing, if nothing would be lost: such a lease ends without a signature.
+    If nothing would be lost, destroy nothing and return None: such a lease needs no signature to end.
 
     Raises:
         SignatureWanted: nobody has signed for what would be lost now.
@@ -419,9 +423,9 @@ async def waive(context: Context, lease: str) -> TornDown | None:
 
 
 async def waive_ahead(context: Context, lease: str) -> None:
-    """Record the owner's signature, given in advance, that what cannot be saved may be lost.
+    """Record the owner's signature in advance: files that cannot be saved may be lost.
 
-    It takes effect when both the lease's time and its rescue sum have run out.
+    It takes effect when the lease's deadline has passed and its rescue sum is spent.
 
     Raises:
         Refused: nobody has signed for the lease's current terms.
@@ -439,10 +443,10 @@ async def waive_ahead(context: Context, lease: str) -> None:
 
 
 async def honour_waiver(context: Context, lease: str) -> TornDown:
-    """Destroy the box of a lease past its end and its rescue sum, as its owner signed in advance.
+    """Destroy the box of a lease as its owner signed in advance.
 
     Raises:
-        Refused: nobody has signed, or the time has not come.
+        Refused: nobody has signed, or the deadline has not passed, or the rescue sum is not spent.
     """
     found = await with_box(context, lease)
     with context.hold_lease(found.id, "waive"):
@@ -467,7 +471,7 @@ async def _end(
 
 
 def _of_terms(lease: Lease) -> str:
-    """Return a name for the lease's current terms. A signature in advance is valid for these terms only."""
+    """Return the hash of the lease's current terms. A signature in advance is valid only for these terms."""
     return digest_of((lease.terms.model_copy(update={"on_deadline": "keep"}).model_dump_json(),))
 
 

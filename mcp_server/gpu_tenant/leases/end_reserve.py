@@ -1,6 +1,6 @@
-"""What the end of a lease itself costs.
+"""What it costs to end a lease.
 
-A budget keeps this sum back, so that the whole bill stays within the budget.
+A part of the budget is kept for this, so that the whole bill stays within the budget.
 """
 
 import math
@@ -23,36 +23,36 @@ STOP_GRACE_S = 60
 """A job has this many seconds to save its work, between the request to stop and the kill."""
 
 _STEPS_S = 60
-"""The seal, the proof and the destroy are taken to need this many seconds, for a box with little on it."""
+"""To seal, prove and destroy a box with few files is assumed to take this many seconds."""
 
 _ROUNDED_S = 60
-"""This many seconds are added for rounding: some providers bill by the minute, or at least a minute."""
+"""This many seconds are added for rounding. Some providers bill by the minute, or for at least one minute."""
 
 LOOK_S = 60
-"""Two looks of a watchdog are this many seconds apart. A budget is acted on one look early."""
+"""Two looks of a watchdog are this many seconds apart. A lease is ended one look before its budget is spent."""
 
 _WAY_OUT_H = "1"
-"""A parked box is started for this many hours if it is only to be collected and ended."""
+"""A parked box is started for this many hours to collect its files and end it."""
 
 SOME_H = 0.25
-"""The budget that is suggested leaves the lease this many hours.
+"""A suggested budget is enough for this many more hours.
 
-The smallest that is enough now may no longer be enough when somebody has signed for it.
+The smallest budget that is enough now may be too small by the time when somebody has signed for it.
 """
 
 _USD_CENT = Decimal("0.01")
 
 _WORTH_MEASURING_BYTES = 1_000_000
-"""The time of a transfer smaller than this shows how long a request takes, and not how fast the link is."""
+"""Smaller transfers are not used to measure the speed, because most of their time is the time of a request."""
 
 _ASSUMED_BYTES_S = 10e6
-"""This speed is expected while no transfer of the lease was measured."""
+"""The speed, in bytes a second, that is assumed until a transfer of the lease was measured."""
 
 
 def end_reserve_s(lease: Lease, events: Lines, *, to_come_bytes: int = 0) -> float:
-    """Return how long the box will still bill once its end begins, as far as that can be known.
+    """Return how many seconds the box will still bill after its end has begun. This is an estimate.
 
-    `to_come_bytes` is how much is not here yet. A box that nobody used has nothing to stop and nothing to bring.
+    `to_come_bytes` is how much has still to be copied here. On an unused box, there is nothing to stop or to copy.
     """
     if lease.touched_at is None:
         return _STEPS_S + _ROUNDED_S
@@ -61,7 +61,10 @@ def end_reserve_s(lease: Lease, events: Lines, *, to_come_bytes: int = 0) -> flo
 
 
 def measured_bytes_s(events: Lines) -> float | None:
-    """Return how fast artifacts came here under this lease, seal and proof included. None if nothing large came."""
+    """Return at how many bytes a second artifacts were copied here, seal and proof included.
+
+    None if no large ones were.
+    """
     came = [
         (event.bytes or 0, event.took_s)
         for _, event in events
@@ -72,7 +75,7 @@ def measured_bytes_s(events: Lines) -> float | None:
 
 
 def kept_back_usd(lease: Lease, events: Lines) -> Decimal | None:
-    """Return the least that a budget of the lease keeps back for its end. None if the lease's price is unknown."""
+    """Return how much of the lease's budget is kept for its end, at least. None if the lease's price is unknown."""
     usd_h = running_usd_h(lease)
     if usd_h is None:
         return None
@@ -82,9 +85,9 @@ def kept_back_usd(lease: Lease, events: Lines) -> Decimal | None:
 def least_budget_usd(
     lease: Lease, events: Lines, now: datetime, *, hours: float = 0
 ) -> Decimal | None:
-    """Return the smallest budget, in whole cents, under which the box runs for so long from now on, its end included.
+    """Return the smallest budget, in whole cents, that lets the box run for `hours` more and pays for its end.
 
-    None if what is spent, or what the box costs while it runs, is unknown.
+    None if it is unknown what was spent, or what the running box costs.
     """
     spent, usd_h = lease.cost_usd(now), running_usd_h(lease)
     if spent is None or usd_h is None:
@@ -96,15 +99,21 @@ def least_budget_usd(
 
 
 def shortest_h(offer: Offer) -> float:
-    """Return the smallest deadline, in hundredths of an hour, that leaves a look at the box, and a job time to save."""
+    """Return the shortest useful deadline in hours, rounded up to hundredths.
+
+    It is enough to start the box, look at it once, and let a job save.
+    """
     return math.ceil((offer.setup_s + LOOK_S + STOP_GRACE_S) / 36) / 100
 
 
 class QuotedBudget:
-    """What a budget pays for on a box that is not rented yet. Its start, its end and one look are paid from it, too."""
+    """What a budget pays for on a box that is not rented yet.
+
+    It also pays for the box's start and end, and for one look.
+    """
 
     def __init__(self, quote: Quote, budget_usd: Decimal, *, hours: float | None = None) -> None:
-        """Take the hours of work from the quote, unless others are asked for."""
+        """`hours` are the hours of work. If it is None, they are taken from the quote."""
         self.hours = quote.wish.hours if hours is None else hours
         self.budget_usd, self._usd_h = budget_usd, quote.offer.price.running_usd_h or Decimal(0)
         wish = quote.wish.model_copy(update={"hours": self.hours})
@@ -112,14 +121,14 @@ class QuotedBudget:
         work_usd = self._usd_h * Decimal(str(self.hours))
         whole_usd = (undisturbed_usd(quote.offer, wish) or Decimal(0)) + end_usd
         self.around_usd = whole_usd - work_usd
-        """What the start and the end take."""
+        """What the start and the end of the box cost."""
         # A budget that is only just reached counts as passed.
         self.enough_usd = whole_usd.quantize(_USD_CENT, ROUND_FLOOR) + _USD_CENT
         """The smallest budget, in whole cents, that pays for all the hours."""
 
     @property
     def paid_h(self) -> float:
-        """For how many hours of work it pays, never more than are asked for."""
+        """The hours of work that the budget pays for, but not more than `hours`."""
         if not self._usd_h:
             return self.hours
         left_h = float((self.budget_usd - self.around_usd) / self._usd_h)
@@ -127,12 +136,12 @@ class QuotedBudget:
 
     @property
     def is_enough(self) -> bool:
-        """Whether it pays for all the hours."""
+        """Whether the budget pays for all the hours."""
         return self.paid_h >= self.hours
 
     @property
     def words(self) -> str:
-        """What is too small about it, and which sum is not."""
+        """Why the budget is too small, and which sum is enough, in words."""
         return (
             f"too small for {self.hours:g} h: about {usd_words(self.around_usd)} of the {usd_words(self.budget_usd)} are "
             f"kept for the start and the end, and the rest pays for {span(self.paid_h * 3600)} of work; "
@@ -141,11 +150,11 @@ class QuotedBudget:
 
     @property
     def enough(self) -> str:
-        """The sum that suffices, as an option has it."""
+        """The sum that is enough, as the value of an option."""
         return f"{self.enough_usd:f}"
 
     def remedy(self, larger: Option, *, least_h: float = 0) -> str:
-        """Name the option with the sum that suffices, and the hours that the present sum pays for.
+        """Return in words what to do: use `larger`, the option with a larger budget, or fewer hours.
 
         Fewer hours than `least_h` are not proposed.
         """
@@ -158,10 +167,10 @@ class QuotedBudget:
 
 
 def must_pay_for_its_end(lease: Lease, budget_usd: Decimal, events: Lines, now: datetime) -> None:
-    """Require that a budget is larger than what is spent and what the lease's end takes.
+    """Require that a budget covers what was spent, one more look, and the end of the lease.
 
     Raises:
-        Refused: it is not; the remedy names the smallest budget that is enough, and what ends the lease now.
+        Refused: it does not. The message names the smallest budget that does, and the remedy how to end the lease now.
     """
     least = least_budget_usd(lease, events, now)
     if least is None or budget_usd >= least:
@@ -184,10 +193,11 @@ def must_pay_for_its_end(lease: Lease, budget_usd: Decimal, events: Lines, now: 
 
 
 def resume_step(lease: Lease, events: Lines, now: datetime, *, hours: float = 1) -> Command:
-    """Return the command that starts a parked box for long enough to collect and end it, whatever ran out.
+    """Return the command that starts a parked box for long enough to collect its files and end it.
 
-    It is for that many hours if the budget pays for them, or for as long as the rest of the budget lasts if that is
-    enough. Where it is not, the command raises the budget, over a signature.
+    If the deadline has passed, the command sets a new one. If the budget does not pay for `hours`, the box is started
+    for the shortest useful time. If it does not pay for that either, the command raises the budget, which may need a
+    signature.
     """
     late = now >= lease.terms.deadline_at
     budget, least = lease.terms.budget_usd, least_budget_usd(lease, events, now, hours=hours)
@@ -204,25 +214,25 @@ def resume_step(lease: Lease, events: Lines, now: datetime, *, hours: float = 1)
         hours=f"{hours:g}" if late else None,
         budget_usd=str(least_budget_usd(lease, events, now, hours=hours)),
     )
-    # A part of the budget of a work that went on elsewhere is agreed to already.
+    # If the work went on elsewhere, the owner has already agreed to this sum as a part of the work's budget.
     return raised if went_on(events) is not None else SignedCommand(raised)
 
 
 def _way_out_h(lease: Lease) -> float:
-    """Return for how many hours a parked box has to run, at least, to be collected and ended."""
+    """Return the least number of hours that a parked box has to run to be collected and ended."""
     if lease.touched_at is not None or lease.quote is None:
         return SOME_H
     return shortest_h(lease.quote.offer)
 
 
 def raise_step(lease: Lease, events: Lines, budget_usd: str) -> Command:
-    """Return the command that raises the budget of a lease, and says what it takes."""
+    """Return the command that raises the budget of a lease. It shows whether a signature is needed."""
     raised = Command("terms", lease.id, budget_usd=budget_usd)
     return raised if went_on(events) is not None else SignedCommand(raised)
 
 
 def leaves_nothing(lease: Lease, events: Lines, now: datetime) -> str | None:
-    """Say that no more is left of the budget than the end costs. None if more is left, or if that is unknown."""
+    """Warn that the rest of the budget pays only for the end. None if more is left, or if this is unknown."""
     budget, cost, end = lease.terms.budget_usd, lease.cost_usd(now), kept_back_usd(lease, events)
     if lease.parked_at is not None or budget is None or cost is None or end is None:
         return None

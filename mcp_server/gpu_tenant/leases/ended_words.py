@@ -1,4 +1,4 @@
-"""What became of a lease that has ended: when, why, on which ground, and where its files are."""
+"""Tells about a lease that has ended: when, why, on which ground, and where its files are."""
 
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.wording import usd_words
@@ -7,7 +7,7 @@ from gpu_tenant.ledger import Ledger
 
 
 def ended_words(ledger: Ledger, lease: Lease) -> str:
-    """Say when the lease ended and why, what its receipt says, and where what was kept of it is."""
+    """Say when the lease ended and why, what its receipt says, and where its kept files are."""
     why, receipt = ended_by(ledger.events(lease.id)), ledger.receipt(lease.id)
     told = [f"{lease.id} has ended"]
     if lease.ended_at is not None:

@@ -1,4 +1,7 @@
-"""Finds the box that another tool has rented in that tool's ssh configuration, and says which of its commands ends the bill."""
+"""Finds the box that another tool has rented, by that tool's ssh configuration.
+
+Also says which command of the tool ends the box's bill.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -28,7 +31,7 @@ _LINE = re.compile(r"\s*(?P<key>[A-Za-z]+)(?:\s*=\s*|\s+)(?P<value>.*?)\s*")
 _KEPT = ("HostName", "Port", "User", "IdentityFile", "IdentitiesOnly", "ProxyJump", "ProxyCommand")
 """The options that say where a box is and who may come in.
 
-Both tools leave host keys unchecked. We check them, so their options about host keys are not kept.
+Neither tool checks host keys. We do, so their options about host keys are not copied.
 """
 _OWNERS_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 
@@ -39,7 +42,7 @@ class Brokered(Record):
     broker: Broker
     name: str
     place: str
-    """Where the box was, and the hosts on the way to it. If this changes, the box is another machine, or was moved."""
+    """The box's address, and the jump hosts before it. If this changes, the box is another machine, or was moved."""
 
     @property
     def title(self) -> str:
@@ -54,7 +57,7 @@ class Brokered(Record):
 
 
 def broker_of(events: Lines) -> Brokered | None:
-    """Which other tool rents the box, by its lease's timeline. None if none does."""
+    """Return which other tool rents the box, by the lease's timeline. None if no other tool does."""
     told = [event for _, event in events if isinstance(event, timeline.Brokered)]
     return Brokered.model_validate(told[-1].model_dump()) if told else None
 
@@ -62,8 +65,8 @@ def broker_of(events: Lines) -> Brokered | None:
 def find_external(source: str, owner: Path) -> tuple[Brokered, str]:
     """Find the box that `source` names, `skypilot:CLUSTER` or `dstack:RUN`, and the ssh entries that lead to it.
 
-    `owner` is the home directory of the tool's user. The entries are returned as a copy: the copy still says
-    where the box was after the tool has rewritten its own file.
+    `owner` is the home directory of the tool's user. The entries are returned as a copy, because the tool may rewrite
+    its own file later.
 
     Raises:
         BadRequest: `source` has neither form, or the tool's configuration has no such entry now.
@@ -90,7 +93,7 @@ def find_external(source: str, owner: Path) -> tuple[Brokered, str]:
 
 
 def _entries(owner: Path, files: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Every `Host` entry with a single name in those files, with the first value of each key."""
+    """Yield every `Host` entry in those files, with the first value of each key."""
     for file in sorted(owner.glob(files)):
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
         entry: dict[str, str] = {}

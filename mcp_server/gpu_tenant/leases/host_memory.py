@@ -1,4 +1,4 @@
-"""Remembers what the host of a lease's box did, if the host is known."""
+"""Records failures of the host of a lease's box, if the host is known."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 _OWN_FAULT = re.compile(
     r"gpu \d+ (?:ecc|card|size|xid \d+)|rented gpus|burn (?:gpu|link) .*|clock|writing in .*"
 )
-"""The blockers of an audit that are the host's fault. No order and no image can cause them."""
+"""The subjects of audit findings that are the host's fault: no order and no image can cause them."""
 _SLOW = re.compile(r"gpu \d+ (?:throttle|temperature)")
 
 
 def remember(lease: Lease, what: Misdeed, words: str, *, ledger: Ledger) -> None:
-    """Record what the host of the lease's box did. If the offer named no machine, record nothing."""
+    """Record a failure of the host of the lease's box. If the offer named no machine, record nothing."""
     offer = lease.quote.offer if lease.quote else None
     if offer is not None and offer.host is not None:
         ledger.report_host(
@@ -35,8 +35,8 @@ def remember(lease: Lease, what: Misdeed, words: str, *, ledger: Ledger) -> None
 def remember_not_ready(lease: Lease, words: str, *, ledger: Ledger) -> None:
     """Record that the box never let us in.
 
-    In two cases that is not the host's doing, and nothing is recorded: if the box did not come back from a stop,
-    and if it was started from the tenant's own image, which may be at fault.
+    In two cases this may not be the host's fault, and nothing is recorded: if the box was started again after a stop,
+    and if it was started from the tenant's own image.
     """
     if lease.terms.order.image_at(lease.provider) != AtProvider():
         return
@@ -45,9 +45,10 @@ def remember_not_ready(lease: Lease, words: str, *, ledger: Ledger) -> None:
 
 
 def remember_fate(lease: Lease, met: Taken, armed: GuardState | None, *, ledger: Ledger) -> None:
-    """Record a fate that is the host's doing. A lost bid, an empty balance and an agreed end are not the host's doing.
+    """Record how the box was taken, if this is the host's fault.
 
-    `armed` is what the guard on the box promised. It may have stopped the box because its work was done.
+    A lost bid, an empty balance and an agreed end are not its fault. `armed` says what the guard on the box was told to
+    do: it may have stopped the box because its work was done.
     """
     match met.fate:
         case "host_lost":
@@ -59,7 +60,7 @@ def remember_fate(lease: Lease, met: Taken, armed: GuardState | None, *, ledger:
 
 
 def hosts_faults(audit: Audit) -> list[str]:
-    """Return, in words, the blockers of an audit that are the host's doing. Another host may be without them."""
+    """Return, in words, the blockers of an audit that are the host's fault. Another host may not have them."""
     return [
         f"{finding.subject}: {finding.seen}"
         for finding in audit.findings
@@ -68,7 +69,7 @@ def hosts_faults(audit: Audit) -> list[str]:
 
 
 def remember_audit(lease: Lease, audit: Audit, *, ledger: Ledger) -> None:
-    """Record what an audit found that is the host's doing, and not the image's or the order's."""
+    """Record those findings of an audit that are the host's fault."""
     for words in hosts_faults(audit):
         remember(lease, "failed audit", words, ledger=ledger)
     for finding in audit.findings:

@@ -1,4 +1,4 @@
-"""What we check on a box before it counts as the lease's own, and before it counts as unused."""
+"""Checks whether a box is the lease's own, and whether it is unused."""
 
 from datetime import datetime, timedelta
 
@@ -35,7 +35,7 @@ _BOOTS_WITHIN = timedelta(minutes=15)
 
 
 def occupancy(context: Context, lease: Lease, since: datetime | None = None) -> Occupancy:
-    """Return the object that checks the lease's mark on its box, and that looks at what was done on the box."""
+    """Return the object that checks the lease's mark on its box, and looks for traces of use there."""
     return Occupancy(
         context.session(lease),
         ledger=context.ledger,
@@ -45,22 +45,22 @@ def occupancy(context: Context, lease: Lease, since: datetime | None = None) -> 
 
 
 async def _settle_place(context: Context, lease: Lease, since: datetime | None = None) -> Occupancy:
-    """Return the same lease, after recording where its directory is on its box."""
+    """Record where the lease's directory is on its box. Return the object that inspects the box there."""
     placed = await settle_place(context.session(lease), ledger=context.ledger)
     return occupancy(context, lease.model_copy(update={"place": placed.place}), since)
 
 
 async def come_in(context: Context, lease: Lease) -> None:
-    """Log in to the box, settle the place of the lease's directory, and put the lease's mark there.
+    """Log in to the box, record where the lease's directory is, and put the lease's mark there.
 
     Raises:
-        BoxTaken, AnotherBox: this lease may not stand on the box.
+        BoxTaken, AnotherBox: this lease may not use the box.
         BoxTrouble: the box has not let us in.
     """
     try:
         await (await _settle_place(context, lease)).stand()
     except CaretakerFailed:
-        # The box answered, but has no Python. The next request will say so.
+        # The box answered, but has no Python. A plain command is enough here; the next request reports what is missing.
         await context.transport(lease).run(["true"], timeout_s=30)
 
 
@@ -77,8 +77,7 @@ async def must_be_the_box(context: Context, lease: Lease) -> None:
 async def look_inside(context: Context, lease: Lease) -> Seen:
     """Look at a box that its lease never used, according to the ledger. Return what the box itself shows."""
     events = context.ledger.events(lease.id)
-    # We did not wait for a twin to let us in. So it proves nothing that we never logged in: somebody else may
-    # have.
+    # A twin may have let in somebody else, so it proves nothing that we never logged in there.
     came_in = was_let_in(events) or is_another_s(lease)
     if lease.parked_at is not None:
         if not came_in:
@@ -100,14 +99,14 @@ async def look_inside(context: Context, lease: Lease) -> Seen:
 
 
 async def look_at_new_box(context: Context, lease: Lease) -> Seen:
-    """Return what is known about a box that did not come up as quoted. A box that never let us in is unused."""
+    """Return what is known about the use of a new box that is not as quoted. A box that never let us in is unused."""
     if not was_let_in(context.ledger.events(lease.id)):
         return NeverIn()
     return await look_inside(context, lease)
 
 
 async def look_at_twin(context: Context, lease: Lease, box: Box) -> Seen:
-    """Look at a box that was made twice. A box that cannot be looked at may have been used."""
+    """Look at a second box of the same request. If this is not possible, the box may have been used."""
     boots = box.address is None and box.state is BoxState.BOOTING
     if boots and _first_boots(context, lease, box.created_at):
         return NeverIn()
@@ -125,7 +124,7 @@ def _first_boots(context: Context, lease: Lease, made_at: datetime | None) -> bo
 
 
 async def look_surely(context: Context, lease: Lease) -> tuple[Lease, Seen]:
-    """Look at the box, and return the lease with what the box shows. If the box shows use, mark the lease as used."""
+    """Look at the box. If it shows use, mark the lease as used. Return the lease, and what the box shows."""
     seen = await look_inside(context, lease)
     if isinstance(seen, Marked) and use(seen) is not None:
         context.ledger.touch(lease.id, at=context.clock.now())
@@ -133,10 +132,12 @@ async def look_surely(context: Context, lease: Lease) -> tuple[Lease, Seen]:
 
 
 async def check_before_stop(context: Context, lease: Lease) -> Lease:
-    """Look at the box before it is stopped, and mark the lease as used if the box shows use: a stop may empty its disk.
+    """Look at the box before it is stopped, because a stop may empty its disk. Return the lease.
+
+    If the box shows use, the lease is marked as used.
 
     Raises:
-        Refused: the box cannot be looked at, and it is not certain that a stop keeps its disk.
+        Refused: the box cannot be looked at, and it is uncertain whether a stop keeps its disk.
     """
     profile = context.profile(lease.provider)
     if lease.touched_at is not None or profile.park == "none" or profile.kind == "own":
@@ -153,9 +154,10 @@ async def check_before_stop(context: Context, lease: Lease) -> Lease:
 async def check_before_seal(
     context: Context, lease: Lease
 ) -> tuple[Lease, Assessment | list[Loss]]:
-    """Look at the box before a seal. Returns the assessment of a box that needs no seal or cannot have one.
+    """Look at the box before a seal. Return the lease and the result.
 
-    Otherwise returns the losses: what on the box belongs to others.
+    If the box needs no seal or cannot have one, the result is its assessment. Otherwise it is a list of losses: work
+    of others on the box.
     """
     profile = context.profile(lease.provider)
     if lease.touched_at is None and profile.destroy == "hands_back":
@@ -171,7 +173,7 @@ async def check_before_seal(
         try:
             seen = await occupancy(context, lease).look("others")
         except BoxUnreachable:
-            return lease, []  # The seal of this box will fail as well, and will say why.
+            return lease, []  # The seal will fail too, and say why.
         except BoxTrouble as trouble:
             return lease, cannot_be_seen(trouble.message, trouble.remedy)
     else:

@@ -1,4 +1,4 @@
-"""Whether a running job ends before its lease does, and what gives it more time."""
+"""Tells whether a running job will end before its lease does, and how to give it more time."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from gpu_tenant.leases.condition import SOON_S
 from gpu_tenant.leases.end_reserve import SOME_H, raise_step
 
 _SAYS = re.compile("is not known yet|ends the lease before that| extend ")
-"""What sets one outlook apart from another: the sentences below say these."""
+"""The parts of the sentences below by which two outlooks differ."""
 
 
 class OutlookNews:
-    """What is new in the outlook of a job that somebody watches. Each look has an outlook, and most say the same."""
+    """Filters the outlooks of a job that somebody watches: only those that say something new are shown."""
 
     def __init__(self) -> None:
         self._told: tuple[str, ...] | None = None
 
     def of(self, outlook: str | None) -> str | None:
-        """Return the outlook if it says something else than the last one that was returned. Else None.
+        """Return the outlook if it differs from the last one that was returned. Otherwise None.
 
-        It says something else if the end is known now, if the job now ends too late, or in time again, or if now the
-        deadline comes too early as well.
+        It differs if the job's end has become known, or if the job now ends too late or in time again. It also differs
+        if the deadline is now too early as well.
         """
         if outlook is None:
             return None
@@ -52,7 +52,7 @@ def job_outlook(
 ) -> str | None:
     """Say whether the newest job ends before its lease does. None if its progress is unknown.
 
-    `fraction` is how far it is now. A budget ends the lease only while somebody looks after it.
+    `fraction` is the job's present progress, from 0 to 1. A budget ends the lease only if somebody looks after it.
     """
     course = course_of(events)
     if fraction is None or not course or not lease.state.live or lease.parked_at is not None:
@@ -77,7 +77,7 @@ def job_outlook(
 
 
 def _more(lease: Lease, events: Lines, now: datetime, until: datetime) -> str:
-    """Name what lets the lease go on until then: a larger budget, a later deadline, or both."""
+    """Name the commands that let the lease go on until then: for a larger budget, a later deadline, or both."""
     steps = []
     budget = lease.terms.budget_usd
     enough = budget_until(lease, events, now, until)

@@ -1,4 +1,4 @@
-"""Why a parked box is kept, and the one next step, in words. Every face shows the same ones."""
+"""Says why a parked box is kept, and what the next step is. Every user interface shows these words."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -30,10 +30,10 @@ def not_ended_words(lease: Lease, events: Lines) -> str:
 
 
 def parked_step(lease: Lease, events: Lines, now: datetime, unclaimed: Sequence[str] = ()) -> str:
-    """Return what collects a parked box and ends it, with figures that suffice.
+    """Return the commands that collect the files of a parked box and end it.
 
-    A file that nobody has claimed prevents the teardown. So the collect names those that are known, `unclaimed`, and
-    otherwise the option for them.
+    A file that nobody has claimed prevents the teardown. So the `collect` command has patterns for the known files of
+    this kind (`unclaimed`). If there are none, the words name the option for such files.
     """
     kept, read = why_kept(events), read_at_stop(events)
     end = Command("teardown", lease.id)

@@ -1,4 +1,4 @@
-"""What launches a job again that ended because its box was taken, once the box runs again."""
+"""Finds a job that ended because its box was taken, and the command that launches it again on the same box."""
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, quoted
@@ -9,7 +9,10 @@ from gpu_tenant.ledger import Ledger
 
 
 def again_step(ledger: Ledger, lease: Lease, job: str) -> Command:
-    """Return what launches that job again on its box: the run that it belongs to goes on, or the same launch by hand."""
+    """Return the command that launches that job again on its box.
+
+    If the job belongs to a run, the command continues the run. Otherwise it is the same launch command.
+    """
     run = open_run_of(ledger, lease)
     if run is not None and job.startswith(run):
         return Command("run", resume=run)
@@ -28,13 +31,13 @@ def again_step(ledger: Ledger, lease: Lease, job: str) -> Command:
 
 
 def open_run_of(ledger: Ledger, lease: Lease) -> str | None:
-    """Return the run whose work is done under that lease. None if there is none, or if it is over."""
+    """Return the open run (`run` command) that uses that lease. None if there is none."""
     runs = (ledger.open_errand_of(each.id) for each in ledger.lineage(lease))
     return next((run for run in runs if run is not None), None)
 
 
 def cut_off_job(events: Lines) -> str | None:
-    """Return the newest job that was launched, if the taking of its box ended it. None if not, or if its work went on."""
+    """Return the newest job if it ended because its box was taken. None if not, or if its work went on elsewhere."""
     newest = newest_launched(events)
     if newest is None or went_on(events) is not None:
         return None
@@ -48,9 +51,9 @@ def newest_launched(events: Lines) -> str | None:
 
 
 def died_unseen(events: Lines) -> Fate | None:
-    """Return what took the box while its newest job ran, if the box runs again and nobody has looked at the job since.
+    """If the box was taken while its newest job ran, and runs again, return how it was taken. Otherwise None.
 
-    What ran on the box ended with it, so the job is dead.
+    The job ended when the box was taken, even if nobody has looked at the job since.
     """
     newest = newest_launched(events)
     if newest is None or recorded_fate(events) is not None:

@@ -1,4 +1,4 @@
-"""Finds leases by what they are called, where they are, and how they are doing."""
+"""Finds leases by their names, their places and their conditions."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from gpu_tenant.leases.cards import Card, Leases
 
 
 def is_found(card: Card, search: str) -> bool:
-    """Whether every word of the search is about this lease. `#tag` is a whole tag; anything else may be a part."""
+    """Whether the card matches every word of the search. `#tag` must be a whole tag; other words may be parts."""
     tags = {word.casefold() for word in card.name.split() if word.startswith("#")}
     told = (card.name, card.lease, card.provider, card.box, card.fleet, card.condition.word)
     text = " ".join(filter(None, told)).casefold()
@@ -17,7 +17,7 @@ def is_found(card: Card, search: str) -> bool:
 
 
 def only(seen: Leases, search: str) -> Leases:
-    """Return the same, with only the leases that the search finds. The sums stay those of all leases."""
+    """Return only the leases that match the search. The sums are still those of all leases."""
     if not search:
         return seen
     found = tuple(card for card in seen.leases if is_found(card, search))
@@ -25,9 +25,9 @@ def only(seen: Leases, search: str) -> Leases:
 
 
 def in_order(cards: Iterable[Card], by: SortedBy) -> tuple[Card, ...]:
-    """Return the cards in that order: names by letters, deadlines by what ends first, anything else largest first.
+    """Return the cards in that order: names by letters, the earliest deadline first, anything else largest first.
 
-    What is unknown stands last.
+    Unknown values come last.
     """
     match by:
         case "name":

@@ -95,7 +95,7 @@ def must_be_on_failure(words: str) -> str:
     """Check that the words say what happens to a box whose job failed. Returns them in their usual form.
 
     Raises:
-        BadRequest: they do not say that.
+        BadRequest: the words cannot be understood.
     """
     try:
         return OnFailure.parse(words).words
@@ -106,10 +106,10 @@ def must_be_on_failure(words: str) -> str:
 
 
 async def _hold_for(context: Context, lease: str, hours: float | None) -> Card:
-    """For that time, do not end the lease because its work is done.
+    """For `hours`, do not end the lease because its work is done.
 
     Its other terms stay in force. This is recorded before the box or the provider is asked, because the caller may
-    have only seconds left. Then a guard that would stop the box by itself is told.
+    have only seconds left. Then the box's guard is told, if it would stop the box by itself.
 
     Raises:
         BadRequest: no time was given.
@@ -160,7 +160,7 @@ async def _why_box_is_unaware(context: Context, lease: Lease) -> str | None:
 
 
 async def _agree(context: Context, lease: Lease, given: Mapping[str, object]) -> Lease:
-    """Give the lease the terms that were given. Its other terms stay as they were."""
+    """Change the given terms of the lease. Its other terms stay as they were."""
     update = {name: value for name, value in given.items() if value is not None}
     if not update:
         raise BadRequest("which terms?", remedy=str(Command("terms", lease.id, budget_usd="20")))
@@ -174,7 +174,9 @@ async def _agree(context: Context, lease: Lease, given: Mapping[str, object]) ->
 async def _with_terms(
     context: Context, lease: Lease, update: Mapping[str, object], *, hours: float | None = None
 ) -> Lease:
-    """Tell the box and the ledger about the changed terms. A signature in advance was for the old terms, and lapses.
+    """Tell the box and the ledger about the changed terms.
+
+    If the owner has signed in advance for the old terms, that signature is no longer valid.
 
     Raises:
         BadRequest: the terms are not valid, such as a negative budget.
@@ -233,7 +235,9 @@ def _agreed_to(context: Context, lease: Lease, terms: Terms, signed: str | None)
 def _of_its_work(
     context: Context, lease: Lease, provider: str, terms: Terms, usd_h: Decimal | None
 ) -> None:
-    """Check, while nothing else is written, that the budget is still within what was agreed for the lease's work.
+    """Check that the budget is still within what was agreed for the lease's work.
+
+    The caller's transaction is open meanwhile, so nothing else is written.
 
     Raises:
         Refused: another lease of the work was given more meanwhile.
@@ -299,7 +303,7 @@ def _must_last(
     """Check that neither the deadline nor the budget would end the lease at once, if its box were started.
 
     Raises:
-        Refused: one of them would; the remedy is the one command that moves what has to be moved.
+        Refused: one of them would. The remedy is the command that moves it.
     """
     events, now = context.ledger.events(lease.id), context.clock.now()
     step = resume_step(lease, events, now)
@@ -316,11 +320,11 @@ def _must_last(
 def _in_time(
     context: Context, lease: Lease, hours: float | None, budget_usd: Decimal | None
 ) -> tuple[Lease, Allowed]:
-    """Check that the lease has time left, or give it some. After its deadline, its guard would stop the box at once.
+    """Check that the lease has time left, or give it more. After its deadline, its guard would stop the box at once.
 
-    Also returns the check that must allow the start, in the same transaction that records the intent to
-    start. That check is the owner's limits, because another box may be rented meanwhile. If a person has
-    signed for the start, the check allows anything.
+    Returns the lease, and a second check. The transaction that records the intent to start must call that check. It
+    applies the owner's limits, because another box may be rented meanwhile. If a person has signed for the start, it
+    allows anything.
 
     Raises:
         Refused: the lease has no time left, and nobody said how much it needs.
@@ -381,5 +385,5 @@ async def _stopped_before(context: Context, lease: Lease) -> str | None:
 
 
 async def reconcile_all(context: Context) -> Leases:
-    """Do as `list_leases`. Also give back a box if one request rented two and nobody used this one."""
+    """List the leases like `list_leases`. If one request rented two boxes, also give back the one that nobody used."""
     return await overview(context, "live", twins="give_back")

@@ -1,4 +1,4 @@
-"""How a person's own ssh client reaches the boxes of leases."""
+"""Lets a person log in to the boxes of leases with their own ssh client."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ async def login(context: Context, lease: str) -> Login:
     Raises:
         BadRequest: the box is this computer.
         Refused: the lease has no box (any more), or its box is parked.
-        HostKeyChanged, BoxUnreachable: as for every verb.
+        HostKeyChanged, BoxUnreachable: the box cannot be reached.
     """
     found = await must_run(context, lease)
     if isinstance(found.address, LocalAddress):
@@ -66,8 +66,8 @@ async def login(context: Context, lease: str) -> Login:
 def inclusion_of(context: Context) -> Inclusion:
     """Return what plain `ssh LEASE` needs in the owner's own ssh configuration.
 
-    That file is not changed. The boxes that can now be reached in this way count as used from here on. A box that
-    is rented later is searched when it matters whether it was used.
+    This function does not change that file. The boxes that can be reached in this way count as used from now on. A box
+    that is rented later is searched for traces of use when this matters.
     """
     refresh_hosts(context)
     for lease in enterable(context):

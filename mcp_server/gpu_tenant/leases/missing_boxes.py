@@ -1,4 +1,4 @@
-"""What happens when a box is found late, missed once, gone for good, or found again."""
+"""Handles boxes that appear late in a provider's list, are missing from it, or appear again."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -21,7 +21,7 @@ def stand_on(context: Context, lease: Lease, box: Box, *, asked_at: datetime) ->
     """Bind the lease to `box`, which was requested at `asked_at`. Its cost counts from when the box was made.
 
     Raises:
-        BoxTaken: another live lease stands on the box.
+        BoxTaken: another live lease has the box.
     """
     profile, ledger = context.profile(lease.provider), context.ledger
     now = ledger.now()
@@ -42,7 +42,7 @@ def stand_on(context: Context, lease: Lease, box: Box, *, asked_at: datetime) ->
 def note_unseen_boot(
     lease: Lease, box: Box, quote: Quote | None, *, since: datetime, ledger: Ledger, at: datetime
 ) -> None:
-    """If booting costs less than running, record that nobody saw when the box stopped booting."""
+    """If booting costs less than running and nobody saw when the box started to run, record this doubt."""
     doubt = unseen_boot(box, quote, since=since, now=at)
     if doubt is not None:
         ledger.note(lease.id, doubt, at=at)
@@ -60,10 +60,10 @@ def missed_once(lease: Lease, again_at: datetime, ledger: Ledger) -> str:
 
 
 async def by_its_id(lease: Lease, connector: Connector) -> Box | str | None:
-    """Ask the provider for the box by its id, when the list omits it.
+    """Ask the provider for the box by its id, because the list omits the box.
 
-    Returns the box if the provider finds it. Returns words if the provider did not say. Returns None if the
-    provider finds no such box, or cannot search by id.
+    Returns the box if the provider finds it, and words for a person if the provider does not answer. Returns None if
+    the provider finds no such box, or cannot search by id.
     """
     if not isinstance(connector, Findable):
         return None
@@ -84,7 +84,7 @@ def come_back(lost: Lease, *, ledger: Ledger) -> Iterator[tuple[str, str]]:
             if ledger.lease(lost.id).state is LeaseState.LOST:
                 ledger.come_back(lost.id, at=ledger.now())
     except (BoxTaken, LeaseHeld):
-        return  # Another lease stands on the box now, or another process is working on this one.
+        return  # Another lease has the box now, or another process is acting on this lease.
     went_on = [each.id for each in ledger.leases("live") if each.recovers == lost.id]
     words = (
         "its provider lists the box again, which it had omitted: the box was never gone, and the lease is live again "

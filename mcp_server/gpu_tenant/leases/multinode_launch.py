@@ -1,4 +1,4 @@
-"""One job over several leases: check them first, begin it on all or none, and report on each."""
+"""Launches one job over several leases. It checks the boxes first, and begins the job on all of them or on none."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -26,7 +26,7 @@ _GRACE_S = 10
 
 
 class LaunchedTogether(Record):
-    """One job that now runs on several boxes and no longer needs us."""
+    """One job that was launched on several boxes, and runs there without us."""
 
     job: str
     launcher: Launcher
@@ -38,7 +38,7 @@ class LaunchedTogether(Record):
 async def preflight_of(
     context: Context, leases: Sequence[str], *, interface: str | None = None, port: int = PORT
 ) -> Preflight:
-    """Let every box try to reach every other on one interface. The answer names what does not work."""
+    """Check whether every box can reach every other box on one network interface. The result names what fails."""
     return await _check(context, await _members(context, leases), interface, port)
 
 
@@ -150,7 +150,9 @@ async def _check(
 
 
 def _begun_gang(context: Context, members: Sequence[Lease], name: str | None) -> Gang | None:
-    """The gang of that name, whether its launch was cut short or has finished. None if there is none.
+    """Return the gang (one job over several boxes) of that name, even if its launch was cut short.
+
+    None if there is none.
 
     Raises:
         BadRequest: the gang has other members, or a job of that name belongs to no gang.
@@ -193,7 +195,7 @@ def _declare(
     processes: int | None,
     python: Literal["prepared", "image"],
 ) -> Gang:
-    """Record the gang at every member, with the command line that each member runs."""
+    """Record the gang in the timeline of every lease in it, with the command line for each box."""
     job = name or _free_name(context, members)
     nodes, pythons = [], []
     for lease, spot in zip(members, checked.nodes, strict=True):
@@ -246,7 +248,7 @@ def _free_name(context: Context, members: Sequence[Lease]) -> str:
 async def _stop_all(
     context: Context, gang: Gang, members: Sequence[Lease], came: Sequence[Launched | Exception]
 ) -> None:
-    """Stop the job on every member, as far as each can be reached. Then raise what kept the job from beginning.
+    """Stop the job on every box that can be reached. Then raise the error that kept the job from beginning.
 
     A box that did not answer may have begun the job, and is asked to stop it like the others.
     """

@@ -1,4 +1,4 @@
-"""Shows the state of a job that runs over several leases, at each lease."""
+"""Shows the state of a job that runs over several leases, on each of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def gang_words(context: Context, lease: Lease, seen: Watched) -> str | None:
-    """Say what state the job has on its other leases. None if the job belongs to no gang."""
+    """Say the state of the job on every lease of its gang. None if the job runs on one lease only."""
     gang = next(
         (
             x

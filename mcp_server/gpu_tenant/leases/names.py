@@ -1,4 +1,8 @@
-"""What a lease is called: by its owner's word, or else by the pushed directory and the command of its newest job."""
+"""Names leases.
+
+A lease has the name that somebody gave it. Without one, it is named after the pushed directory and the command of its
+newest job.
+"""
 
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -14,10 +18,10 @@ from gpu_tenant.leases.context import Context
 
 
 def must_be_labels(words: str) -> Labels:
-    """Read what a lease is to be called.
+    """Parse the labels of a lease: project, name and tags.
 
     Raises:
-        BadRequest: the words cannot be labels.
+        BadRequest: the words are not valid labels.
     """
     try:
         return Labels.parse(words)
@@ -29,19 +33,19 @@ def must_be_labels(words: str) -> Labels:
 
 
 def call_lease(context: Context, lease: Lease, labels: Labels) -> None:
-    """Record what the lease is called from now on. Nothing is recorded if it is called so already."""
+    """Record the labels that the lease has from now on. If it has them already, record nothing."""
     if labels != labels_again(context, lease):
         event = timeline.Labelled(**labels.model_dump())
         context.ledger.note(lease.id, event, at=context.clock.now())
 
 
 def labels_again(context: Context, lease: Lease) -> Labels:
-    """Return the labels for a lease that continues that one: only what somebody said the old lease is called."""
+    """Return the labels for a lease that continues this one: only those that somebody gave this lease."""
     return said_labels(context.ledger.events(lease.id, timeline.Labelled)) or UNNAMED
 
 
 def said_labels(events: Lines) -> Labels | None:
-    """Return what somebody last said that the lease is called. None if nobody did."""
+    """Return the labels that somebody last gave the lease. None if nobody did."""
     for _, event in reversed(events):
         if isinstance(event, timeline.Labelled):
             return Labels(project=event.project, name=event.name, tags=event.tags)
@@ -49,7 +53,10 @@ def said_labels(events: Lines) -> Labels | None:
 
 
 def labels_of(events: Lines, jobs: Sequence[Declared]) -> Labels:
-    """Return what the lease is called. A part that nobody said is the pushed directory, or the newest job's command."""
+    """Return the labels of the lease.
+
+    If nobody gave a project, it is the pushed directory. If nobody gave a name, it is the newest job's command.
+    """
     trees = (
         event.tree.get("directory")
         for _, event in reversed(events)

@@ -45,9 +45,9 @@ _WITHOUT_A_KEY = {"own", "slurm"}
 """The markets that need no key: the owner's machines, and a cluster whose queues are reached from here."""
 _TRUST = ("any", "unverified", "verified", "datacenter")
 _COUNTED_OTHERWISE = 0.08
-"""Two figures for one GPU's memory may differ by this share of the catalog's figure.
+"""Figures for a GPU's memory that differ by at most this share of the catalog's figure count as the same.
 
-Some platforms leave out what ECC takes (22.5 GiB of an L4's 24). Some count in GB (a B300's 288).
+Some platforms subtract the memory for ECC (22.5 GiB of an L4's 24). Some count in GB (288 for a B300).
 """
 
 
@@ -118,8 +118,8 @@ async def find_offers(
     """Ask every market. The best offers and the cheapest offer get quotes, by which they can be rented.
 
     `troubles` names a market that fails, or that has not answered after `patience_s`. `wish_id` is the id under
-    which the wish is on record. `tested` says how much memory is wanted: an offer with less is noted, and stays. `smoke` is the
-    smoke test that the next step names.
+    which the wish is on record. `tested` says how much GPU memory the job needs: an offer with less gets a note, but is
+    not left out. `smoke` is the smoke test that the next step names.
     """
     async with asyncio.TaskGroup() as group:
         asked = {
@@ -225,7 +225,7 @@ def closed_ports(market: Market, public_ports: Sequence[str]) -> str | None:
 
 
 def unseen_volumes(provider: str, market: Market, wish: Wish) -> str | None:
-    """Why no box of that market can have the ordered volumes, in words. None if its boxes can, or none is ordered."""
+    """Say why no box of that market can have the ordered volumes. None if its boxes can, or if none is ordered."""
     here = wish.volumes_at(provider)
     for name in wish.order.volumes:
         if name not in {volume.name for volume in here}:
@@ -270,7 +270,7 @@ def unfit(offer: Offer, wish: Wish) -> str | None:
 def why_left_out(offer: Offer, wish: Wish, records: HostRecords) -> str | None:
     """Say why this offer's host is not rented now, and until when.
 
-    None if it may be rented, or if somebody asked for it by name.
+    None if it may be rented, or if the wish names this host.
     """
     record = _record(offer, records)
     if record is None or record.left_out_until is None or wish.host is not None:
@@ -292,7 +292,7 @@ def _model_name(gpu: str) -> str:
 
 
 def _memory_gib(offer: Offer) -> float | None:
-    """Return the catalog's figure for each GPU's memory, if the offer's figure only counts differently."""
+    """Return the memory of one GPU: the catalog's figure if the offer's is close to it, else the offer's."""
     model = known_gpu(offer.gpu)
     if model is None or offer.vram_gib is None:
         return offer.vram_gib
@@ -303,7 +303,7 @@ def _memory_gib(offer: Offer) -> float | None:
 def rank(
     offers: Sequence[Offer], wish: Wish, records: HostRecords = NO_RECORDS
 ) -> list[tuple[Offer, Expected]]:
-    """Return the offers, best first, with what each would cost. `records` is what counts against each host."""
+    """Return the offers, best first, with what each would cost. `records` are the reports about each host."""
     hours = work_hours(wish, offers)
     return [(offer, _cost(offer, hours, records)) for offer in best_first(offers, hours, records)]
 
@@ -358,8 +358,7 @@ def _quote(
         id=quote_id,
         offer=offer,
         wish=wish,
-        # An own machine without a rate is not billed, so any price that appears for it is too
-        # much.
+        # An own machine without a rate is not billed, so any price for it is too high.
         cap_usd_h=cap if cap is not None else price if price is not None else Decimal(0),
         expires_at=ledger.now() + (_OWN_QUOTED_FOR if own else _QUOTED_FOR),
         wish_id=wish_id,

@@ -1,4 +1,4 @@
-"""Which order is in force for a search, and for a lease."""
+"""Finds the order for a search or for a lease. An order says what a box must have besides its GPU."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,17 +12,17 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.providers.credentials import must_be_references, resolve_all
 
 NONE = "none"
-"""The word to give in place of a file if no order is wanted."""
+"""The word that a caller gives instead of a file if no order is wanted."""
 
 
 def order_of(context: Context, named: str | Order) -> Order:
-    """Return the order in the named file, or in the file of that directory. Without a name, nothing is ordered.
+    """Return the order in the named file, or in the file of the named directory. Without a name, the order is empty.
 
-    An order that was read already is returned as it is.
+    `named` may also be an order that was read already.
 
     Raises:
-        BadRequest: there is no such file, or it has a field that no order has.
-        SecretRefused: a variable has a secret in place of a reference.
+        BadRequest: there is no such file, or it has an unknown field.
+        SecretRefused: a variable has a secret as its value instead of a reference.
     """
     if isinstance(named, Order):
         order = named
@@ -37,10 +37,10 @@ def order_of(context: Context, named: str | Order) -> Order:
 def order_for(context: Context, provider: str, quotes: Sequence[str], named: str | Order) -> Order:
     """Return the order for a box that is about to be rented.
 
-    A quote has its own order, which is the one that is rented.
+    With quotes, the order is empty: each quote has its own order, and the box is rented by that.
 
     Raises:
-        BadRequest: a quote is for another order, or the box at that platform cannot be as ordered. Nothing was rented.
+        BadRequest: a quote is for another order, or the platform cannot provide what is ordered. Nothing was rented.
     """
     order = order_of(context, named)
     if quotes:
@@ -68,9 +68,9 @@ def order_for(context: Context, provider: str, quotes: Sequence[str], named: str
 
 
 def _must_lead_somewhere(context: Context, order: Order) -> None:
-    """Check that each variable has a value now.
+    """Check that the value of each variable can be found now.
 
-    Otherwise a box would bill although nobody could work on it. No value is kept.
+    Otherwise a box would bill although nobody could work on it. The values are not kept.
     """
     resolve_all(order.env_from, context.environ, key_places=context.key_places)
 

@@ -1,4 +1,4 @@
-"""Everything that is leased and everything that bills, in one look at every provider."""
+"""Lists all leases and everything that bills, after asking every provider once."""
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -88,7 +88,7 @@ def card_of(
 
 
 def words_of_unclaimed(context: Context, lease: Lease) -> str:
-    """Say what nobody has claimed, as far as it is known. Empty if all is claimed."""
+    """Say which files nobody has claimed, as far as this is known. Empty if there are none."""
     if context.ledger.unclaimed(lease.id) is None:
         return ""
     from gpu_tenant.artifacts.unclaimed import unclaimed_now, unclaimed_words
@@ -124,9 +124,9 @@ def on_card(context: Context, lease: str) -> Card:
 
 
 def confirm_account(context: Context, provider: str, *, typed: str) -> int:
-    """Believe the provider's current key and address for its live leases, because a person says so.
+    """Record that the provider's current key and address are those of its live leases, because a person says so.
 
-    Returns for how many leases this was recorded.
+    Returns the number of leases for which this was recorded.
 
     Raises:
         Refused: the provider's name was not typed.
@@ -151,7 +151,7 @@ async def overview(
     limit: int = PAGE,
     search: str = "",
 ) -> Leases:
-    """Do as `list_leases`. With `at`, ask only those providers. Each provider has `patience_s` to answer."""
+    """List the leases: see `list_leases`. With `at`, ask only those providers. Each has `patience_s` to answer."""
     await _look_again(context, at)
     # The watchdog arms guards and reports alarms itself, right after this look.
     by: LookedAfter = "watched" if at is not None else context.looked_after
@@ -230,9 +230,9 @@ async def overview(
 async def _volumes(
     context: Context, at: Collection[str] | None, patience_s: float
 ) -> tuple[list[tuple["Volume", str, bool]], list[tuple[str, str]]]:
-    """Return the volumes on record, and the alarms about them. Their providers are asked.
+    """Ask the providers about the volumes on record. Return the volumes, and alarms about them.
 
-    With each volume come the words that tell it, and whether a lease uses it.
+    Each volume comes with a description, and whether a lease uses it.
     """
     if not context.ledger.volumes("all"):
         return [], []
@@ -251,7 +251,7 @@ async def _volumes(
 
 
 async def _look_at_twin(context: Context, lease: Lease, box: Box) -> "Seen":
-    # Twins are rare, and a look at one needs much of the program.
+    # Import this only here: twins are rare, and a look at one loads much of the program.
     from gpu_tenant.leases.inspection import look_at_twin
 
     return await look_at_twin(context, lease, box)
@@ -260,7 +260,7 @@ async def _look_at_twin(context: Context, lease: Lease, box: Box) -> "Seen":
 async def give_back_twins(context: Context, lease: Lease) -> str | None:
     """Ask the lease's provider for other boxes of the same request, and give back those that nobody used.
 
-    Returns what a person must hear of them. None if no such box is there, or the box was not rented by us.
+    Returns what a person must hear about them. None if there is no such box, or if the box was not rented by us.
     """
     if not isinstance(context.connectors.get(lease.provider), Market):
         return None
@@ -292,7 +292,7 @@ def live_twins(context: Context, lease: Lease) -> Sequence[Lease]:
 
 
 def history(context: Context, before: str, limit: int, *, search: str = "") -> Leases:
-    """List the leases that ended before that one, and that the search finds. No provider is asked."""
+    """List the leases that ended before the lease `before` and match the search. No provider is asked."""
     ended, now = _newest_ended(context, limit, before=before, search=search), context.clock.now()
     return in_all(
         [card_of(context, lease, None, now=now) for lease in ended],
@@ -309,7 +309,7 @@ def history(context: Context, before: str, limit: int, *, search: str = "") -> L
 def _newest_ended(
     context: Context, limit: int, *, before: str | None = None, search: str = ""
 ) -> list[Lease]:
-    """Return the newest ended leases that the search finds, oldest first."""
+    """Return the newest ended leases that match the search, at most `limit`, oldest first."""
     if not search:
         return context.ledger.newest_ended(limit=limit, before=before)
     found: list[Lease] = []
@@ -346,7 +346,7 @@ def _free(context: Context) -> set[str]:
 
 
 def _older(context: Context, ended: Sequence[Lease]) -> str | None:
-    """Return the oldest of these leases, if there are older ones."""
+    """Return the id of the oldest of these leases if the ledger has older ones, else None."""
     return ended[0].id if ended and context.ledger.ended_before(ended[0].id) else None
 
 
@@ -369,7 +369,7 @@ async def _looked_at(
 
 
 async def _look_at_parked(context: Context, at: Collection[str] | None) -> None:
-    """Look at every box that only its silence shows as parked. The lease of one that answers counts as running."""
+    """Ask each box that counts as parked only because it was silent. If it answers, record that it runs."""
     parked = [lease for lease in parked_in_doubt(context) if at is None or lease.provider in at]
     there = await each(parked, lambda lease: is_there(lease, partial(reach, context)))
     for lease, answers in zip(parked, there, strict=True):
@@ -381,7 +381,7 @@ async def _look_at_parked(context: Context, at: Collection[str] | None) -> None:
 
 
 async def _look_again(context: Context, at: Collection[str] | None) -> None:
-    """Look at every box whose end rests only on a person's word. A box that answers is put under a lease again."""
+    """Ask each box that counts as gone only because a person said so. If it answers, put it under a lease again."""
     doubted = [
         lease
         for lease in in_doubt(context.ledger, context.clock.now())

@@ -38,7 +38,7 @@ class Owner:
 
     @property
     def limits(self) -> Limits:
-        """The owner's limits. They are read anew each time.
+        """The owner's limits. They are read from the file each time.
 
         Raises:
             LocalTrouble: the configuration is not valid.
@@ -61,10 +61,10 @@ class Owner:
     ) -> None:
         """Check that the limits leave room for such a lease, or for `count` identical ones.
 
-        `besides` is the lease that this would change. It is not counted twice.
+        `besides` is an existing lease that this would change. It is not counted twice.
 
         Raises:
-            Limit: they leave no room for it.
+            Limit: a limit would be exceeded.
         """
         now = self._ledger.now()
         must_be_within(
@@ -77,15 +77,15 @@ class Owner:
         )
 
     def bound_quote(self, quote: Quote) -> Quote:
-        """Return the quote, with a cap above the owner's limit for one box lowered to that limit.
+        """Return the quote. If its price cap is above the owner's limit for one box, lower the cap to that limit.
 
-        So no box above the limit is rented or kept, whatever cap was named.
+        So no box above the limit is rented or kept, whatever cap the caller named.
         """
         price, most = quote.offer.price.running_usd_h, self.limits.box_usd_h
         if price is None or quote.cap_usd_h <= most:
             return quote
-        # If the price itself is above the limit, the cap stays, so that the check of the limit refuses the quote
-        # and names the limit.
+        # If the price itself is above the limit, keep the cap at the price. A later check then refuses the quote and
+        # names the limit.
         return quote.model_copy(update={"cap_usd_h": max(price, most)})
 
     # --- what is signed for
@@ -93,11 +93,11 @@ class Owner:
     def signs_unguarded(
         self, word: Unguarded, profile: Profile, usd_h: Decimal | None, *, count: int = 1
     ) -> str | None:
-        """Return the code of a signature for boxes whose bill nothing ends by itself. None if none is needed.
+        """Return the code of a signature for boxes that nothing ends if this computer fails. None if none is needed.
 
         Raises:
             Refused: the caller has not said that they accept such a box.
-            SignatureWanted: a person has yet to sign for it.
+            SignatureWanted: nobody has signed for it yet.
         """
         together = None if usd_h is None else usd_h * count
         try:
@@ -122,7 +122,7 @@ class Owner:
         """Return the code of a signature for renting without a smoke test. None if none is needed.
 
         Raises:
-            SignatureWanted: a person has yet to sign for it.
+            SignatureWanted: nobody has signed for it yet.
         """
         if smoke != "none" or self.limits.smoke == "asked":
             return None
@@ -141,11 +141,11 @@ class Owner:
     ) -> str | None:
         """Return the code of a signature for a lease's looser terms, or for a higher cost. None if none is needed.
 
-        Tighter terms need no signature. Nor does a later deadline within the limits and the lease's budget.
-        `hours` is how the deadline was given, if it was given in hours.
+        Tighter terms need no signature. A later deadline within the limits and the lease's budget needs none either.
+        `hours` is the new deadline in hours from now, if it was given in hours.
 
         Raises:
-            SignatureWanted: a person has yet to sign for it.
+            SignatureWanted: nobody has signed for it yet.
         """
         words = [*self._looser(lease, terms, usd_h)]
         dearer = terms.deadline_at > lease.terms.deadline_at or usd_h != lease.price_usd_h
@@ -168,9 +168,9 @@ class Owner:
         )
 
     def is_of_its_work(self, lease: Lease, terms: Terms) -> bool:
-        """Whether that larger budget is within what was agreed for the work that this lease left to another.
+        """Whether the new budget is larger, but still within the sum that the owner agreed to for the lease's work.
 
-        The owner has agreed to that sum, for all leases of the work together.
+        This is so only if another lease continues the work. The sum is for all leases of the work together.
         """
         if not _rises(lease.terms.budget_usd, terms.budget_usd) or terms.budget_usd is None:
             return False
@@ -210,7 +210,7 @@ def _rises(before: Decimal | None, after: Decimal | None) -> bool:
 
 
 def _waits_longer(before: OnFailure, after: OnFailure) -> bool:
-    """Whether a box whose job failed bills for longer than before, or bills more."""
+    """Whether a box whose job failed would bill for longer than before, or would be parked instead of ended."""
     if before.does == "hold" or after.does == "hold":
         return before.does != "hold"
     return after.after_s > before.after_s or (before.does, after.does) == ("end", "park")

@@ -38,7 +38,7 @@ _QUIET_WITHIN_S = 120
 _POLL_S = 5
 _SOON_S = 2
 _SOON = f'(sleep {_SOON_S}; exec sh -c "$1") >/dev/null 2>&1 </dev/null &'
-"""A command that runs its argument after the answer has arrived. A box that stops at once could not answer."""
+"""A shell command that runs its argument `_SOON_S` seconds later. A box that stopped at once could not answer."""
 
 
 async def park(
@@ -53,7 +53,7 @@ async def park(
     If the provider stops the box, the box needs no address. `unsealed="accept"` is for a lease past its end: the
     box is stopped even if sealing takes too long, or if a process still runs after it was told to end. With "skip",
     sealing is not tried: that is for a box about which nothing is known, at its owner's request.
-    `unless_wanted_after_line` is the number of a line of the ledger. If somebody has brought more work after that line,
+    `unless_wanted_after_line` is the number of a line in the ledger. If somebody has brought more work after that line,
     the box is not stopped.
 
     Raises:
@@ -62,7 +62,7 @@ async def park(
         JobRunning: the stop would kill a job.
         BoxTrouble: the box could not be asked, or still answers after the stop.
         OwnerMustAct: only a person can stop the box, and has not.
-        ProviderTrouble: the provider refused, or does not show the box as stopped; the meter may run.
+        ProviderTrouble: the provider refused, or does not show the box as stopped. The box may bill.
     """
     await ask_to_park(
         context, lease, unsealed=unsealed, unless_wanted_after_line=unless_wanted_after_line
@@ -79,7 +79,7 @@ async def ask_to_park(
 ) -> None:
     """Do the first part of `park`: return when the provider has accepted the request.
 
-    Whoever next looks at the lease and finds the box stopped records that.
+    The next look at the lease that finds the box stopped records the stop.
 
     Raises:
         StillWanted, Refused, JobRunning, BoxTrouble, OwnerMustAct, ProviderTrouble: as `park`.
@@ -98,8 +98,7 @@ async def ask_to_park(
         )
     keeps = stop_keeps(profile, lease)
     if lease.touched_at is not None and keeps == "nothing":
-        # The box's own record of what was written there would also be gone, and with it every
-        # proof.
+        # The stop would also delete the box's own record of what was written there, and with it every proof.
         if stop_is_in_doubt(profile):
             words, remedy = asks_to_read_again(profile)
             raise Refused(
@@ -155,11 +154,11 @@ async def until_parked(
 ) -> Lease:
     """Wait until the provider, which was asked to stop the box, shows it as stopped. Return the parked lease.
 
-    The lease need not be held meanwhile. Whoever looks at it first records the stop.
+    If the lease is not held (`lease_is="free"`), the first process that sees the stop records it.
 
     Raises:
-        Refused: the provider says that the box's host is lost, so that nothing is left to stop.
-        ProviderSilent: the provider does not show the box as stopped; the meter may run.
+        Refused: the provider says that the box's host is lost. Nothing is left to stop.
+        ProviderSilent: the provider does not show the box as stopped. The box may bill.
     """
     profile, ledger = context.profile(lease.provider), context.ledger
     asked_at, give_up_at = ledger.newest_event(), ledger.now() + timedelta(seconds=_WITHIN_S)
@@ -172,7 +171,7 @@ async def until_parked(
             mine = nullcontext() if lease_is == "held" else context.hold_lease(lease.id, "park")
             with suppress(LeaseHeld), mine:
                 known = ledger.lease(lease.id)
-                # Between the look and the hold, its owner may have started it again.
+                # Between the look and the hold, the owner may have started the box again.
                 if lease_is == "held" or was_asked_to_stop(known, seen.box, ledger=ledger):
                     return note_stopped(ledger, known, seen.box)
         elif isinstance(seen, Listed) and seen.box.taken == "host_lost":
@@ -195,10 +194,10 @@ _BEGUN_ANEW = frozenset({timeline.Resuming.kind, timeline.Resumed.kind})
 
 
 async def _loses_nothing(context: Context, lease: Lease) -> None:
-    """Require that the stop loses no file that is needed: none lies on a disk that the stop empties or may empty.
+    """Require that no file that we must keep is on a disk that the stop empties or may empty.
 
     Raises:
-        Refused: there are such files; the error names the largest.
+        Refused: there are such files. The error names the largest.
         JobRunning, BoxTrouble: the box cannot be looked at.
     """
     profile = context.profile(lease.provider)
@@ -206,7 +205,7 @@ async def _loses_nothing(context: Context, lease: Lease) -> None:
         context.session(lease),
         ledger=context.ledger,
         hashes="recalled",
-        running="listed",  # where a process must not be interrupted, the seal has already refused
+        running="listed",  # if a process must not be interrupted, the earlier seal has already refused
         outlives=kept_paths(profile, lease),
     )
     lost = seen.lost_by_stop
@@ -226,7 +225,7 @@ async def _loses_nothing(context: Context, lease: Lease) -> None:
 
 
 def unsure_of(profile: Profile) -> list[str]:
-    """Return the paths below which files must be saved, and of which it is unknown whether they survive a stop."""
+    """Return the paths whose files we must keep, if it is unknown whether these paths survive a stop."""
     return [
         place.path
         for place in profile.places
@@ -235,7 +234,7 @@ def unsure_of(profile: Profile) -> list[str]:
 
 
 async def _seal(context: Context, lease: Lease, unsealed: Literal["refuse", "accept"]) -> None:
-    """Seal the box, to report anything still running or unreadable before the box is stopped."""
+    """Seal the box before it is stopped. With "refuse", raise if anything still runs or cannot be read."""
     ledger = context.ledger
     if unsealed == "refuse":
         session = context.session(lease)
@@ -251,7 +250,7 @@ async def _seal(context: Context, lease: Lease, unsealed: Literal["refuse", "acc
                 unread_bytes=unread_bytes(draft),
             )
         return
-    # The lease's time is over, and every hour of hashing is billed.
+    # The lease's time is over, and hashing is billed. So give it only a short time.
     with suppress(BoxTrouble, JobRunning, TimeoutError):
         async with asyncio.timeout(_SEALED_WITHIN_S):
             await reseal(context.session(lease), ledger=ledger)
@@ -330,11 +329,11 @@ async def resume(
 ) -> Lease:
     """Start the parked box again. From then on it costs what a running box costs.
 
-    When this has returned, the box may not answer yet. `allowed` raises if the owner's limits leave no room for a
+    The box may not answer yet when this returns. `allowed` raises if the owner's limits leave no room for a
     running box. A start whose outcome is unknown counts as a start.
 
     Raises:
-        NotReady: its provider had stopped the box, which starts again by itself and boots.
+        NotReady: the provider had stopped the box, and it is starting again by itself.
         Limit: the limits leave no room; the provider was not asked.
         NoCapacity: the box's GPU now belongs to somebody else; the disk is kept, and bills.
         ProviderTrouble: the provider refused; the box is parked as before.

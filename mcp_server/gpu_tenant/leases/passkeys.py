@@ -1,4 +1,4 @@
-"""Changes the owner's passkeys, each time on a signature, and reports changes that the owner must hear of."""
+"""Changes the owner's passkeys, if there is a signature for it, and reports changes that the owner must know."""
 
 from datetime import datetime, timedelta
 
@@ -12,10 +12,10 @@ _SET_UP, _ENDS = "passkey: set up", "passkey: ends"
 
 
 def end_passkeys(ledger: Ledger, *, at: datetime) -> datetime:
-    """End every passkey. Returns when they end: at once if one of them signed for that, otherwise after a day.
+    """End every passkey. Return when they end: now if one of them signed for this, otherwise after a day.
 
     Raises:
-        SignatureWanted: nobody has signed for that.
+        SignatureWanted: nobody has signed for this.
     """
     signature = _signature_for(
         ledger,
@@ -27,10 +27,10 @@ def end_passkeys(ledger: Ledger, *, at: datetime) -> datetime:
 
 
 def keep_passkeys(ledger: Ledger, *, at: datetime) -> None:
-    """Keep the passkeys that were told to end, because somebody has signed with one of them.
+    """Keep the passkeys that are about to end, because somebody has signed for this with one of them.
 
     Raises:
-        SignatureWanted: nobody has signed for that.
+        SignatureWanted: nobody has signed for this.
     """
     would = "keeping the passkeys that somebody has asked to end"
     ledger.keep_passkeys(_signature_for(ledger, "keep_passkey", would, at=at), at=at)
@@ -45,7 +45,7 @@ def _signature_for(ledger: Ledger, kind: str, would: str, *, at: datetime) -> Si
 
 
 def ways_to_sign(ledger: Ledger, *, at: datetime) -> tuple[str, ...]:
-    """Say how the owner signs, in one sentence for each way."""
+    """Say how the owner can sign, one sentence for each way."""
     known = ledger.passkeys(at)
     if not known:
         return (f"no passkey is set up: a person signs at a terminal ({Command('sign')})",)
@@ -53,9 +53,9 @@ def ways_to_sign(ledger: Ledger, *, at: datetime) -> tuple[str, ...]:
 
 
 def alarm_on_changes(ledger: Ledger, *, at: datetime) -> None:
-    """Raise an alarm for a passkey that is a day old at most or is to end.
+    """Raise an alarm for each passkey that was set up in the last day or is about to end.
 
-    Somebody other than the owner may have done that.
+    Somebody other than the owner may have set it up, or may have asked to end it.
     """
     known = ledger.passkeys(at)
     new = [key for key in known if at - key.at < _NEW]

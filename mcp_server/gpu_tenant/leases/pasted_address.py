@@ -1,4 +1,4 @@
-"""The address in what a person pastes from a console."""
+"""Finds the address in the text that a person pastes from a console."""
 
 import re
 import shlex
@@ -15,10 +15,10 @@ _WITH_A_VALUE = ("-o", "-L", "-R", "-D", "-c", "-m", "-e", "-F")
 
 
 def address_of(pasted: str) -> SshAddress:
-    """Read the machine's address from those words.
+    """Parse the machine's address.
 
     Raises:
-        BadRequest: they name no machine, or contain more than an address can say (a key file, a jump host).
+        BadRequest: the text names no machine, or has parts that are no address (a key file, a jump host).
     """
     text = pasted.strip().lstrip("$ ")
     try:

@@ -1,4 +1,7 @@
-"""Looks at a provider's list, and records each look. The looks decide whether a box is gone, lost or never made."""
+"""Looks for a lease's box in its provider's list, and records each look.
+
+These looks decide whether a box is gone, was lost, or was never made.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +19,7 @@ from gpu_tenant.providers.response_limits import await_list
 
 
 def patience(profile: Profile, lease: Lease) -> Patience:
-    """Return how long the list that shows the lease's box may lag. Our own list has no lag."""
+    """Return how late the list with the lease's box may be. Our own list of console boxes is never late."""
     if lease.goes_by_address:
         return Patience(list_lag_s=0, confirm_s=0)
     return Patience(list_lag_s=profile.list_lag_s, confirm_s=profile.confirm_s)
@@ -27,7 +30,7 @@ class Listing(NamedTuple):
 
     boxes: Sequence[Box]
     asked_at: datetime
-    """When the list was requested. It may omit what came later."""
+    """When the list was requested. It may omit boxes that were made later."""
     gap: str | None = None
     """Why a box that the list omits may still exist. None if the list is complete."""
 
@@ -40,7 +43,7 @@ async def look(
 ) -> Seen:
     """Return what the provider's list says about the lease's box. A look at a live lease is recorded.
 
-    If `listing` was requested after the lease was written down, it is used, and the provider is not asked.
+    If `listing` was requested after the lease was recorded, it is used. Otherwise the provider is asked.
     """
     connector, ledger = context.connector(lease), context.ledger
     if listing is None or listing.asked_at < lease.created_at:
@@ -60,7 +63,7 @@ async def look(
     if listing.gap is not None:
         return Blind(listing.gap)
     if isinstance(connector, Tended) and lease.goes_by_address and not ledger.is_attested(lease.id):
-        # Our own list has lost the box, but nobody has said that it is gone.
+        # The box is missing from our own list, but no person has stated that it is gone.
         return Listed(await connector.create(lease))
     strange = await stranger(context, lease)
     if strange is not None:
@@ -70,7 +73,7 @@ async def look(
 
 
 async def shown_box(context: Context, lease: Lease) -> Box | None:
-    """Return the lease's box as its provider shows it now. None if the provider does not. Nothing is recorded."""
+    """Return the lease's box as its provider shows it now. None if it does not show the box. Nothing is recorded."""
     try:
         boxes: Sequence[Box] = await _ask_list(context.connector(lease))
     except PartlyListed as part:
@@ -81,16 +84,16 @@ async def shown_box(context: Context, lease: Lease) -> Box | None:
 
 
 def boxes_of(part: PartlyListed) -> Sequence[Box]:
-    """Return the boxes that an incomplete list does show."""
+    """Return the boxes in an incomplete list."""
     return [box for box in part.shown if isinstance(box, Box)]
 
 
 class _Rounds:
-    """One provider's lists, requested one after the other. All who wait for the next list get the same one."""
+    """Requests for one provider's list, one after the other. All callers that wait for the next list share it."""
 
     def __init__(self) -> None:
-        # `_now` is the request that is under way. `_next` begins when `_now` has ended, and serves everybody who
-        # asks before that.
+        # `_now` is the running request. `_next` begins when `_now` has ended. All callers that ask before that share
+        # `_next`.
         self._now: asyncio.Task[Sequence[Box]] | None = None
         self._next: asyncio.Task[Sequence[Box]] | None = None
 
@@ -111,7 +114,7 @@ _ROUNDS: WeakKeyDictionary[Connector, _Rounds] = WeakKeyDictionary()
 
 
 async def _ask_list(connector: Connector) -> Sequence[Box]:
-    """Return a list that the provider was asked for after this call. A hundred booting boxes share one list."""
+    """Return a list that was requested after this call began. A hundred booting boxes share one list."""
     return await _ROUNDS.setdefault(connector, _Rounds()).next_list(connector)
 
 
@@ -119,7 +122,6 @@ def is_of(box: Box, lease: Lease) -> bool:
     """Whether that box is the lease's."""
     if lease.box_id is None:
         return box.mark == lease.mark
-    # A person may have renamed the box. It exists and bills under any name, unless its name is
-    # the mark of another lease.
+    # A person may have renamed the box. It is still the lease's box, unless its new name is the mark of another lease.
     another_s = box.mark != lease.mark and (box.mark or "").startswith(MARK_PREFIX)
     return box.id == lease.box_id and not another_s

@@ -1,4 +1,4 @@
-"""Gets a box under a lease. The lease is written down before the box exists, and the provider's list is believed."""
+"""Rents a box under a lease. The lease is recorded before the box exists. The provider's list shows what exists."""
 
 from __future__ import annotations
 
@@ -56,17 +56,20 @@ if TYPE_CHECKING:
     from gpu_tenant.leases.cards import Card
 
 DEADLINE_H = 24
-"""The deadline in hours if none was given: a day, because eight hours would end most overnight runs."""
+"""The default deadline in hours. It is a day, because eight hours would end most overnight runs."""
 
 _POLL_S = 5
 YOUNG_LAGS = 5
 """A missing box is not replaced while it is younger than this many times the lag of the provider's list."""
 _PATIENCE_S = 60
 _DEADLINE_FACTOR = 1.5
-"""The deadline of a rented box, as a multiple of the hours of work, unless its owner says otherwise."""
+"""The default deadline of a rented box, as a multiple of the hours of work."""
 
 _LEAST_PART = 0.5
-"""A budget pays for at least this part of the hours of work. An errand's plan says what is missing, and is agreed to."""
+"""A budget must pay for at least this part of the hours of work.
+
+This does not hold for an errand (a `run` command): its plan says which hours are not paid for, and the owner agrees.
+"""
 
 _SMOKE_COUNTS_FOR = timedelta(days=7)
 
@@ -82,12 +85,12 @@ def intend(
     fleet: str | None = None,
     recovers: LeaseId | None = None,
 ) -> Lease:
-    """Write the intent to rent into the ledger, with the terms that apply from now on. No box exists for it yet.
+    """Record the intent to rent, with the terms that apply from now on. No box exists for it yet.
 
     Raises:
         BadRequest: the hours do not lead to a time in the future.
         Limit: the owner's limits leave no room for such a lease.
-        Refused: the price is above the cap, or is unknown and there is a cap or a budget.
+        Refused: the price is above the cap; or the price is unknown, and there is a cap or a budget.
     """
     profile, ledger = context.profile(provider), context.ledger
     hours = DEADLINE_H if asked.hours is None else asked.hours
@@ -140,10 +143,11 @@ def intend_quote(
     allowed: Allowed,
     signed: Sequence[str] = (),
 ) -> Lease:
-    """Write the intent to rent exactly what was quoted into the ledger. `wish` is the standing wish that it fulfils.
+    """Record the intent to rent exactly what was quoted. `wish` is the standing wish that it fulfils.
 
-    `asked_at` is when the caller named the quote, if that was earlier because another quote was tried first.
-    `smoke` is the smoke test that was named for it, if one was. `instead_of` names all the quotes if the caller wants one box by any one of them.
+    `asked_at` is when the caller named the quote. It is earlier than now if other quotes were tried first. `smoke` is
+    the smoke test that was named for the box, if any. If the caller wants one box by any of several quotes,
+    `instead_of` names all of them.
 
     Raises:
         BadRequest: the hours do not lead to a time in the future.
@@ -161,7 +165,7 @@ def intend_quote(
     must_be_hours(_deadline_h(quote, asked))
     _must_outlast_start(quote, asked)
     price, budget_usd = quote.offer.price.running_usd_h, asked.budget_usd
-    # A lease that ends before its work is done costs what it lasts.
+    # If the lease ends before the work is done, only the hours of the lease are paid.
     worked_h = quote.wish.hours if asked.hours is None else min(quote.wish.hours, asked.hours)
     if budget_usd is not None and (price is None or price * Decimal(str(worked_h)) > budget_usd):
         cost = "an unknown sum" if price is None else usd_words(price * Decimal(str(worked_h)))
@@ -207,10 +211,10 @@ def intend_quote(
 
 
 def _must_outlast_start(quote: Quote, asked: RentRequest) -> None:
-    """Require that the deadline comes later than the box.
+    """Require that the deadline leaves time for work after the box has started.
 
     Raises:
-        Refused: it would pass while the box still starts, or right after; the remedy names the least that makes sense.
+        Refused: it would pass while the box still starts, or right after. The remedy names the shortest useful time.
     """
     hours, least = _deadline_h(quote, asked), shortest_h(quote.offer)
     if hours >= least:
@@ -223,10 +227,12 @@ def _must_outlast_start(quote: Quote, asked: RentRequest) -> None:
 
 
 def _must_pay_for_work(budget: QuotedBudget, least_h: float, shortest_h: float) -> None:
-    """Require that a budget pays for some work, and for `least_h` of it. A deadline below `shortest_h` is not proposed.
+    """Require that a budget pays for some work, and for at least `least_h` hours of it.
+
+    The remedy never proposes a deadline below `shortest_h` hours.
 
     Raises:
-        Refused: it does not; the remedy names a sum that suffices.
+        Refused: it does not. The remedy names a sum that is enough.
     """
     if budget.paid_h > 0 and budget.paid_h >= least_h:
         return
@@ -237,9 +243,9 @@ def _must_pay_for_work(budget: QuotedBudget, least_h: float, shortest_h: float) 
 
 
 def terms_by_quote(quote: Quote, asked: RentRequest, now: datetime) -> Terms:
-    """Return the terms of a lease that is made by this quote at that moment."""
+    """Return the terms of a lease that is rented by this quote at `now`."""
     price = quote.offer.price.running_usd_h
-    # What was quoted is what is rented.
+    # The box is rented as it was quoted, so the order comes from the quote.
     return asked.model_copy(update={"order": quote.wish.order}).terms(
         deadline_at=now + timedelta(hours=_deadline_h(quote, asked)),
         max_price_usd_h=None if price is None else quote.cap_usd_h,
@@ -254,13 +260,12 @@ def _deadline_h(quote: Quote, asked: RentRequest) -> float:
     deadline_h = max(worked_h * _DEADLINE_FACTOR, worked_h + 1)
     if asked.budget_usd is None or not price:
         return deadline_h
-    # The guard on the box knows nothing of money. When nobody watches, the deadline enforces
-    # the budget.
+    # The guard on the box does not know the budget. If nobody watches, only the deadline enforces it.
     return min(deadline_h, max(worked_h, float(asked.budget_usd / price)))
 
 
 def must_be_hours(hours: float) -> None:
-    """Check that a deadline that many hours away lies in the future, and not too far.
+    """Check that a deadline in that many hours is in the future, and not too far away.
 
     Raises:
         BadRequest: it does not.
@@ -282,9 +287,8 @@ async def fulfil(context: Context, lease: Lease) -> Lease:
 
     Raises:
         NoCapacity, NoQuota, NoFunds, PriceMoved, ...: no box was made, and the lease is void.
-        ProviderSilent: whether a box was made is not known yet. The lease stays an intent, and the next look
-            finds out.
-        BoxTaken: another live lease stands on the box.
+        ProviderSilent: it is unknown whether a box was made. The lease stays an intent, and the next look finds out.
+        BoxTaken: another live lease has the box.
     """
     context.must_record()
     if context.profile(lease.provider).kind != "own" or lease.price_usd_h:
@@ -302,13 +306,13 @@ async def fulfil(context: Context, lease: Lease) -> Lease:
         ledger.end(lease.id, "void", at=ledger.now())
         raise
     bound = stand_on(context, lease, box, asked_at=asked_at)
-    # Some accounts are recognised by what the first create leaves behind.
+    # Some accounts can be recognised only by something that the first creation of a box leaves there.
     await remember(context, bound)
     return bound
 
 
 async def _ask_the_price_again(lease: Lease, connector: Connector) -> None:
-    """Check that what was quoted is still offered, at no more than the cap.
+    """Check that the quoted box is still offered, at no more than the cap.
 
     Raises:
         NoCapacity: it is no longer offered.
@@ -334,10 +338,10 @@ async def _ask_the_price_again(lease: Lease, connector: Connector) -> None:
 
 
 async def find_out(context: Context, lease: Lease, silence: ProviderSilent) -> Lease:
-    """Find out whether a create without a clear answer made a box. If so, bind the lease to the box that the list shows.
+    """Find out whether a request without a clear answer has made a box. If so, bind the lease to it.
 
     Raises:
-        ProviderSilent: no box was made, or the list did not tell in time.
+        ProviderSilent: no box was made, or the list did not show it in time.
     """
     profile, ledger = context.profile(lease.provider), context.ledger
     give_up_at = ledger.now() + timedelta(seconds=3 * profile.list_lag_s + _PATIENCE_S)
@@ -357,18 +361,18 @@ async def make_ready(
 ) -> Lease:
     """Wait, at most `wait_s`, until the box lets us in, and pin its host key.
 
-    If a provider says *running*, the box may still not be *ready*. It is ready when `reach` gets an answer from the
-    box itself.
+    If a provider says *running*, the box may still not be *ready*. It is ready when `reach` gets an answer from the box
+    itself. If it is not ready after `wait_s`, the lease is returned without `ready_at`.
 
     Raises:
-        NotReady: the box is broken, or was not ready in time.
+        NotReady: the box is broken, or was not ready within the platform's boot time.
         PriceMoved: the box costs more than the cap, or is not what was quoted.
         ProviderTrouble: the box is gone.
-        BoxTaken, AnotherBox: what answers is not this lease's box.
+        BoxTaken, AnotherBox: the machine that answers is not this lease's box.
     """
     profile, ledger = context.profile(lease.provider), context.ledger
     quoted_s = 3 * lease.quote.offer.setup_s if lease.quote else 0
-    # Count from when it was rented or started again: this call may not be the one that waited first.
+    # Count from when the box was rented or started again, because an earlier call may already have waited.
     begun = [
         at
         for at, event in ledger.events(lease.id)
@@ -393,7 +397,7 @@ async def make_ready(
                 young = timedelta(seconds=YOUNG_LAGS * profile.list_lag_s)
                 remedy = f"{Command('offers')}, and rent another"
                 if lease.active_at is not None and ledger.now() - lease.active_at < young:
-                    # A second box costs as much as the first, which may only be late in the list.
+                    # The box may only be late in the list. A second box would cost as much again.
                     remedy = (
                         f"the box is young, and may only be late in the provider's list: before you rent another, look with {Command('leases')} from "
                         f"{lease.active_at + young:%H:%M} UTC on"
@@ -433,7 +437,7 @@ def _given_back(lease: Lease) -> str:
 
 def _must_be_as_quoted(lease: Lease, box: Box) -> None:
     cap = lease.terms.max_price_usd_h
-    # Some platforms bill less while a box boots. The cap applies to the price after that.
+    # Some platforms bill less while a box boots. The cap applies to the price of the running box.
     price = box.price_usd_h if box.running_usd_h is None else box.running_usd_h
     if cap is not None and price is not None and price > cap:
         raise PriceMoved(
@@ -456,9 +460,9 @@ def _not_ready(lease: Lease, why: str) -> NotReady:
 
 
 def tested_memory(receipt_id: str | None, *, ledger: Ledger) -> MemoryTest | None:
-    """Return what that smoke test said of the GPU memory that its job wants, or what the newest one said.
+    """Return the GPU memory that a job needs, as that smoke test estimated it. Without an id, use the newest test.
 
-    None if it said nothing, or does not count for renting.
+    None if there is no estimate, or if the test does not count for renting.
     """
     record = ledger.smoke(receipt_id) if receipt_id else ledger.newest_smoke()
     if record is None:
@@ -473,9 +477,9 @@ def tested_memory(receipt_id: str | None, *, ledger: Ledger) -> MemoryTest | Non
 
 
 def memory_wanted(lease: Lease, *, ledger: Ledger) -> MemoryTest | None:
-    """Return what the smoke test that the lease was rented with said of the GPU memory that its job wants.
+    """Return the GPU memory that the job needs, as estimated by the smoke test that was named when renting.
 
-    None if it said nothing, or none was named.
+    None if there is no estimate, or if no test was named.
     """
     from gpu_tenant.jobs.smoke import SmokeReceipt
 
@@ -490,7 +494,7 @@ def memory_wanted(lease: Lease, *, ledger: Ledger) -> MemoryTest | None:
 
 
 def counted_smoke(receipt_id: str | None, *, ledger: Ledger) -> str | None:
-    """Return the id of that smoke test, or of the newest one, if `provision` accepts it. Otherwise None."""
+    """Return the id of that smoke test if `provision` accepts it, else None. Without an id, use the newest test."""
     record = ledger.smoke(receipt_id) if receipt_id else ledger.newest_smoke()
     if record is None:
         return None
@@ -502,9 +506,9 @@ def counted_smoke(receipt_id: str | None, *, ledger: Ledger) -> str | None:
 
 
 def memory_noted(card: Card, smoke: str | None, *, ledger: Ledger) -> Card:
-    """Return the card, with a note if the rented GPU may be too small for what that smoke test ran."""
+    """Return the card, with a warning if the rented GPU may have too little memory for the job of that smoke test."""
     tested = tested_memory(smoke, ledger=ledger) if smoke else None
-    # The card of a wish that stands is no lease's.
+    # A card may also belong to a standing wish instead of a lease.
     is_lease = card.lease in ledger.lease_ids()
     quote = ledger.lease(LeaseId(card.lease)).quote if tested and is_lease else None
     if tested is None or quote is None:
@@ -514,7 +518,7 @@ def memory_noted(card: Card, smoke: str | None, *, ledger: Ledger) -> Card:
 
 
 def _elsewhere(receipt_id: str, ledger: Ledger) -> str:
-    """Say where that smoke receipt may be instead. Empty where nobody can know."""
+    """Say where that smoke receipt may be instead. Empty if unknown."""
     usual = Home.of({}).ledger
     if usual != ledger.path and has_smoke(usual, receipt_id):
         return f": it is in {usual.parent}, and this terminal has a state directory of its own"
@@ -527,7 +531,7 @@ def require_smoke(receipt_id: str | None, *, ledger: Ledger) -> SmokeReceipt | N
     """Return the receipt of a smoke test passed in the last week, or None if the caller chose to go without one.
 
     Raises:
-        Refused: neither is the case. A bug found while the box bills costs more than one found here.
+        Refused: neither is the case. A bug that is found while a box bills costs more than one that is found here.
     """
     remedy = f"run {Command('smoke', 'DIR', then='COMMAND')} first, or say that you go without a smoke test: {Option('smoke', 'none')}"
     if receipt_id == "none":

@@ -1,4 +1,7 @@
-"""A quick look on the box: one command, within seconds and kilobytes. What it writes counts as work."""
+"""Runs one short command on a box and shows its output.
+
+Its time and its output are limited. Files that it writes count as work.
+"""
 
 import asyncio
 import json
@@ -19,7 +22,7 @@ from gpu_tenant.leases.readiness import active
 LOOK_S = 10.0
 _MOST_BYTES = 8_000
 _ANSWER_S = 20.0
-"""Besides the time of the command itself, the box may take this many seconds to start it and to answer."""
+"""The box may take this many more seconds to start the command and to answer."""
 
 
 class QuickLook(Record):
@@ -48,7 +51,7 @@ async def look_quickly(context: Context, lease: str, command: str) -> QuickLook:
         raise BadRequest("which command?", remedy=str(Command("exec", lease, then="nvidia-smi")))
     found = await active(context, lease)
     async with context.held_in_turn(found.id, "exec"):
-        # The process that held the lease before this one may have begun the lease's end.
+        # Check again: the process that held the lease before may have begun to end the lease.
         found = await active(context, found.id)
         session, ledger = context.session(found), context.ledger
         if setup_of(ledger, found, session.profile).state in ("to do", "running"):
@@ -60,7 +63,8 @@ async def look_quickly(context: Context, lease: str, command: str) -> QuickLook:
                 remedy=f"{Command('setup', found.id)}, then the same command again",
             )
         if ledger.since_ns(found.id) is None:
-            # The guard on the box counts files from the first push or launch, and a stop may empty the home.
+            # The guard on the box counts files only from the first push or launch on. A stop could empty the home
+            # before that.
             raise Refused(
                 (
                     f"nothing was pushed to {found.id} yet: what a command wrote now would not count as work "
@@ -93,9 +97,9 @@ def fence_output(seen: QuickLook) -> QuickLook:
 
 
 async def _run_bounded(session: Session, command: str) -> dict[str, object]:
-    """Run the command. If the call is cut or the link breaks, return only when the command is over.
+    """Run the command. If the call is cancelled or the link breaks, return only when the command must have ended.
 
-    Until then the lease is held, so that nobody seals the box while the command may write.
+    Until then the lease is held, so that the box is not sealed while the command may write.
     """
     loop = asyncio.get_running_loop()
     over_s = loop.time() + LOOK_S + _ANSWER_S
@@ -109,7 +113,7 @@ async def _run_bounded(session: Session, command: str) -> dict[str, object]:
 
 
 async def _run(session: Session, *words: str, within_s: float) -> dict[str, object]:
-    # Isolated: a `json.py` in the login directory is the tenant's, and is not imported.
+    # Python runs isolated, so that it does not import the tenant's files, such as a `json.py` in the login directory.
     finished = await session.transport.run(
         ["python3", "-I", "-S", "-", *words],
         stdin=script("exec.py").read_bytes(),

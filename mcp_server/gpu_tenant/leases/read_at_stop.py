@@ -1,7 +1,7 @@
 """Reads a box in full right before its stop, so that it can be ended later without being started again.
 
-This is for one case only: the lease's time is over, and nothing but declared artifacts that never appeared has
-prevented the teardown.
+This is for one case only: a lease is past one of its terms, and its teardown was refused only because declared
+artifacts never appeared.
 """
 
 import asyncio
@@ -25,21 +25,21 @@ from gpu_tenant.leases.readiness import parked_refusal
 from gpu_tenant.leases.verify import Assessment, assess
 
 _READ_WITHIN_S = 120
-"""A box is read for at most this many seconds before it is stopped. It bills meanwhile, and its time is over."""
+"""A box is read for at most this many seconds before it is stopped, because it bills meanwhile."""
 
 
 async def read_before_stop(context: Context, lease: Lease) -> Assessment | None:
-    """Assess the box once more, as a teardown does, if only artifacts that never appeared kept it from its end.
+    """If the teardown was refused only because artifacts never appeared, assess the box once more, as a teardown does.
 
-    Returns the assessment if again only such artifacts are in the way, and None otherwise.
+    Returns the assessment if such artifacts are still the only obstacle. Otherwise None.
     """
     told = context.ledger.events(lease.id, timeline.Ending, timeline.Refused)
     newest = told[-1].event if told else None
     if not isinstance(newest, timeline.Refused) or not newest.missing:
         return None
     if not isinstance(context.connector(lease), Chronicling):
-        return None  # Nobody could say later whether the box was started.
-    # This only spares a later start, and must not keep the box from its stop.
+        return None  # The provider could not say later whether the box was started.
+    # This only saves a later start. If it fails, the box is stopped anyway.
     with suppress(TenantError, TimeoutError):
         async with asyncio.timeout(_READ_WITHIN_S):
             lease, others = await check_before_seal(context, lease)
@@ -53,7 +53,10 @@ async def read_before_stop(context: Context, lease: Lease) -> Assessment | None:
 
 
 async def note_read(context: Context, lease: Lease, seen: Assessment) -> None:
-    """Record what was read before the stop, and what the provider says of that stop. Without its word, record nothing."""
+    """Record what was read before the stop, and what the provider says about the stop.
+
+    If the provider says nothing about it, record nothing.
+    """
     ledger, connector = context.ledger, context.connector(lease)
     if seen.seal is None or not isinstance(connector, Chronicling):
         return
@@ -86,10 +89,10 @@ def _was_only_stopped(context: Context, lease: Lease) -> bool:
 
 
 def give_up_missing(context: Context, lease: Lease, patterns: list[str]) -> Collected:
-    """Give up artifacts that never appeared on a parked box that was read right before its stop, without starting it.
+    """Give up artifacts that never appeared on a parked box, without starting it.
 
     Raises:
-        Refused: the box was not read so, or something else is to be given up.
+        Refused: the box was not read right before its stop, or a pattern is not such an artifact.
     """
     ledger = context.ledger
     read, seal = read_at_stop(ledger.events(lease.id)), ledger.seal(lease.id)

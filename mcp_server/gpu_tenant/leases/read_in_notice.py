@@ -1,7 +1,7 @@
 """Reads a box in full while its platform takes it, so that it can be ended later without being started again.
 
-It is read when its jobs have ended and everything is here, and again and again until it is stopped. What counts is that it
-was stopped soon after the last time, as its provider says.
+It is read when its jobs have ended and all their files are here, and then repeatedly until it is stopped. The result is
+valid only if the provider says that the box was stopped soon after it was last read.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.verify import Assessment, assess, assess_unstarted, changed_since
 
 _READ_WITHIN_S = 60
-"""A box that has notice is read for at most this long. Its notice is not much longer."""
+"""Reading a box with notice may take at most this many seconds. Its notice is not much longer."""
 _AGAIN_S = 15
-"""A box that was read is looked at again after this time, and what is recorded of it is renewed."""
+"""After this many seconds, the box is read again, and the record is renewed."""
 _STOPPED_WITHIN = timedelta(seconds=60)
-"""A box counts as read right before its stop if its stop was over so soon after: a shutdown takes up to half a minute."""
+"""A box counts as read right before its stop if its stop came within this time. A shutdown may take half a minute."""
 
 
 async def read_while_it_answers(context: Context, lease: Lease) -> None:
-    """Record that the box holds nothing that is not kept, if that is so. Do nothing if the box has no notice.
+    """If a box with notice has no file that is not kept here, record this. If the box has no notice, do nothing.
 
-    Nothing is lost if this fails: the box then has to be started before it can be ended.
+    If this fails, nothing is lost, but the box has to be started again before it can be ended.
 
     Raises:
         LeaseHeld: another process is acting on the lease.
@@ -46,7 +46,7 @@ async def read_while_it_answers(context: Context, lease: Lease) -> None:
     if not is_being_taken(events, now) or lease.touched_at is None:
         return
     if not (isinstance(connector, Dating) and isinstance(connector, Chronicling)):
-        return  # Nobody could say later whether the box was started.
+        return  # The provider could not say later whether the box was started.
     before = read_in_notice(events)
     if before is not None and now - before[0] < timedelta(seconds=_AGAIN_S):
         return
@@ -76,7 +76,7 @@ async def read_while_it_answers(context: Context, lease: Lease) -> None:
 
 
 def needs_no_start(context: Context, lease: Lease) -> bool:
-    """Whether the lease's box was taken, and was read in full right before, as far as the record says."""
+    """Whether the ledger says that the lease's box was taken and was read in full right before."""
     events = context.ledger.events(lease.id)
     return (
         lease.state is LeaseState.ACTIVE
@@ -89,9 +89,9 @@ def needs_no_start(context: Context, lease: Lease) -> bool:
 async def assess_taken(
     context: Context, lease: Lease, *, store: DurableStore | None
 ) -> Assessment | None:
-    """Assess a box that was taken by what was read of it right before, without starting it. None if that proves nothing.
+    """Assess a box that was taken, without starting it, by what was read right before. None if that proves nothing.
 
-    If nothing is in the way, the lease is on record as parked from then on, and the box as read at its stop.
+    If nothing would be lost, record the lease as parked, and the box as read at its stop.
     """
     ledger, connector = context.ledger, context.connector(lease)
     before = read_in_notice(ledger.events(lease.id))
@@ -107,8 +107,8 @@ async def assess_taken(
     except ProviderTrouble:
         return None
     if turns is None or said is None or turns.started != told.started:
-        return None  # It was started since, or nobody says that it was not.
-    # A stop that comes before the look means that the two clocks differ, so nobody knows how long the box ran on.
+        return None  # It was started since, or this is unknown.
+    # If the stop seems to come before the reading, the two clocks differ. Then it is unknown how long the box ran on.
     if turns.stopped_at is None or not (
         timedelta(0) <= turns.stopped_at - read_at <= _STOPPED_WITHIN
     ):

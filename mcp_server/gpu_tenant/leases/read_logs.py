@@ -1,4 +1,4 @@
-"""Reads the logs of jobs for every face, wherever the logs are now."""
+"""Reads the logs of jobs, on the box or on this computer."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -88,7 +88,7 @@ async def _read_log(
 
 
 async def run_of(context: Context, lease: Lease, name: str | None) -> JobId:
-    """Return what the box calls the job of that name. For a sweep's cell, that is its latest run, unless a run is named.
+    """Return the box's id for the job of that name. For a cell of a sweep, it is the latest run, unless a run is named.
 
     Raises:
         BadRequest: there is no such job.
@@ -107,10 +107,13 @@ async def run_of(context: Context, lease: Lease, name: str | None) -> JobId:
 
 
 async def _begun(context: Context, lease: Lease, newest: Job) -> Job:
-    """The newest job, unless the box refused to start it: then the newest that was launched before, if any was."""
+    """Return the newest job if the box has begun it. Otherwise return the newest job that was launched before.
+
+    If none was launched, return the newest job anyway.
+    """
     standing = await context.caretaker(lease).standing()
     if any(told.job == newest.id and told.state != "absent" for told in standing.jobs):
-        return newest  # it began, and only its confirmation was lost
+        return newest  # it has begun, and only its confirmation was lost
     launched = [job for job in context.ledger.jobs(lease.id) if job.launched_at is not None]
     return launched[-1] if launched else newest
 
@@ -122,9 +125,9 @@ def _is_run_of_cell(context: Context, lease: Lease, name: str | None) -> bool:
 
 
 def _log_here(context: Context, lease: Lease, job: str | None) -> LogHere | None:
-    """Find the log as it was collected, or the part that was read before.
+    """Find the log on this computer: the collected log, or a copy of the part that was read before.
 
-    While the lease is live, take the longer of the two.
+    While the lease is live, take the longer of the two. None if there is neither.
     """
     named = _is_run_of_cell(context, lease, job)
     name = job if named and job else job_of(lease, job, ledger=context.ledger).id
@@ -141,7 +144,7 @@ def _log_here(context: Context, lease: Lease, job: str | None) -> LogHere | None
 
 
 def _forget_copies(context: Context) -> None:
-    """Delete the copies of logs that were read, if the log itself has been collected and no longer grows."""
+    """Delete the copies of logs that were read earlier, if the lease has ended and the log itself was collected."""
     if not context.home.logs.is_dir():
         return
     for copies in context.home.logs.iterdir():
@@ -151,15 +154,15 @@ def _forget_copies(context: Context) -> None:
 
 
 def is_run(said: str, *, of: str) -> bool:
-    """Whether that word, which came from a box, names a run of the job.
+    """Whether that word from a box is a valid name for a run of the job.
 
-    Only such a word may become the name of a file here.
+    Only a valid name may be used as a file name on this computer.
     """
     return re.fullmatch(rf"{re.escape(of)}\.[1-9][0-9]{{0,8}}", said) is not None
 
 
 def _latest(root: Path, directory: str, name: str, others: set[JobId]) -> Path | None:
-    """Find the log of the job's latest run in that directory. None if there is none, or a link leads elsewhere."""
+    """Find the log of the job's latest run in that directory. None if none is there, or if a link leads out of it."""
     is_run = re.compile(rf"{re.escape(name)}(?:\.(\d+))?\.log")
     place = root / directory
     runs = [

@@ -1,4 +1,7 @@
-"""How a lease gets a box that runs and lets us in, and what is known of the lease until then."""
+"""Brings a lease to a box that runs and lets us in, and says why a box does not.
+
+A box lets us in when it accepts our login and runs our commands.
+"""
 
 import os
 from collections.abc import AsyncIterator
@@ -64,15 +67,15 @@ async def must_run(context: Context, lease: str) -> Lease:
         async with context.held_in_turn(found.id, "wait"):
             return await let_in(context, found)
     if found.state is LeaseState.ACTIVE and has_lapsed(found, context.ledger.events(found.id)):
-        # The box was taken and has started again by itself. So its guard is armed again before anybody works on
-        # it.
+        # The box was taken and has started again by itself, without its guard. Arm the guard before anybody works on
+        # the box.
         async with context.held_in_turn(found.id, "wait"):
             await arm_guard(context, found)
     return found
 
 
 def parked_refusal(context: Context, lease: Lease) -> Refused:
-    """Say that the box does not run, why it is parked, how its last job was, and what to do."""
+    """Return the refusal for a parked box. It says why the box is parked, how its last job ended, and what to do."""
     events, now = context.ledger.events(lease.id), context.clock.now()
     kept = kept_words(lease, events)
     ends = [x for _, x in events if isinstance(x, timeline.Progressed | timeline.JobEnded)]
@@ -92,9 +95,9 @@ def parked_refusal(context: Context, lease: Lease) -> Refused:
 
 
 async def why_silent(context: Context, lease: Lease, silent: BoxUnreachable) -> BoxTrouble:
-    """Ask the provider why a box does not answer. Returns `silent` itself if the provider knows of no end."""
+    """Ask the provider why a box does not answer. Return an error that says why, or `silent` itself if unknown."""
     if lease.quote is None:
-        return silent  # Nobody takes back a box that was not rented by an offer.
+        return silent  # A box that was not rented by an offer is never taken by its provider.
     held = context.ledger.holder_of(lease.id)
     if held is not None and held.pid != os.getpid():
         return BoxUnreachable(
@@ -131,7 +134,7 @@ async def why_silent(context: Context, lease: Lease, silent: BoxUnreachable) -> 
 
 @asynccontextmanager
 async def silence_explained(context: Context, lease: Lease) -> AsyncIterator[None]:
-    """Say of a box that does not answer what is going on: it boots, it is being stopped, or it is parked by now."""
+    """If the box does not answer, raise an error that says why: it boots, is being stopped, or is parked."""
     try:
         yield
     except BoxUnreachable as silent:
@@ -139,7 +142,7 @@ async def silence_explained(context: Context, lease: Lease) -> AsyncIterator[Non
 
 
 def must_not_be_parked(context: Context, lease: str) -> None:
-    """Check that a job could run on the lease's box. Starting the box in order to stop a job would only cost money.
+    """Check that the box is not parked. No job runs on a parked box, and starting it to stop a job would cost money.
 
     Raises:
         Refused: the box is parked.
@@ -168,7 +171,7 @@ async def let_in(context: Context, lease: Lease) -> Lease:
 
 
 async def with_box(context: Context, lease: str) -> Lease:
-    """Return the lease if its box may still exist. Even after a teardown that was cut short, a collect may be needed.
+    """Return the lease if its box may still exist. This includes a lease whose teardown was cut short.
 
     Raises:
         Refused: the lease has no box (any more).
@@ -187,7 +190,7 @@ async def with_box(context: Context, lease: str) -> Lease:
 
 
 async def made_ready(context: Context, lease: Lease, wait_s: float = WAIT_S) -> Lease:
-    """Wait, at most `wait_s`, until the box lets us in, and arm its guard. Returns the lease, ready or not."""
+    """Wait at most `wait_s` until the box lets us in, and arm its guard. Return the lease, ready or not."""
     profile = context.profile(lease.provider)
     from gpu_tenant.leases.inspection import come_in
 
@@ -200,14 +203,14 @@ async def made_ready(context: Context, lease: Lease, wait_s: float = WAIT_S) -> 
 
 
 async def arm_guard(context: Context, lease: Lease) -> GuardState:
-    """Let the box itself enforce the deadline. The answer says why, if it cannot."""
+    """Arm the guard on the box, which enforces the deadline there. If this fails, the result says why."""
     from gpu_tenant.box.guard import arm
 
     return await arm(context.session(lease), ledger=context.ledger, store=context.box_store(lease))
 
 
 def unguarded_words(context: Context, lease: Lease, box: Box | None) -> str | None:
-    """Say what the owner must know about a box that runs again after a stop, if nobody has armed its guard since."""
+    """Warn that a box runs again after a stop, and that its guard was not armed since. None if this is not so."""
     if lease.state is not LeaseState.ACTIVE or box is None or box.state is not BoxState.READY:
         return None
     if way_out(context.profile(lease.provider), lease) is None:
@@ -232,15 +235,15 @@ async def reach(context: Context, lease: Lease) -> None:
 async def settle_lease(
     context: Context, lease: Lease, listing: Listing | None = None
 ) -> tuple[Lease, str | None]:
-    """Move the lease forward by what its provider shows. Returns it, with what a person must hear."""
+    """Update the lease by what its provider shows. Return the lease, and what a person must hear."""
     return await settle(context, lease, listing=listing)
 
 
 async def settled_if_free(
     context: Context, lease: Lease, listing: Listing | None = None
 ) -> tuple[Lease, str | None]:
-    """Do as `settle_lease`, unless another process is acting on the lease right now."""
-    # Most looks change nothing. These need no hold, which would write twice and wait for the disk.
+    """Like `settle_lease`, but if another process is acting on the lease, return it unchanged."""
+    # Most looks change nothing. Then take no hold, because a hold writes twice and waits for the disk.
     if listing is not None and is_as_recorded(context, lease, listing):
         return lease, None
     try:
@@ -253,13 +256,13 @@ async def settled_if_free(
 
 
 def _kept_waiting(context: Context, lease: Lease) -> str | None:
-    """Say which process keeps a lease that is past its terms from ending, and since when. None if none does."""
+    """Say which process prevents the end of a lease that is past its terms, and since when. None if none does."""
     late, held = overdue(lease, context.clock.now()), context.ledger.holder_of(lease.id)
     return f"{late}, and {held.words}" if late and held else None
 
 
 async def fulfil_intent(context: Context, lease: Lease, wait_s: float = WAIT_S) -> Lease:
-    """Create the box of an intent, and wait, at most `wait_s`, until it lets us in."""
+    """Create the box for an intent, and wait at most `wait_s` until it lets us in."""
     lease = await fulfil(context, lease)
     return await made_ready(context, lease, wait_s)
 
@@ -271,7 +274,7 @@ async def close_connections(context: Context, lease: Lease) -> None:
 
 
 def must_be_idle(context: Context, lease: Lease) -> None:
-    """Require that no job of the lease can still be running, because a load test would take the GPU from it.
+    """Require that no job of the lease can still be running: a load test would take its GPU.
 
     Raises:
         BadRequest: a job was launched, and nobody has seen its end.

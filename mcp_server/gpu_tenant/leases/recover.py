@@ -1,4 +1,4 @@
-"""Continues the work of a box that its provider took, under another lease, from the newest checkpoint."""
+"""Continues the work of a box that its provider took. It uses another lease, and starts from the newest checkpoint."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -74,12 +74,12 @@ from gpu_tenant.transfer.bandwidth_share import limits_of_call
 
 _TRIED = 3
 _SEARCHED = 20
-"""So many offers of a platform are looked at, so that those that end too soon do not hide one that lasts."""
+"""This many offers of a platform are considered. Some end too soon, and a later one may last long enough."""
 _POLL_S = 5
 
 
 def may_recover(context: Context, lease: Lease) -> bool:
-    """Whether recovery is due, by the ledger alone.
+    """Whether recovery is due, judged only by the ledger.
 
     It is due if three things hold: the box was taken or has notice of that, the lease's terms allow its work to
     continue elsewhere, and the work has not been continued yet.
@@ -99,7 +99,10 @@ def may_recover(context: Context, lease: Lease) -> bool:
 
 
 def waits_in_vain(context: Context, new: Lease) -> str | None:
-    """Say that a box was rented for the work of another lease, and that nobody brings it there unasked. None if not so."""
+    """Say that a box was rented to continue the work of another lease, and that no process is bringing the work there.
+
+    None if this is not so.
+    """
     ledger = context.ledger
     if new.recovers is None or new.ready_at is None:
         return None
@@ -131,21 +134,21 @@ async def recover(
 ) -> Card:
     """Continue the work of a lease whose box was taken, under a new lease, from the newest checkpoint that is here.
 
-    Call it again to continue from where an earlier call was cut short; it never rents a second new box. The
-    answer names what is not ready within `wait_s`. If the old box still exists it is left as it is: it is
-    billed and reported until it is torn down.
+    If an earlier call was cut short, call this again to continue; it never rents a second new box. The answer names
+    what is not ready within `wait_s`. If the old box still exists, it is left as it is: it bills, and is reported,
+    until it is torn down.
 
-    Where the lease's terms do not say where to continue, it is continued at the same platform: whoever calls this
-    wants that now. Nobody else does it then: see `may_recover`. `max_price_usd_h` is the price cap from now on. If
-    it is left out, the lease's own cap holds.
+    If the lease's terms do not say where to continue, the work continues at the same platform. Without such a term,
+    only an explicit call recovers a lease: see `may_recover`. `max_price_usd_h` is the price cap from now on. If it is
+    None, the lease's own cap stays.
 
     Raises:
-        Refused: nothing has taken the box, and nothing announces that; or the deadline has passed; or the work
-            cannot be continued as it was.
+        Refused: the box was not taken and has no notice of it, or the deadline has passed, or the work cannot be
+            continued as it was.
         SignatureWanted: the price cap is higher than what the owner has agreed to.
-        NotReady: its box starts again by itself, and boots.
-        NoCapacity, PriceMoved, ...: nothing within its caps can be had now.
-        BoxTrouble: the new box did not do its part; it stays, for the next call.
+        NotReady: the old box is starting again by itself.
+        NoCapacity, PriceMoved, ...: no box within the caps is available now.
+        BoxTrouble: an operation on the new box failed. The box is kept for the next call.
     """
     lost = context.ledger.lease(lease)
     done = gone_on(context.ledger, lost)
@@ -155,8 +158,8 @@ async def recover(
     with context.hold_lease(lost.id, "recover"):
         known = successor(context.ledger, lost)
         if known is not None and not known.state.live:
-            # The rest of the work belongs to the successor. If the successor was lost too, recover it by
-            # a call for the successor.
+            # The rest of the work belongs to the successor. If the successor was lost too, it needs its own call of
+            # `recover`.
             context.ledger.note(lost.id, timeline.Recovered(by=known.id), at=context.clock.now())
             return card_of(context, known, f"it continued the work of {lost.id}, and has ended")
         met = await _must_be_taken(context, lost, known)
@@ -191,7 +194,9 @@ async def recover(
 
 
 async def begins_words(context: Context, lease: str) -> str:
-    """Say from where the work of that lease goes on if it is recovered now, and what stays behind. Empty if it has gone on.
+    """Say from which checkpoint the lease's work would continue if it were recovered now, and what would stay behind.
+
+    Empty if the work has already been continued, or cannot be.
 
     Raises:
         LeaseHeld: another process is recovering it now.
@@ -201,7 +206,7 @@ async def begins_words(context: Context, lease: str) -> str:
         return ""
     _nobody_does_it(context, lost)
     try:
-        # What is said here must be so. A call that is going to be refused says why itself.
+        # If the recovery would be refused, say nothing here: the call itself says why.
         work_of(lost, ledger=context.ledger)
     except Refused:
         return ""
@@ -213,7 +218,7 @@ def _nobody_does_it(context: Context, lost: Lease) -> None:
     """Require that no other process is recovering the lease now.
 
     Raises:
-        LeaseHeld: one is. Then there is nothing to do.
+        LeaseHeld: another process is. Then there is nothing to do.
     """
     held = context.ledger.holder_of(lost.id)
     if held is None or held.purpose != "recover":
@@ -227,10 +232,10 @@ def _nobody_does_it(context: Context, lost: Lease) -> None:
 
 
 def _capped(context: Context, lost: Lease, cap_usd_h: Decimal) -> Lease:
-    """Put the price cap on record at the lease that was lost, so that the next call goes by it, too.
+    """Record the price cap in the terms of the lost lease, so that the next call uses it as well.
 
     Raises:
-        SignatureWanted: it is higher than before, and the owner has yet to sign for that.
+        SignatureWanted: the cap is higher than before, and the owner has not signed for that yet.
     """
     terms = lost.terms.model_copy(update={"max_price_usd_h": cap_usd_h})
     signed = context.owner.signs_change(lost, terms, lost.price_usd_h, hours=None)
@@ -238,7 +243,7 @@ def _capped(context: Context, lost: Lease, cap_usd_h: Decimal) -> Lease:
 
 
 def _trust_words(lost: Lease, new: Lease) -> str | None:
-    """Say that the work goes on at a host that nobody vouches for. None if it does not, or if it did so before."""
+    """Warn that the new host is unverified. None if it is verified, or if the old host was unverified too."""
     before, now = (lease.quote.offer.trust if lease.quote else None for lease in (lost, new))
     if now != "unverified" or before == now:
         return None
@@ -274,7 +279,10 @@ async def _still_saves(context: Context, lost: Lease) -> bool:
 
 
 async def _seen_taken(context: Context, lost: Lease) -> Taken | None:
-    """Return what took the box, as its provider shows it now. None if nothing took it, or the provider is silent."""
+    """Return how the box was taken, as its provider shows it now.
+
+    None if it was not taken, or if the provider is silent.
+    """
     seen = await look(context, lost)
     if isinstance(seen, Blind):
         return None
@@ -283,10 +291,11 @@ async def _seen_taken(context: Context, lost: Lease) -> Taken | None:
 
 
 async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> Taken:
-    """Return what took the box.
+    """Return how the box was taken.
 
     Raises:
-        Refused: as far as the provider shows, nothing took the box; or the deadline has passed.
+        Refused: as far as the provider shows, the box was not taken; or the deadline has passed.
+        NotReady: the box is starting again.
     """
     if known is None and lost.state not in (LeaseState.ACTIVE, LeaseState.LOST):
         raise _is_over(context, lost)
@@ -321,7 +330,7 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
     runs = box is not None and box.state is BoxState.READY
     if met is None and runs and (cut_off is not None or on_record in GOES_ON):
         if on_record is not None:
-            # Whoever reads the record next goes by what the provider shows now.
+            # Record what the provider shows now, for the next process that reads the ledger.
             context.ledger.note(lost.id, timeline.Taken(fate=None), at=now)
         raise Refused(
             f"the box of {lost.id} was taken, and runs again",
@@ -342,7 +351,7 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
 
 
 def _is_over(context: Context, lost: Lease) -> Refused:
-    """Say what became of a lease that has ended or is being ended, and how its work goes on from what was kept."""
+    """Return the refusal for a lease that has no box to recover. It says how to continue the work."""
     events, jobs = context.ledger.events(lost.id), context.ledger.jobs(lost.id)
     if lost.state is LeaseState.TERMINATING:
         return Refused(
@@ -388,11 +397,11 @@ async def _find_box(
     known: Lease | None,
     wait_s: float,
 ) -> Lease:
-    """Return a lease to continue the work under. Its box may not have let us in yet.
+    """Return a lease under which the work can continue. Its box may not be ready yet.
 
     Raises:
-        NoCapacity: nothing that the terms allow can be had.
-        Limit: what can be had would exceed the owner's overall limits.
+        NoCapacity: no box that the terms allow is available.
+        Limit: the available box would exceed the owner's overall limits.
         ProviderSilent: whether a box was made is not known yet; the next call finds out.
     """
     lost, refused = work.lease, list[str]()
@@ -405,8 +414,7 @@ async def _find_box(
     wish = wish_again(lost, kept.taken_at if kept else None)
     left = budget_left(context.ledger, lost, context.clock.now())
     async for quote in _quotes(context, lost, wish, left, refused):
-        # The owner's signature covers the end of the lost box only. So the new box is not destroyed
-        # before it is verified.
+        # The owner's signature in advance covers only the lost box, so the new lease starts with `keep`.
         terms = lost.terms.model_copy(update={"budget_usd": left, "on_deadline": "keep"})
         profile = context.profile(quote.offer.provider)
         try:
@@ -443,7 +451,7 @@ async def _find_box(
 
 
 def _places(lost: Lease) -> list[str]:
-    """The providers at which the work may be continued, in order: those of the lease's terms, or else its own."""
+    """Return the providers where the work may continue, in order: those of the lease's terms, else its own."""
     names = (lost.provider if name == "same" else name for name in lost.terms.recover or ("same",))
     return list(dict.fromkeys(names))
 
@@ -451,7 +459,10 @@ def _places(lost: Lease) -> list[str]:
 async def _cheapest_above(
     context: Context, lost: Lease, wish: Wish, left_usd: Decimal | None
 ) -> Decimal | None:
-    """Return the lowest price at which the work could be continued if it had no price cap. None if there is none."""
+    """Return the lowest price at which the work could continue if there were no price cap.
+
+    None if there is no such offer.
+    """
     if wish.max_price_usd_h is None:
         return None
     wish = wish.model_copy(update={"max_price_usd_h": None})
@@ -493,10 +504,9 @@ async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | N
 async def _get_box(
     context: Context, lease: Lease, refused: list[str], wait_s: float
 ) -> Lease | None:
-    """Return the lease, with its box. None if no box can be had; a box that was made has then been given back.
+    """Return the lease with its box. None if no usable box was made; an unusable one has been given back.
 
-    A box that nothing was done on yet is audited first, as an errand's box is. If its host has faults that another
-    host may be without, it is given back.
+    An unused box is audited first. If its host has faults that another host may not have, the box is given back.
     """
     with context.hold_lease(lease.id, "provision"):
         try:
@@ -520,7 +530,7 @@ async def _get_box(
 
 
 async def _faults(context: Context, lease: Lease) -> list[str]:
-    """Audit the box, if that is still to be done. Returns the faults of its host that forbid work there, in words."""
+    """Audit the box, if it is still unused. Return the faults of its host that prevent work there, in words."""
     if lease.ready_at is None or lease.touched_at is not None:
         return []
     wish = lease.quote.wish if lease.quote else None
@@ -536,9 +546,10 @@ async def _faults(context: Context, lease: Lease) -> list[str]:
 async def _quotes(
     context: Context, lost: Lease, wish: Wish, left_usd: Decimal | None, refused: list[str]
 ) -> AsyncIterator[Quote]:
-    """Return the quotes for the rest of the work, from the providers that the lease's terms name, in that order.
+    """Yield quotes for the rest of the work, from the providers that the lease's terms name, in that order.
 
-    A box whose own rental ends before the lease's deadline comes after all that last: its job would be cut off again.
+    Boxes whose rental ends before the lease's deadline come last, because their job would be cut off again. Why a quote
+    does not fit is appended to `refused`.
     """
     ends_early: list[Quote] = []
     for provider in _places(lost):
@@ -572,7 +583,7 @@ async def _quotes(
 
 
 def _ends_early(quote: Quote, deadline_at: datetime, now: datetime) -> bool:
-    """Whether the platform has said that a box rented by this quote now would end before that deadline."""
+    """Whether a box rented by this quote now would end before the deadline, by its platform's own limit."""
     hours = quote.offer.max_hours
     return hours is not None and now + timedelta(hours=hours) < deadline_at
 
@@ -603,7 +614,7 @@ async def _furnish(
     setup: Mapping[str, str],
     wait_s: float,
 ) -> str | None:
-    """Put on the box what the job starts from. Returns what is still missing, in words, or None."""
+    """Put the code, the environment and the checkpoint on the box. Return what is still missing, in words, or None."""
     if is_begun(context.ledger, new.id):
         return None  # By now the job may have changed those files.
     lost, session = work.lease, context.session(new)
@@ -619,7 +630,7 @@ async def _furnish(
             records=records_of(context.home, new.id),
             progress=lambda done, total: None,
         )
-        # The tree may have changed since it was last checked. If so, this call refuses.
+        # Check once more: the source tree may have changed since it was last checked. If so, this raises.
         work_of(lost, ledger=context.ledger)
     state = await begin_if_ordered(context, new, anew="if failed")
     told = await report_setup(context, new, state, wait_s=min(wait_s, LAUNCH_WAITS_S))
@@ -684,7 +695,7 @@ def _on_record(
     met: Taken,
     kept: Restorable | None,
 ) -> None:
-    """Record at both leases what became of the work, and what was lost."""
+    """Record in the timelines of both leases how the work continued, and what was lost."""
     now = context.clock.now()
     until = taken_at(context.ledger, lost, now)
     launched = min(job.launched_at or now for job in work.jobs)
@@ -711,7 +722,7 @@ def _on_record(
         told = told.model_copy(update={"budget_usd": whole})
         keep_one_budget(context.ledger, lost, new, now)
         context.ledger.note(new.id, told.model_copy(update={"of": lost.id}), at=now)
-    # Write this entry last, because whoever finds it looks no further.
+    # Write this entry last, because a process that finds it takes the recovery as complete.
     context.ledger.note(lost.id, told.model_copy(update={"by": new.id}), at=now)
 
 

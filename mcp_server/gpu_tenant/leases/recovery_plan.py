@@ -23,7 +23,7 @@ from gpu_tenant.ledger import Ledger
 _LEAST_H = 0.25
 """A box is rented for at least this many hours.
 
-A shorter time is not worth a box, and how much work is left is only estimated.
+A shorter time is not worth a box. The hours of work that are left are only an estimate.
 """
 
 
@@ -35,7 +35,7 @@ class RecoverableWork:
     jobs: tuple[Job, ...]
     trees: tuple[PushedTree, ...]
     setup_from: tuple[str, ...]
-    """Where the values for making the environment were found, as `NAME=reference`."""
+    """The references to the values for making the environment, as `NAME=reference`."""
 
     @property
     def in_environment(self) -> bool:
@@ -47,12 +47,12 @@ class RecoverableWork:
 
 
 def unfinished_jobs(ledger: Ledger, lease_id: LeaseId) -> tuple[Job, ...]:
-    """The jobs that the ledger last saw running on the lease's box.
+    """Return the jobs that were still running on the lease's box, as far as the ledger knows.
 
-    A job that was seen to end is done, even if it crashed: it would crash again wherever it is launched. A seal
-    shows that nothing was running. Both rules have two exceptions. A job that was asked to save because its box will
-    be taken is unfinished. So is a job that was killed, and not by us, when its box was taken: the provider may say
-    later than the box what it has done.
+    A job that was seen to end is finished, even if it crashed: it would crash again on any box. A seal shows that
+    nothing was running. There are two exceptions. A job that was asked to save because its box will be taken is
+    unfinished. A job is also unfinished if it was killed when its box was taken, and not by us. The kill may be seen
+    before the provider shows that it took the box.
     """
     running: set[str] = set()
     asked: set[str] = set()
@@ -89,7 +89,7 @@ def unfinished_jobs(ledger: Ledger, lease_id: LeaseId) -> tuple[Job, ...]:
 
 
 def _first_seen_taken(ledger: Ledger, lease: Lease, events: Lines) -> datetime | None:
-    """Return when the provider first showed that the box was taken, by a fate that stands. None if it does not."""
+    """Return since when the provider has shown the box as taken. None if it does not show that now."""
     since: datetime | None = None
     if recorded_fate(events) in GOES_ON:
         for at, event in events:
@@ -104,21 +104,21 @@ def _first_seen_taken(ledger: Ledger, lease: Lease, events: Lines) -> datetime |
 
 
 def _setups(ledger: Ledger, lease_id: LeaseId) -> set[str]:
-    """The jobs that make an environment. They run again when the environment is made again."""
+    """Return the jobs that make an environment. They run again when the environment is made again."""
     events = ledger.events(lease_id)
     return {event.job for _, event in events if isinstance(event, timeline.Preparing)}
 
 
 def is_begun(ledger: Ledger, lease_id: LeaseId) -> bool:
-    """Whether a job was declared on the lease. If so, the files that it starts from are on the box."""
+    """Whether a job was declared on the lease. If so, the job's input files are on the box already."""
     return any(job.id not in _setups(ledger, lease_id) for job in ledger.jobs(lease_id))
 
 
 def work_of(lease: Lease, *, ledger: Ledger) -> RecoverableWork:
-    """Return what ran on the lease's box, if all of it can be done again just as it was.
+    """Return what ran on the lease's box, if all of it can be started again exactly as it was.
 
     Raises:
-        Refused: nothing ran, or a part of the work is not on record, or has changed since.
+        Refused: nothing ran; or a part of the work is not recorded, or has changed since.
     """
     jobs = unfinished_jobs(ledger, lease.id)
     if not jobs:
@@ -159,12 +159,12 @@ def work_of(lease: Lease, *, ledger: Ledger) -> RecoverableWork:
 
 
 def kept_words(lease: Lease) -> str:
-    """Name where to see what was brought home. A checkpoint that is not here must not be promised."""
+    """Name the command that shows which files are here. Do not promise a checkpoint, because there may be none."""
     return f"{Command('report', lease.id)} says what of its work is on this computer"
 
 
 def claims_of(ledger: Ledger, lease_id: LeaseId) -> tuple[Sequence[str], Sequence[str]]:
-    """Return what the owner claimed, after launch, that no job had declared, and what the owner gave up then."""
+    """Return the patterns that the owner claimed after the launch and no job had declared, and those given up."""
     declared = {pattern for job in ledger.jobs(lease_id) for pattern in job.artifacts}
     events = ledger.events(lease_id, timeline.Claimed)
     claims = [event for _, event in events if isinstance(event, timeline.Claimed)]
@@ -185,7 +185,7 @@ def successor(ledger: Ledger, lease: Lease) -> Lease | None:
 def _was_had(lease: Lease, ledger: Ledger) -> bool:
     """Whether that lease counts as a successor.
 
-    It does not if it got no box, or if its box was lost before anything ran on it.
+    It does not count if it got no box, or if its box was lost before anything ran on it.
     """
     if lease.state is LeaseState.LOST:
         return any(job.launched_at for job in ledger.jobs(lease.id))
@@ -193,7 +193,7 @@ def _was_had(lease: Lease, ledger: Ledger) -> bool:
 
 
 def gone_on(ledger: Ledger, lease: Lease) -> Lease | None:
-    """Return the lease under which all of this one's work was launched again. None if there is none yet."""
+    """Return the lease under which all work of this lease was launched again. None if there is none yet."""
     told = went_on(ledger.events(lease.id))
     return ledger.lease(told.by) if told is not None and told.by is not None else None
 
@@ -201,11 +201,11 @@ def gone_on(ledger: Ledger, lease: Lease) -> Lease | None:
 def must_not_be_moving(ledger: Ledger, lease: Lease) -> None:
     """Require that no new box is about to continue the work of this lease.
 
-    What happens to the box of the lease now would end that recovery unseen, and the new box would bill without work.
-    After the deadline, or once the new box is parked, nothing goes on there, and no box is kept from its end.
+    If the old box were ended or started now, the recovery would stop, and the new box would bill without work. After
+    the deadline, or if the new box is parked, the work does not continue there, and this check passes.
 
     Raises:
-        Refused: a new box was rented for its work, and does not have that yet.
+        Refused: a new box was rented for the work, and does not have the work yet.
     """
     new = successor(ledger, lease)
     if lease.state is not LeaseState.ACTIVE or gone_on(ledger, lease) is not None:
@@ -226,12 +226,12 @@ _WAY_HOME_H = 0.1
 _WAY_HOME_SHARE = Decimal("0.1")
 """A box that was taken may be started again for `_WAY_HOME_H` hours, to be collected and ended.
 
-This share of the budget is kept for that at most.
+At most this share of the budget is kept for that.
 """
 
 
 def budget_left(ledger: Ledger, lease: Lease, now: datetime) -> Decimal | None:
-    """What the work may still cost: the budget less what its leases have cost. None if there is no budget.
+    """Return what the work may still cost: the budget minus what its leases have cost. None if there is no budget.
 
     Raises:
         Refused: nothing is left, or it is unknown what the leases have cost.
@@ -260,9 +260,9 @@ def budget_left(ledger: Ledger, lease: Lease, now: datetime) -> Decimal | None:
 def keep_one_budget(ledger: Ledger, lost: Lease, new: Lease, now: datetime) -> None:
     """From now on, keep both leases together within the first lease's budget.
 
-    The box that was taken may bill until it is torn down, and may hold what is nowhere else. So its lease keeps what
-    a short start takes, in which it is collected and ended. That, and what it has cost since the new lease was made,
-    is subtracted from the new lease's budget.
+    The box that was taken may bill until it is torn down, and may have files that exist nowhere else. So its lease keeps
+    money for one short start, to collect the files and end the box. The new lease's budget is reduced by this money,
+    and by what the old box has cost since the new lease was made.
     """
     lost, new = ledger.lease(lost.id), ledger.lease(new.id)
     cost, before = lost.cost_usd(now), lost.cost_usd(new.created_at)
@@ -290,7 +290,7 @@ def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
     """Return what to rent for the rest of the lease's work: the same as before, for the hours that are left.
 
     Raises:
-        Refused: what was rented is not on record.
+        Refused: the ledger does not say what was rented, because there was no quote.
     """
     if lease.quote is None:
         raise Refused(
@@ -306,8 +306,7 @@ def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
             "hours_on": lease.quote.offer.gpu,
             "like": lease.id,
             "max_price_usd_h": cap if cap is not None else wish.max_price_usd_h,
-            # Within the cap, a box that is not interruptible serves as well, and not every market
-            # takes bids.
+            # A box that is not interruptible is also good if it is within the cap. Not every market takes bids.
             "interruptible": "either" if wish.interruptible == "yes" else wish.interruptible,
         }
     )
@@ -317,7 +316,7 @@ def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
 
 
 def taken_at(ledger: Ledger, lease: Lease, now: datetime) -> datetime:
-    """Return when the box was first known to be taken. Until then it may have worked."""
+    """Return when the box was first known to be taken. Until then, its jobs may have run."""
     events = ledger.events(lease.id)
     told = [at for at, event in events if isinstance(event, timeline.Taken) and event.fate]
     omitted = ledger.absences(lease.id) if lease.state is LeaseState.LOST else []
@@ -328,7 +327,7 @@ def taken_at(ledger: Ledger, lease: Lease, now: datetime) -> datetime:
 def lost_usd(
     lost: Lease, new: Lease, *, since: datetime, until: datetime, now: datetime
 ) -> Decimal | None:
-    """Return what the work that is done again had cost, plus what the new box had cost before its first launch."""
+    """Return the cost of the work that has to be repeated, plus what the new box cost before its first launch."""
     again = cost_usd(lost.rates, since=since, until=until)
     setup = new.cost_usd(now)
     return None if again is None or setup is None else (again + setup).quantize(USD_STEP)

@@ -1,4 +1,4 @@
-"""From where the work of a box that was taken goes on, and what it leaves behind, in words."""
+"""Says from which checkpoint the work of a taken box continues, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def recovery_words(
     ledger: Ledger, lost: Lease, kept: Restorable | None, looked_after: LookedAfter
 ) -> str:
-    """Say from where that lease's work will go on, and what stays behind on its box."""
+    """Say from which checkpoint the lease's work will continue, and what stays behind on its box."""
     taken_at = kept.taken_at if kept else None
     files = len(kept.files) if kept else 0
     begins = _begins_words(ledger, lost, taken_at, files, looked_after)
@@ -42,7 +42,10 @@ def recovery_words(
 
 
 def recovered_words(ledger: Ledger, new: Lease, looked_after: LookedAfter) -> str:
-    """Say from where the work of the lease began, and what it has left behind. Empty if it continues none."""
+    """Say from which checkpoint this lease continued another lease's work, and what the work left behind.
+
+    Empty if it continues no other lease's work.
+    """
     for _, event in ledger.events(new.id, timeline.Recovered):
         if isinstance(event, timeline.Recovered) and event.of is not None:
             lost = ledger.lease(event.of)
@@ -54,7 +57,10 @@ def recovered_words(ledger: Ledger, new: Lease, looked_after: LookedAfter) -> st
 
 
 def tree_words(ledger: Ledger, lease: Lease) -> str | None:
-    """Say that the pushed files must stay as they are. None if the work does not go on elsewhere, or nothing was pushed."""
+    """Say that the pushed files must not be changed here, because they may have to be pushed again.
+
+    None if the lease's terms do not allow its work to continue elsewhere, or if nothing was pushed.
+    """
     trees = pushed_trees(ledger, lease.id) if lease.terms.recover else []
     if not trees:
         return None
@@ -63,7 +69,7 @@ def tree_words(ledger: Ledger, lease: Lease) -> str | None:
 
 
 def box_words(new: Lease) -> str:
-    """Say what kind of box the work goes on at: whose host it is, its price, and when its rental ends."""
+    """Describe the box on which the work continues: the trust in its host, its price, and when its rental ends."""
     offer = new.quote.offer if new.quote else None
     trust, price = (offer.trust, offer.price.running_usd_h) if offer else (None, None)
     host = f"its provider calls the host {trust}" if trust else "nobody vouches for the host"
@@ -76,13 +82,13 @@ def box_words(new: Lease) -> str:
 
 
 def rental_ends_at(lease: Lease) -> datetime | None:
-    """Return when the rental of the lease's box ends at the latest, as its offer said. None if it named no end."""
+    """Return the latest end of the rental of the lease's box, by its offer. None if the offer named none."""
     hours = lease.quote.offer.max_hours if lease.quote else None
     return None if hours is None else (lease.active_at or lease.created_at) + timedelta(hours=hours)
 
 
 def ends_early_words(lease: Lease) -> str | None:
-    """Say that the box's own rental ends before the lease's deadline. None if it does not, as far as is known."""
+    """Warn that the box's rental ends before the lease's deadline. None if it does not, or if this is unknown."""
     ends_at, deadline_at = rental_ends_at(lease), lease.terms.deadline_at
     if ends_at is None or ends_at >= deadline_at:
         return None

@@ -1,4 +1,4 @@
-"""Rents one box by quotes, or a fleet of boxes within one cap and one budget."""
+"""Rents one box by quotes, or a fleet of boxes with one price cap and one budget."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -59,10 +59,10 @@ class _Source:
     name: str
     profile: Profile
     intend: Callable[[RentRequest, int, str], Lease]
-    """Writes the intent, on these terms. It is told how many boxes of the fleet are missing."""
+    """Records the intent to rent. It gets the terms, how many boxes are missing, and the fleet's name."""
     offer: str | None = None
     refused: str | None = None
-    """Why this call asks for no more boxes here. A quote that was refused once is not tried again in one call."""
+    """Why this call asks for no more boxes here; None if it may. A refused quote is not tried again in one call."""
 
 
 @dataclass(slots=True)
@@ -96,19 +96,18 @@ async def rent_by_quotes(
     wait_s: float,
     wish: str | None = None,
 ) -> Card:
-    """Rent a box by the first quote that can be had. A second box is never rented while the first may bill.
+    """Rent a box by the first quote that is still available. A second box is never rented while the first may bill.
 
     `wish` is the standing wish that the box fulfils.
     """
     refused: list[str] = []
     for standing in context.ledger.rented_by(quotes):
-        # This may be what an earlier, identical call rented, or what such a call is renting right
-        # now.
+        # An earlier identical call may have rented this box, or may be renting it right now.
         card = await _as_rented(context, standing, refused, wait_s)
         if card is not None:
             return card
-    # A box that never gets ready is given back, and by then the other quotes may have expired. The
-    # next quote is used nevertheless, because its price is asked for again first.
+    # If a box never gets ready, it is given back, and the other quotes may have expired meanwhile. They are used
+    # anyway, because their price is asked for again first.
     wanted, asked_at = [_quote(context, name) for name in quotes], context.clock.now()
     for quote in wanted:
         profile = context.set_up(quote.offer.provider)
@@ -153,7 +152,7 @@ async def rent_by_quotes(
 
 
 def _must_have_room(context: Context, quote: Quote, asked: RentRequest, count: int = 1) -> None:
-    """Check that the owner's limits leave room for `count` boxes by that quote, before anybody is asked to sign.
+    """Check that the owner's limits allow `count` boxes by that quote. Do this before asking for a signature.
 
     Raises:
         Limit: the limits leave no room for them.
@@ -195,7 +194,7 @@ def _signatures_for(
 async def _as_rented(
     context: Context, lease: Lease, refused: list[str], wait_s: float
 ) -> Card | None:
-    """Return the card of a lease that one of the quotes has already rented. None if it has no box now.
+    """Return the card of a lease that was already rented by one of the quotes. None if it has no box now.
 
     Raises:
         ProviderSilent: whether the lease has a box is not known yet.
@@ -220,9 +219,12 @@ async def _as_rented(
 async def as_far_as_it_goes(
     context: Context, lease: Lease, refused: list[str], wait_s: float
 ) -> Lease:
-    """Continue, as far as possible now, what a call that was cut short had begun.
+    """Continue a rental that an earlier call began, as far as possible now. Return the lease.
 
-    Afterwards the lease is ready, still booting, or void and given back.
+    The box is then ready, still booting, or given back. Why it was given back is appended to `refused`.
+
+    Raises:
+        ProviderSilent: after `wait_s` it is still unknown whether a box was made.
     """
     until = context.clock.now() + timedelta(seconds=wait_s)
     while lease.state is LeaseState.INTENDED:
@@ -246,12 +248,12 @@ async def as_far_as_it_goes(
 
 @asynccontextmanager
 async def _in_turn(context: Context, name: str, wait_s: float) -> AsyncIterator[None]:
-    """Hold that name for this call, after waiting for whichever call held it first.
+    """Hold that name, for example a quote's, for this call. If another call holds it, wait for that call.
 
-    It waits in real time, because another call's work takes real time in a rehearsal as well.
+    The wait is in real time, because another call's work takes real time even in a rehearsal.
 
     Raises:
-        LeaseHeld: the other call is not done within the time of this one.
+        LeaseHeld: the other call was not done within `wait_s`.
     """
     loop = asyncio.get_running_loop()
     until_s = loop.time() + max(wait_s, WAIT_S)
@@ -271,7 +273,7 @@ async def _in_turn(context: Context, name: str, wait_s: float) -> AsyncIterator[
 
 
 async def _given_back(context: Context, lease: Lease) -> str:
-    """Give back the box, which nobody has used. Returns what it cost, in words."""
+    """Give back the unused box. Return what it cost, in words."""
     standing = context.ledger.lease(lease.id)
     receipt = await return_unused(context, standing, await look_at_new_box(context, standing))
     await close_connections(context, standing)
@@ -300,17 +302,17 @@ async def fleet_by(
     smoke: str | None,
     wait_s: float,
 ) -> Card:
-    """Rent as many boxes by those quotes as can be had. Each quote is used as often as its offer allows."""
+    """Rent up to `count` boxes by those quotes. Each quote is used as often as its offer allows."""
     wanted, asked_at = [_quote(context, name) for name in quotes], context.clock.now()
     said: dict[str, JsonValue] = {"quotes": list(quotes)}
     name = context.ledger.fleet_for(request_of(said, asked, count=count), at=asked_at)
     missing = count - len(boxes_had(context.ledger.leases_of(name)))
     if missing == count:
-        # If the limits leave room for fewer than were asked for, none is rented.
+        # If the limits do not allow all the boxes, none is rented.
         cheapest = min(wanted, key=lambda quote: quote.offer.price.running_usd_h or 0)
         _must_have_room(context, cheapest, asked, count)
         for quote in wanted:
-            # What counts is the cost of all the boxes together in a day on which nobody looks.
+            # The signature is for what all the boxes together cost in a day on which nobody looks.
             profile = context.set_up(quote.offer.provider)
             for code in _signatures_for(context, quote, profile, unguarded, smoke, count):
                 context.ledger.use_signature(code, at=context.clock.now())
@@ -347,7 +349,7 @@ async def fleet_at(
     *,
     wait_s: float,
 ) -> Card:
-    """Rent a fleet of `count` boxes at a platform that makes them without an offer."""
+    """Rent a fleet of `count` boxes at a platform that needs no quote."""
 
     def without_quote(part: RentRequest, missing: int, fleet: str) -> Lease:
         cap = part.max_price_usd_h
@@ -379,10 +381,10 @@ async def _fleet(
     sources: Sequence[_Source],
     wait_s: float,
 ) -> Card:
-    """Rent a fleet. Returns the card of its first lease, with the whole fleet on it, and why any boxes are missing.
+    """Rent a fleet. Return the card of its first lease, which shows the whole fleet and why any boxes are missing.
 
     Raises:
-        TenantError: no box could be had; the message says why the last one could not.
+        TenantError: no box could be rented; the message says why.
     """
     begun = context.clock.now()
     name = context.ledger.fleet_for(request_of(said, asked, count=count), at=begun)
@@ -406,7 +408,10 @@ async def _fleet(
 
 
 async def _fill(context: Context, hunt: _Hunt) -> bool:
-    """Ask for everything that is available, one box after the other. Returns whether there is a box to wait for."""
+    """Ask for one box after another until the fleet is complete or nothing is available.
+
+    Return whether a box still boots.
+    """
     await _fates_known(context, hunt)
     while hunt.stopped is None:
         standing = context.ledger.leases_of(hunt.fleet)
@@ -424,9 +429,9 @@ async def _fill(context: Context, hunt: _Hunt) -> bool:
 
 
 async def _fates_known(context: Context, hunt: _Hunt) -> None:
-    """Find out what became of every box that an earlier call asked for: it is then bound, or its lease is void.
+    """Find out whether the boxes that an earlier call asked for exist. Bind their leases to them, or make them void.
 
-    If that stays unknown for one of them, nothing more is rented.
+    If this stays unknown for one of them, nothing more is rented.
     """
     for lease in context.ledger.leases_of(hunt.fleet):
         if lease.state is not LeaseState.INTENDED:
@@ -441,7 +446,7 @@ async def _fates_known(context: Context, hunt: _Hunt) -> None:
 
 
 async def _another(context: Context, hunt: _Hunt, standing: Sequence[Lease]) -> bool:
-    """Make one more box, at the first source that has one. Returns whether there was one."""
+    """Make one more box, at the first source that has one. Return whether a box was made."""
     missing = hunt.count - len(boxes_had(standing))
     for source in hunt.sources:
         if source.refused is not None:
@@ -462,8 +467,7 @@ async def _another(context: Context, hunt: _Hunt, standing: Sequence[Lease]) -> 
         except (NoCapacity, NoQuota, PriceMoved) as trouble:
             source.refused, hunt.last = trouble.message, trouble
         except TenantError as trouble:
-            # This affects every offer, not only this one: an empty account, a refused key, an
-            # intent whose outcome is unknown.
+            # Such an error affects every offer, for example an empty account, a refused key, or an unknown outcome.
             hunt.stopped, hunt.last = f"{trouble.message}; {trouble.remedy}", trouble
             return False
         else:
@@ -472,7 +476,7 @@ async def _another(context: Context, hunt: _Hunt, standing: Sequence[Lease]) -> 
 
 
 async def _all_ready(context: Context, hunt: _Hunt, wait_s: float) -> bool:
-    """Wait for the boxes. One that is broken, late or dearer is given back. Returns whether none was given back."""
+    """Wait for the boxes. Give back each that is broken, late or above its cap. Return whether none was given back."""
     booting = [
         lease
         for lease in context.ledger.leases_of(hunt.fleet)

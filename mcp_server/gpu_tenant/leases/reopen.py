@@ -1,10 +1,10 @@
-"""Looks, for one more day, at a box whose end rests on a person's word. If it answers, it has not ended.
+"""Checks for one more day a box that counts as gone only because a person said so. If it answers, it is not gone.
 
-The receipt says what was believed, and stays. A box that still exists gets a new lease with the terms of the
-old one. So its meter is seen, its terms are enforced, and only a verified teardown ends it.
+Then the old receipt stays, and the box gets a new lease with the terms of the old one. So what it bills is shown, its
+terms are enforced, and only a verified teardown ends it.
 
-The same is true of a box that was parked in a console: only its silence said that it stopped. If it answers
-again, its lease counts as running.
+A box that was parked in a console counts as stopped only because it is silent. It is checked in the same way. If it
+answers, its lease counts as running.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from gpu_tenant.ledger import Ledger
 
 _DOUBTED = timedelta(days=1)
 _WITHIN_S = 5
-"""A look at all leases waits this many seconds for such a box, which is most likely gone."""
+"""A look at all leases waits only this many seconds for such a box, because it is most likely gone."""
 _KEY = "answers again: "
 _RUNS = "runs again: "
 
 
 def in_doubt(ledger: Ledger, now: datetime) -> list[Lease]:
-    """Return the leases that ended in the last day on an attestation, and whose box has had no later lease."""
+    """Return the leases that ended in the last day on a person's statement, and whose box has no later lease."""
     return [
         lease
         for lease in ledger.ended_since(now - _DOUBTED)
@@ -45,7 +45,7 @@ def in_doubt(ledger: Ledger, now: datetime) -> list[Lease]:
 
 
 async def is_there(lease: Lease, reach: Callable[[Lease], Awaitable[None]]) -> bool:
-    """Whether that very box answers at its address. It does not if it is silent, or has another host key."""
+    """Whether the lease's box answers at its address. False if it is silent, or if it has another host key."""
     try:
         async with asyncio.timeout(_WITHIN_S):
             await reach(lease)
@@ -57,7 +57,7 @@ async def is_there(lease: Lease, reach: Callable[[Lease], Awaitable[None]]) -> b
 
 
 def reopen(context: Context, lease: Lease) -> Lease:
-    """Write an intent to have that box again, on the old lease's terms and counted as used, and raise an alarm."""
+    """Make a new lease for that box, with the old lease's terms, and raise an alarm. The box counts as used."""
     ledger, at = context.ledger, context.clock.now()
     again = ledger.intend(
         lease_id=new_lease_id(ledger, lease.provider),
@@ -85,7 +85,7 @@ def reopen(context: Context, lease: Lease) -> Lease:
 
 
 def parked_in_doubt(context: Context) -> list[Lease]:
-    """The leases whose box was parked in the last day, and is stopped by nothing but its silence."""
+    """Return the leases whose box was parked in the last day and counts as stopped only because it is silent."""
     now = context.clock.now()
     parked = [
         lease
@@ -105,13 +105,13 @@ def _parking_connector(context: Context, lease: Lease) -> Parking | None:
 
 
 async def run_on(context: Context, lease: Lease) -> None:
-    """Record that a box which counted as parked runs, and raise an alarm."""
+    """Record that a parked box runs after all, and raise an alarm."""
     ledger, at = context.ledger, context.clock.now()
     connector = _parking_connector(context, lease)
     if connector is None or lease.parked_at is None:
         return
     before = next((rate.usd_h for rate in reversed(lease.rates) if rate.at < lease.parked_at), None)
-    await connector.resume(lease)  # in our own list of boxes: nothing is started
+    await connector.resume(lease)  # this changes only our own list of boxes, and starts nothing
     again = ledger.note_resumed(lease.id, before, at=at)
     ledger.raise_alarm(
         f"{_RUNS}{lease.id}",
@@ -125,7 +125,7 @@ async def run_on(context: Context, lease: Lease) -> None:
 
 
 def told_no_more(ledger: Ledger, at: datetime) -> None:
-    """End the alarm about a box that answered again, once its lease has ended, or is parked again."""
+    """End the alarm about a box that answered again, if its lease has ended or is parked again."""
     for alarm in ledger.open_alarms():
         if alarm.key.startswith(_RUNS):
             known = ledger.lease(LeaseId(alarm.key.removeprefix(_RUNS)))

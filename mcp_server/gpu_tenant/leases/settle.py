@@ -1,4 +1,7 @@
-"""Moves leases forward by what their providers show, so that no single process is indispensable."""
+"""Updates leases by what their providers show.
+
+Every process that looks at a lease does this, so no single process is indispensable.
+"""
 
 from __future__ import annotations
 
@@ -73,24 +76,30 @@ if TYPE_CHECKING:
 
 _ORPHAN_TERMS_H = 24
 PATIENCE_S = 40
-"""A caller that waits for all providers waits this many seconds for each one.
+"""A caller that waits for all providers waits at most this many seconds for each one.
 
 An agent's host gives up on a call after a minute.
 """
 _MARK = re.compile(
     rf"{MARK_PREFIX}(?:(?P<deployment>[0-9a-f]{{6}}):)?(?P<lease>[a-z][a-z0-9_]*-[a-z0-9]+)"
 )
-"""The form of our marks. Anybody may write a label, and a lease's id becomes part of a path, so only this form counts."""
+"""The form of our marks: labels by which we know our boxes.
+
+Anybody can write a label, and a lease's id becomes part of a path. So a label of any other form is ignored.
+"""
 
 
 def deployment_of(box: Box) -> str | None:
-    """Which gpu-tenant installation the box's mark names. None if it names none."""
+    """Return which gpu-tenant installation the box's mark names. None if it names none."""
     marked = _MARK.fullmatch(box.mark or "")
     return marked["deployment"] if marked else None
 
 
 def is_as_recorded(context: Context, lease: Lease, listing: Listing) -> bool:
-    """Whether the list shows the lease's running box just as the ledger has it. Then `settle` would change nothing."""
+    """Whether the list shows the lease's running box exactly as the ledger has it.
+
+    If so, `settle` would change nothing.
+    """
     ledger, profile = context.ledger, context.profile(lease.provider)
     box = next((box for box in listing.boxes if is_of(box, lease)), None)
     if box is None or box.state is not BoxState.READY or box.taken is not None:
@@ -112,10 +121,10 @@ async def settle(
     *,
     listing: Listing | None = None,
 ) -> tuple[Lease, str | None]:
-    """Move the lease forward by what its provider's list shows. Returns it, with what a person must hear about it.
+    """Update the lease by what its provider's list shows. Return the lease, and what a person must hear about it.
 
-    `listing` is that list, if it was made just now. Nothing is destroyed here. A teardown that was cut short
-    is only reported, because the teardown verb has to prove it anew.
+    `listing` is that list, if the caller has just fetched it. Nothing is destroyed here. A teardown that was cut short
+    is only reported, because the `teardown` command has to prove again that nothing would be lost.
     """
     profile, connector = context.profile(lease.provider), context.connector(lease)
     ledger = context.ledger
@@ -186,7 +195,7 @@ async def settle(
 def observe(
     lease: Lease, box: Box, *, ledger: Ledger, looked_after: LookedAfter = "unwatched"
 ) -> tuple[Lease, str | None]:
-    """Record what the provider shows of the box. Returns the lease and what a person must hear."""
+    """Record what the provider shows of the box. Return the lease, and what a person must hear."""
     armed, events = last_armed(lease, ledger), ledger.events(lease.id)
     seen = news(
         lease,
@@ -203,8 +212,8 @@ def observe(
             ledger.note(lease.id, change, at=ledger.now())
         since = ledger.now()
         if lease.ready_at is None and seen.usd_h > (lease.price_usd_h or 0) and lease.rates:
-            # The box went from booting to running while nobody looked. Assume the more expensive
-            # of the two possible times.
+            # The box went from booting to running while nobody looked. Assume the earliest possible time, which costs
+            # the most.
             looked_at = ledger.last_listed(lease.id) or since
             since = max(looked_at, lease.rates[-1].at)
             doubt = unseen_start(lease, usd_h=seen.usd_h, since=since, now=ledger.now())
@@ -226,7 +235,7 @@ def note_stopped(ledger: Ledger, lease: Lease, box: Box) -> Lease:
 
 
 def was_asked_to_stop(lease: Lease, box: Box, *, ledger: Ledger) -> bool:
-    """Whether the box is stopped because we asked for that, and nobody has recorded it yet."""
+    """Whether the box is stopped because we asked for it, and the stop is not recorded yet."""
     if box.state is not BoxState.PARKED or lease.parked_at is not None:
         return False
     told = ledger.events(lease.id, timeline.Parking, timeline.RunsOn, timeline.Resuming, *TURNS)
@@ -236,8 +245,8 @@ def was_asked_to_stop(lease: Lease, box: Box, *, ledger: Ledger) -> bool:
 def _stopped_itself(lease: Lease, box: Box, now: datetime, *, ledger: Ledger) -> bool:
     """Whether the guard on the box stopped it at its deadline, as the guard had promised.
 
-    Before the deadline, a stop by the guard looks the same as a stop by the provider. A person must hear of
-    every stop by the provider.
+    Before the deadline this is False, because a stop by the guard looks the same as a stop by the provider, and a
+    person must hear of every stop by the provider.
     """
     armed = last_armed(lease, ledger)
     undertook = armed is not None and armed.ends_the_meter and now >= lease.terms.deadline_at
@@ -245,7 +254,7 @@ def _stopped_itself(lease: Lease, box: Box, now: datetime, *, ledger: Ledger) ->
 
 
 def _note_fate(context: Context, lease: Lease, box: Box) -> None:
-    """Record, once, what took the box, or that it runs again."""
+    """Record how the box was taken, or that it runs again. Nothing is recorded twice."""
     profile, ledger = context.profile(lease.provider), context.ledger
     met = fate(lease, profile, box, now=ledger.now())
     if met is None and box.state is not BoxState.READY:
@@ -263,7 +272,7 @@ def _note_fate(context: Context, lease: Lease, box: Box) -> None:
 
 @dataclass(slots=True)
 class Survey:
-    """What every provider shows, and which parts of that belong to no lease."""
+    """What every provider shows, and what of it belongs to no lease."""
 
     listings: dict[str, Listing] = field(default_factory=dict)
     """The list of each provider that answered."""
@@ -292,11 +301,10 @@ async def survey(
     If `at` is given, only those providers are asked. Each one has `patience_s` to answer. A provider that
     takes longer counts as blind, and delays no other.
 
-    A twin is a box that a provider made for the request of a lease of this ledger, while that request was
-    open. The lease does not stand on the twin. If a `look` at the twin shows that nobody used it, it is given back,
-    or only reported, as `twins` says. If a box bears the mark of a lease that did not ask for it (a clone, for
-    example), it is reported and left alone. Any other box without a lease counts as used from the start,
-    because nobody knows what it is for.
+    A twin is a second box that a provider made for one request of a lease in this ledger. The lease has the first box.
+    If a `look` at the twin shows that nobody used it, it is given back, or only reported, as `twins` says. If a box
+    has the mark of a lease that did not ask for it (for example a clone), it is reported and left alone. Any other box
+    without a lease counts as used from the start, because nobody knows what it is for.
     """
     found, ledger = Survey(), context.ledger
     connectors = {slug: of for slug, of in context.connectors.items() if at is None or slug in at}
@@ -384,7 +392,10 @@ async def survey(
 
 
 def _billed_late(leases: Sequence[Lease], *, ledger: Ledger) -> Iterator[tuple[str, str]]:
-    """Report what was billed for boxes that are gone, beyond their receipts. A live box's card shows its own bill."""
+    """Report what was billed for boxes that are gone, if it is more than their receipts say.
+
+    The bill of a live box is shown on its card.
+    """
     now = ledger.now()
     for lease in leases:
         if not lease.state.live and lease.box_id is not None and may_be_billed(lease, now):
@@ -402,14 +413,14 @@ async def _take_up(
     strays: list[Box],
     look: Look,
 ) -> tuple[str, str] | None:
-    """Put the box under a lease, if none stands on it. Returns what a person must hear."""
+    """Put the box under a lease, if it has none. Return what a person must hear: a lease or a box, and words."""
     ledger, profile = context.ledger, context.profile(box.provider)
-    # Search by provider, too: two providers may give out the same id.
+    # Search by provider and id: two providers may use the same id.
     standing = ledger.lease_on(box.provider, box.id)
     if standing is not None and standing.id == named:
         return None
-    # Read the ledger after the list, because whoever makes a box writes its lease down first. Then ask once more
-    # who stands on the box, because the lease may have been bound to it since.
+    # Read the ledger after the list, because a lease is written down before its box is made. Then ask once more which
+    # lease has the box, because one may have been bound to it since.
     known = ledger.find_lease(named)
     standing = ledger.lease_on(box.provider, box.id)
     if standing is None:
@@ -423,8 +434,8 @@ async def _take_up(
             return known.id, _back(known)
         if not was_asked_for(context, box, known, seen_at=ledger.now()):
             return box.id, unasked_words(box, known)
-        # The provider carried a request out twice, or after we gave it up. The box gets a lease of
-        # its own, because the law and the meter know only leases.
+        # The provider carried out a request twice, or after we had given it up. The box gets a lease of its own,
+        # because only leases are billed and protected here.
         now = ledger.now()
         since = birth(box, asked_at=known.created_at, now=now, list_lag_s=profile.list_lag_s).at
         standing = ledger.take_up(
@@ -463,7 +474,7 @@ async def _take_up(
                 f"{Command('teardown', standing.id)} says what would be lost"
             )
             if isinstance(seen, Marked):
-                # Record it now. Whoever is logged in now may be gone at the next look.
+                # Record the use now. A person who is logged in now may be gone at the next look.
                 ledger.touch(standing.id, at=ledger.now())
                 ledger.note(standing.id, timeline.Noticed(words=words), at=ledger.now())
             return standing.id, words
@@ -473,11 +484,11 @@ async def _take_up(
 
 
 async def return_unused(context: Context, lease: Lease, seen: Seen) -> Receipt:
-    """Destroy the unused box of a lease, over a permit on the ground *never used*.
+    """Destroy the unused box of a lease, with a permit on the ground *never used*. Return the receipt.
 
     Raises:
         Unverified: the box was used.
-        ProviderTrouble: the box is not proved gone; the meter may run.
+        ProviderTrouble: the box is not proved gone, and may still bill.
     """
     from gpu_tenant.leases.teardown import tear_down
     from gpu_tenant.leases.verify import prove_unused

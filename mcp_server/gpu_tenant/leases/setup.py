@@ -21,7 +21,7 @@ from gpu_tenant.providers.credentials import resolve_all
 
 _POLL_S = 0.5
 LAUNCH_WAITS_S = 20.0
-"""A launch waits this many seconds for the setup. An agent's host gives a call a minute."""
+"""A launch waits at most this many seconds for the setup. An agent's host gives up on a call after a minute."""
 
 
 class SetupReport(Record):
@@ -46,13 +46,13 @@ async def begin_if_ordered(
     anew: Literal["if failed", "always", "never"],
     commands: Sequence[str] | None = None,
 ) -> SetupState:
-    """Begin the setup if one is ordered and not yet done. `anew` says whether one that has ended runs again.
+    """Begin the setup if one is ordered and not yet done. `anew` says whether a setup that has ended runs again.
 
     The caller holds the lease.
 
     Raises:
         NotSaved: results on the box, which the setup could overwrite, are saved nowhere else.
-        JobRunning: a job runs.
+        JobRunning: a job is running on the box.
     """
     session, ledger = context.session(lease), context.ledger
     known = await settle_setup(session, ledger=ledger)
@@ -79,7 +79,7 @@ def context_mirrors(context: Context, lease: Lease) -> dict[str, str]:
 async def report_setup(
     context: Context, lease: Lease, state: SetupState, *, wait_s: float = 0
 ) -> SetupReport:
-    """Wait for the end of the setup, at most `wait_s` of real time, and say how it stands."""
+    """Wait for the end of the setup, at most `wait_s` seconds of real time, and report its state."""
     session, loop = context.session(lease), asyncio.get_running_loop()
     until = loop.time() + wait_s
     while state.state == "running":
@@ -103,7 +103,7 @@ async def report_setup(
 
 
 async def look(context: Context, lease: Lease) -> SetupReport:
-    """Look how far the box is set up, and begin nothing."""
+    """Report how far the box is set up. Nothing is begun."""
     state = await settle_setup(context.session(lease), ledger=context.ledger)
     return await report_setup(context, lease, state)
 
@@ -115,11 +115,13 @@ async def must_be_set_up(
     hold: Callable[[], AbstractAsyncContextManager[object]],
     wait_s: float = LAUNCH_WAITS_S,
 ) -> None:
-    """See to it that the box is set up as ordered, before a job runs on it. Wait a little for that.
+    """Make sure that the box is set up as ordered before a job runs on it. Wait at most `wait_s` for the setup.
+
+    `hold` holds the lease.
 
     Raises:
         JobRunning: the setup still runs.
-        Refused: it failed.
+        Refused: the setup failed.
     """
     state = setup_of(context.ledger, lease, context.profile(lease.provider))
     if state.state in ("none", "done"):
@@ -147,7 +149,9 @@ async def must_be_set_up(
 async def set_up(
     context: Context, lease: Lease, *, runs: Literal["once", "anew"], commands: Sequence[str] | None
 ) -> SetupReport:
-    """Set the box up, or follow the setup that runs. With `runs="anew"`, or other `commands`, it runs although it is done.
+    """Set the box up, or follow a running setup.
+
+    With `runs="anew"` or with `commands`, run it again even if it is done.
 
     Raises:
         BadRequest: no setup is ordered.
@@ -183,7 +187,7 @@ async def _must_lose_nothing(context: Context, lease: Lease) -> None:
 
 
 def _is_uncollected(results: Manifest, lease: Lease, context: Context) -> bool:
-    """Whether a result is new, or another than what was collected, as far as that is known without reading it."""
+    """Whether a result is new, or differs from what was collected. The files are not read for this."""
     collected = context.ledger.seal(lease.id)
     if collected is not None:
         kept = tuple(entry for entry in collected.entries if entry.role != "log")

@@ -23,7 +23,7 @@ TABLE = "limits"
 
 
 class Limits(Record):
-    """The limits, with the values that apply where the owner has written none. These fit an ordinary lease or two."""
+    """The owner's limits. The defaults suit one or two ordinary leases."""
 
     usd_h: Amount = Field(default=Decimal(20), description="USD an hour, all boxes together")
     usd_day: Amount = Field(default=Decimal(300), description="USD in a day, UTC")
@@ -47,7 +47,7 @@ class Limits(Record):
 
 
 def signatures_wanted_now(limits: Limits) -> dict[str, str]:
-    """Return what the limits that are no number mean as they are set now, by their names."""
+    """For each limit that is not a number, return in words what its present setting means."""
     return {
         "unguarded": "to rent an expensive box that nothing stops if this computer dies takes a signature"
         if limits.unguarded == "signed"
@@ -66,7 +66,7 @@ class Wanted:
     terms: Terms
     usd_h: Decimal | None
     besides: LeaseId | None = None
-    """The lease that this would change. It is not counted twice."""
+    """An existing lease that this would change. It is not counted twice."""
     count: int = 1
 
 
@@ -107,11 +107,11 @@ def must_be_within(
 ) -> None:
     """Check that what is wanted stays within every limit, counting all live leases and what was already spent.
 
-    `leases` are all that are live or that ended this month. `free` names the providers that bill nothing
+    `leases` are all leases that are live or ended this month. `free` names the providers that bill nothing
     themselves. A box of unknown price counts at its cap, if it has one.
 
     Raises:
-        Limit: it passes a limit; the message names the first such limit, and how much of it is used.
+        Limit: it exceeds a limit. The message names the first such limit, and how much of it is used.
     """
     price = wanted.usd_h if wanted.usd_h is not None else wanted.terms.max_price_usd_h
     if wanted.usd_h == 0 or (wanted.usd_h is None and wanted.provider in free):
@@ -132,7 +132,7 @@ def must_be_within(
     if price > limits.box_usd_h:
         raise refuse("box_usd_h", f"one box costs {price} USD/h", "")
     left_h = (wanted.terms.deadline_at - now).total_seconds() / 3600
-    # Allow a second for the request to get here, so that asking for exactly the limit works.
+    # Allow one second for the time since the request, so that a request for exactly the limit works.
     if left_h > limits.hours + 1 / 3600:
         raise refuse("hours", f"its deadline is {left_h:g} hours from now", "")
     burning = [lease for lease in others if lease.state.live and may_bill(lease, free)]
@@ -271,7 +271,7 @@ class _Course:
         return cls(rates, None, usd_h, until, left, terms.rescue_usd or Decimal(0))
 
     def usd(self, begin: datetime, end: datetime, now: datetime) -> Decimal:
-        """The part of the lease's cost in that period: the cost so far by its rates, plus the most that may still come."""
+        """Return the lease's cost in that period: what it has cost so far, plus the most that it may still cost."""
         past = Decimal(0)
         if begin < now:
             past_until = min(end, now, self.ended_at or now)
@@ -291,9 +291,9 @@ def _hours(begin: datetime, end: datetime) -> Decimal:
 
 
 def _windows(now: datetime) -> Iterator[tuple[str, str, datetime, datetime]]:
-    """Return the days and months that may be the most expensive.
+    """Yield the periods to check: the name of the limit, the period in words, and when it begins and ends.
 
-    Later ones need no check, because every lease in them is in one of these.
+    Later periods need no check, because every lease that is live in them is also live in one of these.
     """
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     day = timedelta(days=1)
@@ -305,7 +305,7 @@ def _windows(now: datetime) -> Iterator[tuple[str, str, datetime, datetime]]:
 
 
 def _month(now: datetime, later: int) -> datetime:
-    """The first moment of the month `later` months after this one."""
+    """Return the first moment of the month that is `later` months after this one."""
     count = now.year * 12 + now.month - 1 + later
     return now.replace(
         year=count // 12, month=count % 12 + 1, day=1, hour=0, minute=0, second=0, microsecond=0

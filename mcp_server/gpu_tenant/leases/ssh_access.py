@@ -1,4 +1,4 @@
-"""The ssh configuration that lists the boxes of leases, kept up to date with the leases."""
+"""Keeps the ssh configuration for the boxes of leases up to date."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -11,8 +11,7 @@ from gpu_tenant.leases.ssh_config import Reachable, refresh
 
 def refresh_hosts(context: Context) -> None:
     """Write the ssh configuration with which plain `ssh LEASE` finds every box that lets us in now."""
-    # This is a convenience. If it fails, the verb has still done its work, and the next change of a
-    # lease writes the file again.
+    # This is only a convenience. If it fails, go on: the next change of a lease writes the file again.
     with suppress(OSError, TenantError):
         boxes = [
             box for lease in enterable(context) if (box := reachable(context, lease)) is not None
@@ -31,11 +30,11 @@ def enterable(context: Context) -> list[Lease]:
 
 
 def reachable(context: Context, lease: Lease) -> Reachable | None:
-    """Return where a person's ssh finds the box of the lease. None if the box is not reached by ssh."""
+    """Return the address at which a person's ssh finds the lease's box. None if the box is not reached by ssh."""
     address = context.locate(lease)
     return Reachable(lease.id, address) if isinstance(address, SshAddress) else None
 
 
 def owner_ssh() -> Path:
-    """Where the owner's own ssh has its configuration."""
+    """Return the directory of the owner's own ssh configuration."""
     return Path.home() / ".ssh"

@@ -1,4 +1,4 @@
-"""What OpenSSH must know to reach the boxes of leases: a `Host` entry for each, with our key and the pinned host key."""
+"""Writes an OpenSSH configuration: a `Host` entry for the box of each lease, with our key and the pinned host key."""
 
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ _OURS = frozenset(
         *("controlmaster", "controlpath"),
     }
 )
-"""The options that an entry sets itself. All other options are those of the owner's own configuration."""
+"""The options that an entry sets itself. All other options are copied from the owner's own configuration."""
 
 
 class Reachable(NamedTuple):
@@ -51,8 +51,8 @@ def refresh(boxes: Sequence[Reachable], home: Home, owner_ssh: Path) -> None:
     for box in boxes:
         of_what = (box.address.target, _text(home.known_hosts(box.lease)), owners, client)
         stamp = f"{_STAMP}{box.lease} {sha256('|'.join(of_what).encode()).hexdigest()[:16]}\n"
-        # A new entry takes two calls of ssh. If every change made all entries anew, the number of
-        # calls would grow with the square of the fleet.
+        # A new entry needs two calls of ssh. If every change made all entries again, the number of calls would grow
+        # with the square of the fleet.
         parts += [stamp, known.get(stamp) or entry(box, home, owner_ssh) + "\n"]
     after = "".join(parts)
     if after != before:
@@ -60,7 +60,7 @@ def refresh(boxes: Sequence[Reachable], home: Home, owner_ssh: Path) -> None:
 
 
 def _stamped_entries(text: str) -> Iterator[tuple[str, str]]:
-    """Every stamp in the file, with the entry below it."""
+    """Yield every stamp in the file, with the entry below it."""
     lines = text.splitlines(keepends=True)
     at = [number for number, line in enumerate(lines) if line.startswith(_STAMP)]
     for begin, end in pairwise([*at, len(lines)]):
@@ -68,12 +68,12 @@ def _stamped_entries(text: str) -> Iterator[tuple[str, str]]:
 
 
 def ssh_config(home: Home) -> Path:
-    """The file that holds the entries."""
+    """Return the path of the file with the entries."""
     return home.root / "ssh_config"
 
 
 def entry(box: Reachable, home: Home, owner_ssh: Path) -> str:
-    """The entry for that box, and those for every host on the way to it."""
+    """Return the entry for that box, and the entries for every jump host on the way to it."""
     return "\n".join(_entry(box, home, owner_ssh))
 
 
@@ -120,7 +120,7 @@ class Inclusion(NamedTuple):
 
 
 def inclusion(home: Home, owner_ssh: Path) -> Inclusion:
-    """The change to the owner's configuration. It is shown first, and carried out if the owner agrees."""
+    """Return the change to the owner's configuration. It is shown first, and carried out if the owner agrees."""
     place = ssh_config(home)
     owner = owner_ssh.parent
     shown = f"~/{place.relative_to(owner)}" if place.is_relative_to(owner) else str(place)
@@ -136,7 +136,7 @@ def _entry(box: Reachable, home: Home, owner_ssh: Path) -> Iterator[str]:
 def _blocks(
     name: str, target: str, box: Reachable, home: Home, owner_ssh: Path, *, jumps: int
 ) -> Iterator[str]:
-    """The block `name` for `target`, after the blocks of the hosts on the way that the owner's configuration names."""
+    """Yield the block `name` for `target`, after the blocks of the jump hosts that the owner's configuration names."""
     if jumps > _MAX_JUMPS:
         raise BadRequest(
             f"the way to {target!r} has more than {_MAX_JUMPS} jump hosts; probably a ProxyJump leads back to itself",
@@ -187,7 +187,10 @@ def _blocks(
 def _owners_keys(
     effective: Mapping[str, Sequence[str]], plain: Mapping[str, Sequence[str]], owner_ssh: Path
 ) -> Iterable[Path]:
-    """The keys that the owner's configuration names for that host. If it names none, the usual keys that exist."""
+    """Return the keys that the owner's configuration names for that host.
+
+    If it names none, return the usual keys that exist.
+    """
     named = [f for f in effective.get("identityfile", ()) if f not in plain.get("identityfile", ())]
     if named:
         return [Path(str(owner_ssh.parent) + f[1:] if f.startswith("~/") else f) for f in named]
@@ -195,12 +198,11 @@ def _owners_keys(
 
 
 def _effective(told: Ssh, config: Path | None) -> Mapping[str, Sequence[str]]:
-    """Every option that ssh would use for that target with `config`, as `ssh -G` writes it."""
+    """Return every option that ssh would use for that target with `config`, as `ssh -G` prints it."""
     host, port, user = told.host, told.port and str(told.port), told.user
     said = {"hostname": [host], "port": [port or "22"]} | ({"user": [user]} if user else {})
     if config is None:
-        # Without a configuration nothing else depends on the host, so ssh is asked once for all of
-        # them.
+        # Without a configuration, no other option depends on the host. So ssh is asked only once for all hosts.
         return {**_defaults(which("ssh")), **said}
     # Read the one file that the transport reads, so that ssh reaches a lease in the same way.
     # Without `-F`, ssh would look up the home in the password database, even if the environment
@@ -216,7 +218,7 @@ def _defaults(client: str | None) -> Mapping[str, Sequence[str]]:
 
 
 def _ask_ssh(client: str | None, *argv: str) -> Mapping[str, Sequence[str]]:
-    """What `ssh -G` says for those arguments. Empty if there is no client, or if it fails."""
+    """Return the options that `ssh -G` prints for those arguments. Empty if there is no client, or if it fails."""
     try:
         ran = subprocess.run(
             [client or "ssh", "-G", *argv],
@@ -241,7 +243,7 @@ def _one(options: Mapping[str, Sequence[str]], key: str) -> str:
 
 
 def _word(path: str | Path) -> str:
-    """A path as one word of a configuration, in which `%` begins a token."""
+    """Return a path as one word of an ssh configuration. `%` is doubled, because it begins a token there."""
     text = str(path).replace("%", "%%")
     return f'"{text}"' if any(c.isspace() for c in text) else text
 

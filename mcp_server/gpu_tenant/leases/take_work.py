@@ -1,4 +1,7 @@
-"""New work for a lease that is about to end because its work is done. Either the work or the end comes first."""
+"""Accepts new work for a lease that may be about to end because its work is done.
+
+Exactly one of the two comes first: the new work, or the end.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +21,7 @@ _ENDING = frozenset({"collect", "store", "teardown", "end", "park"})
 
 
 async def require_box_for_work(context: Context, lease: str) -> Lease:
-    """Return the lease, with a box that takes new work. An end that is only being prepared is given up.
+    """Return the lease, with a box that takes new work. If the lease's end is only being prepared, it is cancelled.
 
     Raises:
         Refused: the lease's end has begun, it has no box (any more), or the box could not be set up.
@@ -30,8 +33,7 @@ async def require_box_for_work(context: Context, lease: str) -> Lease:
     now = context.clock.now()
     until = now + timedelta(seconds=LAUNCH_HOLDS_S)
     if known.state is not LeaseState.INTENDED:
-        # This line is written first. The transaction that files a permit reads it, so exactly one
-        # of the two comes first.
+        # Write this first. The transaction that files a permit reads it, so either the work or the end comes first.
         context.ledger.hold_until(known.id, until, by="launch", at=now)
     try:
         found = await active(context, lease)
@@ -45,7 +47,7 @@ async def set_up_first(context: Context, lease: Lease) -> Lease:
 
     Raises:
         Refused: the box could not be set up.
-        JobRunning: it is still being set up.
+        JobRunning: the box is still being set up.
     """
     if setup_of(context.ledger, lease, context.profile(lease.provider)).state not in (
         "none",
@@ -61,7 +63,7 @@ async def set_up_first(context: Context, lease: Lease) -> Lease:
 
 @asynccontextmanager
 async def held_for_work(context: Context, lease: Lease, purpose: str) -> AsyncIterator[Lease]:
-    """Hold the lease for new work. If an end is being given up because of this work, wait for that.
+    """Hold the lease for new work. If its end is being prepared, wait until that is cancelled.
 
     Raises:
         LeaseHeld: another process is acting on the lease now.

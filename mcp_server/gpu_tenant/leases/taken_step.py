@@ -1,4 +1,4 @@
-"""What is next for work whose box was taken: on that box when it runs again, or elsewhere, where it may have gone."""
+"""Says the next step for work whose box was taken: on that box, if it runs again, or on another box."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -20,11 +20,11 @@ from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.ledger import Ledger
 
 WAY_HOME_H = 0.05
-"""So long a box whose work went on elsewhere has to run at least, to be collected and ended."""
+"""A box whose work went on elsewhere must run for at least this many hours to be collected and ended."""
 
 
 def went_on_words(events: Lines) -> str | None:
-    """Say what took the lease's box, and under which lease its work went on. None if it did not go on."""
+    """Say how the lease's box was taken, and under which lease its work went on. None if it did not go on."""
     told = went_on(events)
     if told is None:
         return None
@@ -35,9 +35,9 @@ def went_on_words(events: Lines) -> str | None:
 def left_behind_step(
     lease: Lease, events: Lines, now: datetime, unclaimed: Sequence[str] = ()
 ) -> str | None:
-    """Return what ends a box whose work went on elsewhere. None if it did not, or the lease has ended.
+    """Return the next step to end a box whose work went on elsewhere. None if it did not, or if the lease has ended.
 
-    `unclaimed` are patterns for the files on it that nobody has claimed, as far as they are known.
+    `unclaimed` are patterns for the files on the box that nobody has claimed, as far as they are known.
     """
     words = went_on_words(events)
     if words is None or lease.state is not LeaseState.ACTIVE:
@@ -46,10 +46,10 @@ def left_behind_step(
 
 
 def end_step(lease: Lease, events: Lines, now: datetime, unclaimed: Sequence[str] = ()) -> str:
-    """Return what ends a box whose work goes on elsewhere, or is about to.
+    """Return the commands that end a box whose work goes on elsewhere, or will.
 
-    A file that nobody has claimed prevents the teardown. So the collect claims those that are known; it names others
-    itself.
+    A file that nobody has claimed prevents the teardown. So the `collect` command claims the known files of this kind
+    (`unclaimed`). It names others when it runs.
     """
     home, end = (
         Command("collect", lease.id, artifact=list(unclaimed)),
@@ -71,9 +71,9 @@ def end_step(lease: Lease, events: Lines, now: datetime, unclaimed: Sequence[str
 
 
 def start_step(lease: Lease, events: Lines, now: datetime) -> Command:
-    """Return the command that starts the stopped box of that lease, with what its terms need for that.
+    """Return the command that starts the stopped box of that lease, with the options that its terms need.
 
-    A box whose work went on elsewhere is only collected and ended, which takes a short start.
+    If the work went on elsewhere, the box is started only for a short time, to be collected and ended.
     """
     if went_on(events) is not None:
         return resume_step(lease, events, now, hours=WAY_HOME_H)
@@ -81,7 +81,7 @@ def start_step(lease: Lease, events: Lines, now: datetime) -> Command:
 
 
 def stops_words(events: Lines, notice_s: float | None, now: datetime) -> str | None:
-    """Say until when a box answers whose platform has said ahead that it takes it. None if it has not, or is over."""
+    """Say until when a box with notice from its platform will answer. None if there is no notice, or if it is over."""
     heard = notice_on_record(events)
     if heard is None or notice_s is None or not is_being_taken(events, now):
         return None
@@ -99,9 +99,9 @@ def notice_step(
     now: datetime,
     unclaimed: Sequence[str] = (),
 ) -> str | None:
-    """Return until when the lease's box answers, and which command is worth giving before. None if it has no notice.
+    """Say until when a box with notice will answer, and which command to run before then. None if there is no notice.
 
-    As long as a job saves there, nothing can be collected. `unclaimed` are patterns for the files on the box that
+    While a job on the box still saves, nothing can be collected. `unclaimed` are patterns for the files on the box that
     nobody has claimed.
     """
     stops, heard = stops_words(events, notice_s, now), notice_on_record(events)
@@ -116,7 +116,7 @@ def notice_step(
 
 
 def recovers_words(lease: Lease, fate: Fate | None, looked_after: LookedAfter) -> str | None:
-    """Say that a watchdog continues the work of a box that was taken. None if nobody does that unasked."""
+    """Say that a watchdog will continue the work of a box that was taken. None if no watchdog does this."""
     if looked_after != "watched" or fate is None or way_on(lease, fate) != "recover":
         return None
     return "nothing to do: the watchdog continues its work at another box, as its terms say"
@@ -131,10 +131,10 @@ def taken_step(
     *,
     before: str | None = None,
 ) -> str | None:
-    """Return what is next for that job, if its box was taken, or is about to be. None if it was not.
+    """Return the next step for that job, if its box was taken or will be. None otherwise.
 
-    `again` launches the job again on a box that runs again. `before` is what is worth doing on a box that is about to
-    be taken, in words.
+    `again` is the command that launches the job again once the box runs again. `before` says what to do on a box that
+    is about to be taken.
     """
     told = went_on(events)
     if told is not None:
@@ -157,7 +157,7 @@ def taken_step(
 
 
 def known_unclaimed(ledger: Ledger, lease: Lease) -> list[str]:
-    """Return patterns for the files on the lease's box that nobody has claimed, as far as it is known."""
+    """Return patterns for the files on the lease's box that nobody has claimed, as far as they are known."""
     if ledger.unclaimed(lease.id) is None:
         return []
     from gpu_tenant.artifacts.unclaimed import unclaimed_now, unclaimed_patterns

@@ -1,7 +1,7 @@
 """The one place that destroys boxes.
 
-It needs a permit on record: leave to destroy one box, on one ground. It believes the end only when the provider's list
-has omitted the box twice.
+It needs a permit on record, which allows it to destroy one box for one reason (the ground). A box counts as gone only
+when the provider's list has omitted it twice.
 """
 
 from collections.abc import Iterable, Sequence
@@ -49,7 +49,7 @@ from gpu_tenant.ledger import Ledger
 _WORDS: TypeAdapter[list[str]] = TypeAdapter(list[str])
 _ASK_AGAIN_S = 30
 _NAMED = 3
-"""A sentence names this many files of a list that may have thousands."""
+"""A sentence names at most this many files of a list. The list may have thousands."""
 _GONE_WITHIN_S = 300
 """If a box is still listed this long after the destroy request, a person has to look."""
 
@@ -63,13 +63,13 @@ async def tear_down(
 ) -> Receipt:
     """Destroy the permitted box, wait until its absence is seen twice, and file the receipt.
 
-    `unless_wanted_after_line` is the number of a line of the ledger. If somebody has brought more work after that line,
+    `unless_wanted_after_line` is the number of a line in the ledger. If somebody has brought more work after that line,
     nothing is destroyed.
 
     Raises:
         StillWanted: somebody has brought more work; nothing was destroyed.
-        ProviderTrouble: the destroy was refused, or the box is still listed; the meter may run. The lease
-            stays `terminating`, and the same call continues the teardown.
+        ProviderTrouble: the provider refused to destroy the box, or still lists it. The box may bill. The lease stays
+            `terminating`, and the same call continues the teardown.
         LeaseHeld: this process lost its hold on the lease meanwhile; nothing was destroyed after that.
     """
     context.must_record()
@@ -93,15 +93,14 @@ async def tear_down(
                 await connector.destroy(permit)
             except ProviderSilent as error:
                 silence = f"; the destroy: {error.message}"
-                # The provider may have carried the destroy out. The list will tell, and asking
-                # twice does no harm.
+                # The provider may have destroyed the box. Its list will show this, and a second request does no harm.
             except ProviderTrouble as refusal:
                 ledger.note(lease.id, timeline.Destroyed(outcome="refused"), at=ledger.now())
                 still_billing(refusal, lease)
                 raise
         seen = await look(context, lease)
         if isinstance(seen, Listed):
-            # The box is billed at least until now, whatever the answer to the destroy was.
+            # The box is billed at least until now, whatever the answer to the destroy request was.
             ledger.saw(lease.id, listed="listed", at=ledger.now())
         step = plan(lease, seen, ledger.now(), patience(profile, lease))
         if isinstance(step, FileReceipt):
@@ -119,11 +118,11 @@ async def see_gone(
     *,
     listed: Literal["is there", "may be going"] = "is there",
 ) -> Receipt | None:
-    """Return the receipt of a box whose destroy was requested before, once its list has omitted it twice.
+    """Return the receipt of a box whose destroy was requested earlier, once the provider's list has omitted it twice.
 
-    If the box is `listed` and may be going, wait as long as the call that sent the destroy would have waited.
-    Returns None if the box is listed after all, or the list cannot be had: then the ground has to be proved
-    again. Nothing is destroyed here.
+    If `listed` says that the box may be going, wait as long as the call that sent the destroy request would have
+    waited. Returns None if the box is listed after all, or if there is no list. Then the ground for the teardown has to
+    be proved again. Nothing is destroyed here.
     """
     profile, ledger = context.profile(lease.provider), context.ledger
     going_until = may_go_until(context, lease) if listed == "may be going" else None
@@ -157,7 +156,10 @@ def _tell_wait(seen: Seen, lease: Lease, give_up_at: datetime) -> None:
 
 
 def may_go_until(context: Context, lease: Lease) -> datetime | None:
-    """Until when a box may still be listed after its destroy was sent. None if the destroy was refused or never sent."""
+    """Return until when a box may still be listed after its destroy request was sent.
+
+    None if the request was refused or never sent.
+    """
     profile = context.profile(lease.provider)
     asked_at = destroy_asked_at(context.ledger.events(lease.id))
     return None if asked_at is None else asked_at + _gone_within(profile)
@@ -168,7 +170,7 @@ def _gone_within(profile: Profile) -> timedelta:
 
 
 def still_billing(trouble: ProviderTrouble, lease: Lease) -> ProviderTrouble:
-    """Return the same error, with a sentence that says what it means for the meter."""
+    """Return the same error, with words added that say that the box may still bill."""
     if isinstance(trouble, OwnerMustAct):
         trouble.message = f"{lease.box_id} goes on billing {rate_words(lease)}: {trouble.message}"
         return trouble
@@ -267,8 +269,8 @@ def _apart(
 
 
 def unproved_words(evidence: Sequence[Evidence]) -> tuple[str, ...]:
-    """What reading the kept files could not prove, in sentences."""
-    # A file whose claimed format could not be read has its own reason, which is reported.
+    """Return what reading the kept files could not prove, in words."""
+    # A file whose claimed format could not be read has a reason of its own, which is reported below.
     unread = {
         e.name
         for e in evidence
@@ -289,7 +291,10 @@ def unproved_words(evidence: Sequence[Evidence]) -> tuple[str, ...]:
 
 
 def said_of_each(told: Iterable[tuple[str, str, str]]) -> list[str]:
-    """Say what is told of files, by their format, the words and the name: once of all files that are alike."""
+    """Join remarks about files: those with the same format and words become one sentence.
+
+    Each item of `told` is a format, the words, and a file name.
+    """
     alike: dict[tuple[str, str], list[str]] = {}
     for fmt, words, name in told:
         alike.setdefault((fmt, words), []).append(name)
@@ -307,7 +312,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def not_looked_at(lease: Lease, profile: Profile, seal: Manifest | None) -> tuple[str, ...]:
-    """What was written outside of the accounted places, as far as the seal counted it, in sentences."""
+    """Return in words what was written outside the places that we must keep, as far as the seal counted it."""
     if lease.touched_at is None:
         return ()
     places = " and ".join(("the work directory", *profile.accounted_paths))
@@ -325,7 +330,7 @@ def not_looked_at(lease: Lease, profile: Profile, seal: Manifest | None) -> tupl
 
 
 def _emptied_by_stops(context: Context, lease: Lease, profile: Profile) -> tuple[str, ...]:
-    """What stops of this box may have emptied before the seal looked at it."""
+    """Return in words what earlier stops of this box may have deleted before it was sealed."""
     stops = sum(isinstance(event, timeline.Parked) for _, event in context.ledger.events(lease.id))
     if not stops or lease.touched_at is None or stop_keeps(profile, lease) != "work":
         return ()
@@ -354,7 +359,7 @@ def _not_counted(lease: Lease) -> tuple[str, ...]:
 
 
 def _attested_words(context: Context, lease: Lease) -> tuple[str, ...]:
-    """Say on whose word the end of the lease rests, if no provider's list can be asked."""
+    """Say who stated that the box is gone, if a person did so because no provider's list can be asked."""
     profile = context.profile(lease.provider)
     said = [
         (at, event)
@@ -369,10 +374,11 @@ def _attested_words(context: Context, lease: Lease) -> tuple[str, ...]:
 
 
 def _given_up(lease: Lease, ground: str, ledger: Ledger, seal: Manifest | None) -> tuple[str, ...]:
-    """What was given up: how much by each pattern, or the losses that a person signed for."""
+    """Return what was given up: the files of each discard pattern, or the losses that a person signed for."""
     replaced = overwritten(ledger, lease)
     if ground != "waived" and seal is not None:
-        # Unless somebody demands the runs of trackers, they are kept if there are any.
+        # Offline runs of experiment trackers are kept if they exist. They are missing only if somebody has demanded
+        # them.
         unnamed = {*OFFLINE_RUNS} - ledger.demanded_patterns(lease.id)
         missing = {*ledger.declarations(lease.id)[1]} & {*seal.unmatched} - unnamed
         return (
@@ -395,7 +401,7 @@ def _given_up(lease: Lease, ground: str, ledger: Ledger, seal: Manifest | None) 
 
 
 def _set_up(events: Lines) -> tuple[str, ...]:
-    """What a setup made counts as made again by the next one, and is not kept."""
+    """Return in words what setups have made. It is not kept, because the next setup makes it again."""
     return tuple(
         f"what the setup {event.job} made, as far as nobody changed it ({some(event.filed, 'file')})"
         for _, event in events
@@ -410,7 +416,7 @@ def _empty(seal: Manifest) -> tuple[str, ...]:
 
 
 async def _left_behind(context: Context, lease: Lease) -> str | None:
-    """What stays on the box or at the provider, with its cost. None if nothing does."""
+    """Return what stays on the box or at the provider, with its cost. None if nothing stays."""
     profile, connector = context.profile(lease.provider), context.connector(lease)
     if profile.destroy == "hands_back":
         broker = broker_of(context.ledger.events(lease.id))

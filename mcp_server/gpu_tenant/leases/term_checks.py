@@ -1,4 +1,8 @@
-"""Which of its terms a lease exceeds, when to try again to end it, and how far that may go."""
+"""Checks which of its terms a lease exceeds.
+
+Also says when to try again to end it, and what to do if its rescue sum is spent. The rescue sum is the money that may
+be spent after the end of a lease to save its files.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,8 +47,9 @@ def outrun(
 ) -> Outrun | None:
     """Return the first term that the lease has exceeded, or would exceed before the next look. None if there is none.
 
-    `end_s` is how long its end takes, which bills too. `bytes_usd` is what its provider has billed for bytes. `idle_s`
-    is how long its box has done nothing. None means unknown, which does not count as idle.
+    `end_s` is how many seconds its end takes, during which the box bills. `bytes_usd` is what its provider has billed
+    for bytes. `idle_s` is for how many seconds its box has done nothing. None means unknown, and does not count as
+    idle.
     """
     terms = lease.terms
     if now >= terms.deadline_at:
@@ -64,8 +69,8 @@ def outrun(
                 f"{usd_words(cost)} of its budget of {terms.budget_usd} USD are spent{kept}",
             )
     cap = owners_cap(lease)
-    # The higher price must last for two looks. If a price appears in another unit for a moment,
-    # nobody's work may end because of that.
+    # The higher price must last for two looks. A provider may show a wrong price for a moment, and no work may end
+    # because of that.
     stands = bool(lease.rates) and now - lease.rates[-1].at >= timedelta(seconds=look_s / 2)
     if cap is not None and price is not None and price > cap and stands:
         return Outrun("price", f"it costs {price} USD/h, but its owner's cap is {cap} USD/h")
@@ -75,7 +80,7 @@ def outrun(
 
 
 def as_it_was(cause: Outrun | None, events: Lines) -> Outrun | None:
-    """Return that cause, told as it was for a box whose work went on elsewhere: most of its budget went on as well."""
+    """Return the cause. If the work went on elsewhere with most of the budget, its words say so."""
     told = went_on(events)
     if cause is None or told is None or cause.term != "budget":
         return cause
@@ -88,9 +93,9 @@ def as_it_was(cause: Outrun | None, events: Lines) -> Outrun | None:
 
 
 def time_left_s(lease: Lease, now: datetime, *, end_s: float = 0) -> float:
-    """How long the lease stays within its deadline and its budget, at its current price, in seconds.
+    """Return for how many seconds the lease stays within its deadline and its budget, at its current price.
 
-    `end_s` is how long its end takes, which the budget pays for too.
+    `end_s` is how many seconds its end takes. The budget pays for this too.
     """
     left_s = (lease.terms.deadline_at - now).total_seconds()
     cost, price, budget = lease.cost_usd(now), lease.price_usd_h, lease.terms.budget_usd
@@ -107,7 +112,7 @@ def is_near(lease: Lease, now: datetime) -> bool:
 
 
 def attempts(events: Lines) -> list[datetime]:
-    """The times of the attempts to end the lease, since the last event that made earlier ones irrelevant."""
+    """Return the times of the attempts to end the lease since the last event that made earlier ones irrelevant."""
     tried: list[datetime] = []
     for at, event in events:
         if isinstance(event, _BEGINS_ANEW):
@@ -118,9 +123,9 @@ def attempts(events: Lines) -> list[datetime]:
 
 
 def began_at(lease: Lease, events: Lines) -> datetime | None:
-    """When the first attempt to end the lease at or past its deadline was made. Its rescue sum counts from then.
+    """Return when the lease's end was first tried after its deadline. From then on, costs count against the rescue sum.
 
-    None if there was none yet. An attempt before the deadline, for another reason, does not count.
+    None if it was not tried yet. An attempt before the deadline, for another reason, does not count.
     """
     deadline = lease.terms.deadline_at
     return next(
@@ -129,7 +134,7 @@ def began_at(lease: Lease, events: Lines) -> datetime | None:
 
 
 def next_attempt_at(tried: Sequence[datetime]) -> datetime | None:
-    """When the next attempt is due. None means that it is due now.
+    """Return when the next attempt is due. None if it is due now.
 
     Attempts never stop. The time between them grows to one hour.
     """
@@ -145,10 +150,10 @@ def is_due(tried: Sequence[datetime], now: datetime) -> bool:
 
 
 def beyond(lease: Lease, began_at: datetime, now: datetime) -> Literal["pay", "waive", "keep"]:
-    """Decide about a box that could be neither verified nor parked since the end of its lease.
+    """Decide what happens to a box that could be neither verified nor parked after the end of its lease.
 
-    The box is paid for within the agreed sum. After that it is destroyed, but only if its owner has signed
-    for that.
+    Until the rescue sum is spent, the box is paid for. After that, it is destroyed if its owner has signed for that,
+    and kept otherwise.
     """
     spent = cost_usd(lease.rates, since=began_at, until=now)
     most = rescue(lease)

@@ -7,7 +7,7 @@ from gpu_tenant.leases.context import Context
 
 
 def policy_of(context: Context, lease: str) -> Policy:
-    """The terms of the lease that are in force now."""
+    """Return the terms of the lease that are in force now."""
     found = context.ledger.lease(lease)
     profile = context.profile(found.provider)
     if not found.state.live:
@@ -24,9 +24,9 @@ def policy_of(context: Context, lease: str) -> Policy:
 
 
 def in_brief(context: Context, lease: str) -> tuple[tuple[str, str], ...]:
-    """The terms of a live lease that matter most, as short lines with a title each, and the command for all of them.
+    """Return the most important terms of a live lease, each as a title and a short line. The last one is a command.
 
-    Empty if the lease has ended, or is only a wish for a box.
+    The command shows all terms. Empty if the lease has ended, or if the id is that of a wish.
     """
     found = context.ledger.find_lease(lease)
     if found is None or not found.state.live:

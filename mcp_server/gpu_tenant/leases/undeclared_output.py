@@ -1,4 +1,4 @@
-"""Whether a job may have written what nobody declared, which would keep its box from being ended by itself."""
+"""Checks whether a job may have written files that nobody declared. A watchdog does not end a box with such files."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from gpu_tenant.leases.context import Context
 
 _LOOK_S = 20.0
-"""So long a look at the box's files may take before it is given up."""
+"""A look at the box's files may take this many seconds."""
 
 
 def is_sealed_since(events: Lines) -> bool:
-    """Whether the box was sealed after its newest launch. Then all that its jobs wrote is on record."""
+    """Whether the box was sealed after its newest launch. If so, everything that its jobs wrote is recorded."""
     told = [event for _, event in events if isinstance(event, timeline.Launched | timeline.Sealed)]
     return bool(told) and isinstance(told[-1], timeline.Sealed)
 
 
 def what_may_be_open(context: Context, lease: Lease) -> str:
-    """Say what may keep the box from being ended by itself, by the record. Empty if all that was written is known.
+    """Say what may keep a watchdog from ending the box, judged by the ledger. Empty if all written files are known.
 
-    A file that the smoke test wrote and nobody declared is named. Where nobody has looked at the box's files since the
-    newest launch, the call that does so is named.
+    A file that the smoke test wrote and nobody declared is named. Otherwise the words name the command that looks at
+    the box's files.
     """
     if is_sealed_since(context.ledger.events(lease.id, timeline.Launched, timeline.Sealed)):
         return ""
@@ -50,7 +50,7 @@ def _of_smoke(context: Context, lease: Lease) -> str | None:
 
 
 async def unclaimed_on_box(context: Context, lease: Lease) -> Unclaimed | None:
-    """List what was written on the box and nobody has claimed, by a look that changes nothing. None if the look failed."""
+    """Look at the box, and list the files that nobody has claimed. Nothing is changed. None if the look failed."""
     from gpu_tenant.box.manifest import reseal
 
     try:

@@ -1,4 +1,8 @@
-"""The Iron Law: what would be lost if the box were destroyed now, and the permit to destroy it if nothing would."""
+"""Makes the permits to destroy boxes.
+
+It finds what would be lost if a box were destroyed now. It makes a permit if nothing would be lost, or if a person has
+signed for exactly these losses. This rule is called the Iron Law.
+"""
 
 import asyncio
 from collections import Counter
@@ -57,9 +61,9 @@ from gpu_tenant.leases.won_back import not_yet
 from gpu_tenant.ledger import Ledger
 
 _CLOCKS_APART_S = 60
-"""The clock of another machine may differ by this many seconds.
+"""The clocks of two machines may differ by this many seconds.
 
-A network disk takes its times from that machine's clock.
+The file times on a network disk come from another machine's clock.
 """
 _SOON_S = 2
 """If re-reading took longer than this, look at the box once more.
@@ -67,9 +71,9 @@ _SOON_S = 2
 Whatever was written on it in the meantime counts.
 """
 _NAMED_AT_MOST = 10_000
-"""At most this many unclaimed files are listed by name. No person reads more than that."""
+"""At most this many unclaimed files are listed by name. No person reads more names."""
 _SHOWN = 5
-"""A refusal names this many losses. Of the others it gives only the number."""
+"""A refusal names at most this many losses, and gives the number of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +87,14 @@ class Assessment:
 
     @property
     def loss_digest(self) -> str:
-        """Return a name for exactly these losses. A signature is for this name."""
-        # What a running job has written so far is not part of the name: whoever signs for the job
-        # signs for everything that it writes.
+        """The hash of exactly these losses. A person's signature is for this hash."""
+        # What a running job has written so far is not part of the hash: a signature for the job covers everything that
+        # it writes.
         return digest_of([words for loss in self.losses for words in (loss.what, *loss.names)])
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The declared artifacts that never appeared, if nothing else is in the way. Otherwise nothing."""
+        """The declared artifacts that never appeared, if they are the only losses. Otherwise empty."""
         found = [loss.missing for loss in self.losses]
         if self.seal is None or not self.seal.digest or None in found:
             return ()
@@ -111,7 +115,7 @@ UNTOUCHED = Assessment(untouched=True, seal=None, evidence=(), losses=())
 
 
 def _way_back(lease: Lease, ledger: Ledger) -> str | None:
-    """Say how a box that its provider has stopped may start again. None if it was not stopped so."""
+    """Say how to start a box that its provider has stopped. None if its provider did not stop it."""
     events = ledger.events(lease.id)
     if recorded_fate(events) is None:
         return None
@@ -120,7 +124,7 @@ def _way_back(lease: Lease, ledger: Ledger) -> str | None:
 
 
 def cannot_be_seen(why: str, remedy: str) -> Assessment:
-    """The assessment of a used box that cannot be looked at: anything may be lost with it."""
+    """Return the assessment of a used box that cannot be looked at: anything may be lost with it."""
     loss = Loss(what=f"whatever is on the box, which cannot be looked at: {why}", remedy=remedy)
     return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
 
@@ -132,11 +136,12 @@ async def assess(
     store: DurableStore | None = None,
     others: Sequence[Loss] = (),
 ) -> Assessment:
-    """Seal the box afresh, and re-read every kept file from this computer's disk. Returns what is lost and proved.
+    """Seal the box again, and re-read every kept file from this computer's disk.
 
-    If the copy on this computer proves nothing, the copy in the `store` is re-read. An unreachable box or a
-    silent store is no error here: everything that only it could prove becomes a loss. `others` is what a look
-    found on the box that belongs to somebody else.
+    Returns what would be lost, and what is proved. To seal a box is to list and hash its files. If the copy on this
+    computer proves nothing, the copy in the `store` is re-read. An unreachable box or store is no error here:
+    everything that only it could prove becomes a loss. `others` are losses of somebody else's work, which a look has
+    found on the box.
     """
     if lease.touched_at is None:
         return UNTOUCHED
@@ -147,7 +152,7 @@ async def assess(
     collected, real_s = ledger.seal(lease.id), asyncio.get_running_loop().time
     try:
         session = context.session(lease)
-        # Do not read the files yet. What was never collected can be refused without reading it.
+        # Use the hashes that the box remembers. If something was never collected, no file has to be read to refuse.
         now = await reseal(
             session,
             ledger=ledger,
@@ -204,7 +209,7 @@ async def assess(
         return Assessment(
             untouched=False, seal=now if now.digest else None, evidence=(), losses=tuple(losses)
         )
-    del collected  # It equals the seal, and with many files it would take much memory meanwhile.
+    del collected  # It equals the new seal, and with many files it takes much memory.
     began_at_s = real_s()
     evidence, unproved = await _reread(now, lease, store)
     losses += unproved
@@ -224,12 +229,13 @@ async def assess_unstarted(
     store: DurableStore | None = None,
     by: timeline.ReadInNotice | None = None,
 ) -> Assessment:
-    """Assess a parked box by the seal from right before its stop, without starting the box.
+    """Assess a parked box without starting it, by the seal from right before its stop.
 
-    `by` is on record instead of `read`, if the box was read while its platform took it.
+    `read` is the ledger's record of that seal. If the box was read while its platform was taking it, `by` is the
+    record instead.
 
-    The kept files are re-read as for any teardown. Last, the provider is asked whether somebody has started the box
-    since that seal. If the provider does not say that nobody has, the box counts as one that cannot be seen.
+    The kept files are re-read as for any teardown. At the end, the provider is asked whether somebody has started the
+    box since that seal. Unless it confirms that nobody has, the box counts as one that cannot be looked at.
     """
     ledger = context.ledger
     seal = ledger.seal(lease.id)
@@ -259,7 +265,10 @@ async def assess_unstarted(
 
 
 async def started_since(context: Context, lease: Lease, read: timeline.ReadAtStop) -> str | None:
-    """Say why a parked box may hold more than was read at its stop. None if its provider says that nobody started it."""
+    """Say why a parked box may hold more than was read at its stop.
+
+    None if its provider confirms that nobody started it.
+    """
     doubt = "it is parked, and whether somebody has started it since it was read is unknown"
     connector = context.connector(lease)
     if not isinstance(connector, Chronicling):
@@ -288,7 +297,7 @@ def _parked(context: Context, lease: Lease, why: str) -> Assessment:
 async def _reread(
     now: Manifest, lease: Lease, store: DurableStore | None
 ) -> tuple[list[Evidence], list[Loss]]:
-    """Re-read every kept file of the seal. Returns what that proves, and what it does not."""
+    """Re-read every kept file of the seal. Return the evidence, and a loss for each file that is not proved."""
     in_all = sum(entry.size_bytes for entry in now.entries)
     wait_for(
         f"this computer's disk is read again: {some(len(now.entries), 'file')} ({size(in_all)})",
@@ -318,7 +327,10 @@ async def _reread(
 
 
 async def _unmounted_losses(context: Context, lease: Lease) -> list[Loss]:
-    """Return as losses the places where a volume was mounted and is not any more: now they are on the box's own disk."""
+    """Return a loss for each place where a volume was mounted and is not any more.
+
+    Files in such a place are on the box's own disk.
+    """
     try:
         found = await unmounted_volumes(context.session(lease), ledger=context.ledger)
     except BoxTrouble as error:
@@ -334,7 +346,10 @@ async def _unmounted_losses(context: Context, lease: Lease) -> list[Loss]:
 
 
 async def with_reclaimed(context: Context, lease: Lease, assessment: Assessment) -> Assessment:
-    """Return the assessment with the volumes that go when the box ends: somebody has told their provider to delete them."""
+    """Return the assessment, with a loss for each volume that is deleted together with the box.
+
+    Somebody has told the provider to do this.
+    """
     connector = context.connector(lease)
     if not lease.terms.order.volumes or not isinstance(connector, Reclaiming):
         return assessment
@@ -358,10 +373,10 @@ async def with_reclaimed(context: Context, lease: Lease, assessment: Assessment)
 async def changed_since(
     sealed: Manifest, again: Callable[..., Awaitable[Manifest]], lease: Lease
 ) -> list[Loss]:
-    """Return what the box holds now that it did not hold when it was `sealed`.
+    """Return a loss if the box has changed since it was `sealed`.
 
-    This compares names, sizes and the hashes that the box remembers. If the box remembers no hashes, it is read
-    once more.
+    `again` seals the box once more. This compares names, sizes and the hashes that the box remembers. If the box
+    remembers no hashes, its files are read again.
     """
     remedy = f"{Command('collect', lease.id)}, then run the same command again"
     try:
@@ -379,7 +394,7 @@ async def changed_since(
 
 
 async def _written_so_far(context: Context, lease: Lease) -> tuple[str, ...]:
-    """The names of everything on the box while jobs run, except files of which an identical copy is on this computer."""
+    """Return the names of all files on the box while jobs run, except those with an identical copy on this computer."""
     try:
         draft = await reseal(
             context.session(lease),
@@ -397,7 +412,7 @@ def prove(lease: Lease, assessment: Assessment) -> TeardownPermit:
     """Mint the permit to destroy the lease's box, because nothing would be lost.
 
     Raises:
-        Unverified: something would be lost; the message names it, and the remedy is the next call.
+        Unverified: something would be lost. The message names it, and the remedy names the next call.
     """
     if assessment.losses:
         raise _refusal(lease, assessment.losses)
@@ -412,7 +427,7 @@ def prove_unused(lease: Lease, seen: Seen) -> TeardownPermit:
     """Mint the permit to destroy the lease's box, because the ledger and the box itself show that nobody used it.
 
     Raises:
-        Unverified: the box was used, or that cannot be told.
+        Unverified: the box was used, or it is unknown whether it was.
     """
     why = "the box was used" if lease.touched_at is not None else use(seen)
     if why is not None:
@@ -455,7 +470,7 @@ def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger) -> TeardownP
     """Mint the permit to destroy the box of a lease past its end, because its owner signed for that in advance.
 
     Raises:
-        Refused: nobody has signed, or the lease's time and its rescue sum are not used up.
+        Refused: nobody has signed, or the deadline has not passed, or the rescue sum is not spent.
     """
     signed = [
         event for _, event in ledger.events(lease.id) if isinstance(event, timeline.WaivedAhead)
@@ -485,7 +500,7 @@ def sign_volume(volume: Volume, signature: Signature | None, *, digest: str) -> 
     """Mint the permit to destroy a volume, because a person signed for exactly this volume and all that is on it.
 
     Raises:
-        Refused: nobody has signed, or the signature is for another volume or an earlier state of it.
+        Refused: nobody has signed, or the signature is for another volume or for an earlier state of this one.
     """
     of_it = ("volume", volume.key, digest)
     if signature is None or (signature.kind, signature.subject, signature.digest) != of_it:
@@ -550,15 +565,15 @@ def _refusal(lease: Lease, losses: Sequence[Loss]) -> Unverified:
 
 
 def not_awaited(seal: Manifest, lease: Lease, ledger: Ledger) -> set[str]:
-    """The declared patterns that may match nothing: those given up, and those of jobs that never began."""
+    """Return the declared patterns that may match nothing: those given up, and those of jobs that never began."""
     return {*ledger.declarations(lease.id)[1], *unbegun_jobs(seal, lease.id, ledger).patterns}
 
 
 def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[Loss]:
-    """Return what the box holds that a collect cannot bring to this computer.
+    """Return a loss for everything on the box that a collect cannot copy to this computer.
 
-    If a pattern was given up, only its absence is excused. A file that a declared artifact matches stays an
-    artifact, because losing one takes a person's signature.
+    If a pattern was given up, it may match nothing. If it does match a file, the file is still an artifact: only a
+    person's signature allows its loss.
     """
     for problem in seal.problems:
         yield Loss(
@@ -608,7 +623,7 @@ def _unclaimed_in_words(seal: Manifest, lease: Lease) -> str:
 def untold_losses(
     now: Manifest, lease: Lease, ledger: Ledger, collected: Manifest | None
 ) -> Iterator[Loss]:
-    """Return what the box fails to report although it must: the jobs that it was given, and what they declared."""
+    """Return a loss for each launched job and each declared artifact that the box should report and does not."""
     names = {entry.name for entry in now.entries}
     waived = ledger.never_ran(lease.id)
     for job in ledger.jobs(lease.id):
@@ -634,7 +649,7 @@ def untold_losses(
 async def _reread_there(
     witness: Witness, entry: SealedFile, lease: Lease, here: Loss
 ) -> Evidence | Loss:
-    """Return what the durable store's copy of one entry proves, or the loss if neither copy proves anything."""
+    """Return the evidence from the durable store's copy of one entry, or a loss if that copy proves nothing either."""
     place = await witness.at(entry)
     if place is not None and is_on_the_box(place.parent, lease):
         return Loss(
@@ -653,5 +668,5 @@ async def _reread_there(
 
 
 def formats_of(evidence: Sequence[Evidence]) -> dict[str, int]:
-    """How many files were proved to load, by format."""
+    """Return how many files were proved to load, by format."""
     return dict(Counter(e.verdict.format for e in evidence if e.verdict.outcome == "loads"))

@@ -1,4 +1,4 @@
-"""Named volumes: made, listed with what they bill, mounted by a lease's order, and destroyed over a signature alone."""
+"""Makes, adopts, lists, grows and destroys named volumes. One is destroyed only if a person has signed for it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _GROWN_WITHIN_S = 60
 _LEAST_PAUSE_S = 5.0
 _PATIENCE_S = 40
 _LOST_FOR = timedelta(days=30)
-"""A lost volume is looked for during this time, because a list may have been wrong."""
+"""A lost volume is still searched for during this time, because the provider's list may have been wrong."""
 
 
 @dataclass(slots=True)
@@ -57,13 +57,13 @@ class VolumesSeen:
     volumes: list[Volume] = field(default_factory=list)
     alarms: list[tuple[str, str]] = field(default_factory=list)
     boxes: dict[VolumeKey, tuple[str, ...]] = field(default_factory=dict)
-    """Which boxes have each volume mounted, as its provider says. A volume that was not listed now is left out."""
+    """The boxes that have each volume mounted, as its provider says. A volume that was not listed is left out."""
     stays: dict[VolumeKey, str] = field(default_factory=dict)
-    """Of each volume whose disk may stay when the volume ends: how a person sees that."""
+    """For each volume whose disk may remain when the volume is deleted: how a person can see the disk."""
 
 
 def volumes_for(context: Context, order: Order) -> tuple[Attachable, ...]:
-    """Return the ordered volumes, at every provider that has them.
+    """Return the volumes that the order names, at every provider that has them.
 
     Raises:
         BadRequest: no volume of an ordered name exists.
@@ -88,7 +88,7 @@ def must_be_free(context: Context, provider: str, order: Order) -> None:
     """Check that the ordered volumes exist at that provider, and that no live lease uses them.
 
     Raises:
-        Refused: one of them is missing, on its way out, or in use.
+        Refused: one of them is missing, is being destroyed, or is in use.
     """
     known = {v.name: v for v in context.ledger.volumes() if v.provider == provider}
     for name in order.volumes:
@@ -146,10 +146,10 @@ async def create_volume(
     """Make a volume of that name. It bills from now on, until somebody signs for its end.
 
     Raises:
-        BadRequest: that is no name, or the provider keeps no volumes that this program knows.
+        BadRequest: the name is not valid, or this program cannot make volumes at that provider.
         Limit: the owner's limit for volumes leaves no room.
         Refused: there is a volume of that name already.
-        ProviderTrouble: none was made; or, with ProviderSilent, one may exist.
+        ProviderTrouble: no volume was made. If it is ProviderSilent, one may exist.
     """
     _must_be_named(name)
     context.must_record()
@@ -171,7 +171,7 @@ async def create_volume(
         key,
         provider=provider,
         name=name,
-        # Its provider's list tells it from every other by this. Every platform takes these letters.
+        # This mark identifies the volume in its provider's list. Every platform allows these letters.
         mark=f"gpu-tenant-{ledger.deployment}-{key}",
         region=region,
         size_gb=size_gb,
@@ -197,7 +197,7 @@ async def create_volume(
 def _signed_for_price(
     context: Context, provider: str, usd_month: Decimal | None, would: str
 ) -> tuple[str, ...]:
-    """Return the code of a person's signature for an unknown price, for use at once. None is needed for a known one.
+    """Return the code of a person's signature for an unknown price. Empty if the price is known.
 
     Raises:
         SignatureWanted: nobody has signed for it.
@@ -223,10 +223,10 @@ def _must_be_named(name: str) -> None:
 
 
 async def adopt_volume(context: Context, name: str, *, provider: str, volume_id: str) -> Volume:
-    """Take up a volume that somebody made elsewhere. A person signs for that, because boxes will write to it.
+    """Adopt a volume that somebody made elsewhere. A person must sign for this, because boxes will write to it.
 
     Raises:
-        BadRequest: that is no name, or the provider lists no such volume.
+        BadRequest: the name is not valid, or the provider lists no such volume.
         Refused: the volume is on record already, or another one has that name.
         SignatureWanted: nobody has signed for it.
         ProviderTrouble: the provider did not answer.
@@ -262,13 +262,13 @@ async def adopt_volume(context: Context, name: str, *, provider: str, volume_id:
 async def grow_volume(
     context: Context, name: str, size_gb: int, *, provider: str | None = None
 ) -> Volume:
-    """Make the volume larger, with all that is on it. It is not made smaller again, by anybody.
+    """Make the volume larger, and keep its files. No provider can make it smaller again.
 
     Raises:
-        BadRequest: it is that large already, or its provider makes none larger.
+        BadRequest: it is that large already, or its provider cannot make volumes larger.
         Limit: the owner's limit for volumes leaves no room.
-        Refused: a box has it, or a lease uses it.
-        ProviderTrouble: it is as it was; or, with ProviderSilent, it may have grown.
+        Refused: a box has it mounted, or a lease uses it.
+        ProviderTrouble: its size has not changed. If it is ProviderSilent, it may have grown.
     """
     context.must_record()
     volume = find_volume(context, name, provider)
@@ -294,7 +294,7 @@ async def grow_volume(
                 f"the volume {name} has {volume.size_gb} GB, and none is made smaller",
                 remedy="give a larger size",
             )
-        # The provider's usual price does not hold for a volume of a kind that it lists without one.
+        # If the provider lists this volume without a price, its usual price does not apply to this kind.
         is_priced = volume.usd_month is not None
         usd_month = connector.volume_usd_month(size_gb, volume.region) if is_priced else None
         signed = _signed_for_price(
@@ -324,7 +324,7 @@ async def grow_volume(
 
 
 async def _seen_grown(context: Context, wanted: Volume, connector: Storing) -> Volume:
-    """Wait until the list shows the new size, and record what it shows. Some providers take their time.
+    """Wait until the provider's list shows the new size, and record it. This may take a while.
 
     If the list does not show it, the size and the rate that were asked for stay on record until the next look.
     """
@@ -362,7 +362,7 @@ def _bind(context: Context, volume: Volume, made: ListedVolume, asking: Asking |
 
 
 def _as_listed(context: Context, volume: Volume, listed: ListedVolume) -> Volume:
-    """Record the size and the rate that the provider shows. A rate that it does not show stays as it was."""
+    """Record the size and the price that the provider shows. What it does not show stays as it was."""
     size = volume.size_gb if listed.size_gb is None else round(listed.size_gb)
     rate = volume.usd_month if listed.usd_month is None else listed.usd_month
     return context.ledger.rate_volume(volume.key, rate, size)
@@ -390,7 +390,7 @@ def _storage(context: Context, provider: str) -> Storing:
 async def look_at_volumes(
     context: Context, *, at: Collection[str] | None = None, patience_s: float = _PATIENCE_S
 ) -> VolumesSeen:
-    """Ask every provider that should have a volume of ours, and move each volume forward by what it shows."""
+    """Ask every provider that should have a volume of ours, and update our record of each volume."""
     seen, now = VolumesSeen(), context.clock.now()
     wanted: dict[str, list[Volume]] = {}
     for volume in context.ledger.volumes("all"):
@@ -432,7 +432,7 @@ async def _settle(
     asked_at: datetime,
     seen: VolumesSeen,
 ) -> Volume:
-    """Move the volume forward by that list, and say what a person must hear."""
+    """Update the record of the volume by that list. Append to `seen` what a person must hear."""
     ledger, state = context.ledger, volume.state
     if context.unrecorded:
         return volume
@@ -488,7 +488,7 @@ async def _settle(
 
 
 def _tell_of_another(context: Context, lost: Volume, seen: VolumesSeen) -> None:
-    """Say that a lost volume bills under no name of ours, unless it was taken up under another one."""
+    """Say that a lost volume is listed again but its name is taken, unless it was adopted under another name."""
     live = context.ledger.volumes()
     if any((v.provider, v.volume_id) == (lost.provider, lost.volume_id) for v in live):
         return
@@ -498,14 +498,14 @@ def _tell_of_another(context: Context, lost: Volume, seen: VolumesSeen) -> None:
 
 
 def _in_list(volume: Volume, listed: Sequence[ListedVolume]) -> ListedVolume | None:
-    """Return the volume as it is listed: by its id, or an intent by its name. None if it is not listed."""
+    """Find the volume in the list by its id, or by its mark if it has no id yet. None if it is not listed."""
     if volume.volume_id is None:
         return next((one for one in listed if one.name == volume.mark), None)
     return next((one for one in listed if one.id == volume.volume_id), None)
 
 
 def _may_be_counted(context: Context, volume: Volume, asked_at: datetime) -> bool:
-    """Whether this absence says something: the list is not merely late, and the last look was some time ago."""
+    """Whether this absence from the list counts: the list is not late, and the last absence was long enough ago."""
     profile = context.profile(volume.provider)
     if volume.state is VolumeState.INTENDED and asked_at < volume.created_at + timedelta(
         seconds=profile.list_lag_s
@@ -532,7 +532,7 @@ async def _asking(context: Context, provider: str) -> Asking | None:
 
 
 async def _stranger(context: Context, volume: Volume) -> str | None:
-    """Say why the list proves nothing about the volume. None if it is a list of the account that made the volume."""
+    """Say why the list proves nothing about the volume. None if the list is of the account that made the volume."""
     if volume.asked_with_key is None:
         return None
     connector = _connector(context, volume.provider)
@@ -571,7 +571,7 @@ async def _may_stay(connector: Storing, volume: Volume) -> str | None:
 
 
 def disk_that_may_bill(context: Context, volume: Volume) -> str | None:
-    """Say that the disk of a volume that was deleted may still bill, and what ends that doubt. None if it does not."""
+    """Warn that the disk of a deleted volume may still bill, and say what to do. None if there is no such doubt."""
     told = [line for line in context.ledger.volume_events(volume.key) if line.kind == "may stay"]
     if not told or volume.state is not VolumeState.ENDING:
         return None
@@ -583,11 +583,11 @@ def disk_that_may_bill(context: Context, volume: Volume) -> str | None:
 
 
 def confirm_disk_gone(context: Context, name: str, *, provider: str | None = None) -> Volume:
-    """Believe that no disk is left of a volume that was deleted, because a person signs for that.
+    """Record that the disk of a deleted volume is gone, because a person signs for that.
 
     Raises:
-        BadRequest: nobody doubts it.
-        Refused: the volume itself may still be there.
+        BadRequest: there is no doubt about this volume's disk.
+        Refused: the volume itself may still exist.
         SignatureWanted: nobody has signed for it.
     """
     context.must_record()
@@ -642,19 +642,19 @@ def find_volume(context: Context, name: str, provider: str | None) -> Volume:
 
 
 async def destroy_volume(context: Context, name: str, *, provider: str | None = None) -> Volume:
-    """Destroy the volume, on a person's signature for exactly this volume and everything on it.
+    """Destroy the volume. A person must have signed for exactly this volume and everything on it.
 
-    It is *ending* afterwards, and listed, if its disk may stay: see `confirm_disk_gone`.
+    If the volume's disk may remain, the volume counts as *ending* afterwards: see `confirm_disk_gone`.
 
-    Nothing that can be seen from outside proves what is on a volume: whoever has the console can mount it and
-    write to it. So no evidence of any lease is a ground, and neither is that no lease ever used it.
+    Only a signature allows this, even if a lease has evidence for its files or if no lease ever used the volume: anybody
+    with access to the provider's console can mount it and write to it.
 
     Raises:
-        Refused: a box has it, or a lease uses it.
+        Refused: a box has it mounted, or a lease uses it.
         SignatureWanted: nobody has signed for it as it is now.
-        ProviderTrouble: it cannot be seen, or is not proved gone, and may be billing.
+        ProviderTrouble: the provider did not answer, or the volume is not proved gone and may bill.
     """
-    # Verification needs every format of a file, and a look at the volumes needs none.
+    # Import this only here: it loads the readers of every file format, which other operations do not need.
     from gpu_tenant.leases.verify import sign_volume
 
     context.must_record()
@@ -674,7 +674,7 @@ async def destroy_volume(context: Context, name: str, *, provider: str | None = 
         if volume.state is VolumeState.INTENDED:
             volume = _bind(context, volume, listed, await _asking(context, volume.provider))
         _must_be_detached(context, volume, listed)
-        # What a person signs for names the size that the provider shows now.
+        # The signature is for the size that the provider shows now.
         volume = _as_listed(context, volume, listed)
         stays = await _may_stay(connector, volume)
         digest = _digest(context, volume, listed, stays)
@@ -692,8 +692,8 @@ async def destroy_volume(context: Context, name: str, *, provider: str | None = 
             )
         permit = sign_volume(volume, signature, digest=digest)
         volume = ledger.file_volume_permit(permit, at=ledger.now())
-        # A box may have mounted the volume since the first look, and written to it. No lease can have done so, because
-        # the permit is recorded.
+        # Since the first look, a box may have mounted the volume and written to it. No box of a lease can have done so,
+        # because the permit is recorded.
         again = await _listed_now(context, volume, connector)
         if again is not None:
             _must_be_detached(context, volume, again)
@@ -705,13 +705,13 @@ async def destroy_volume(context: Context, name: str, *, provider: str | None = 
                 )
             ledger.must_still_hold(LeaseId(volume.key))
             if stays is not None:
-                # First of all: from now on the volume is not gone until a person has looked for its disk.
+                # Record this first: from now on, the volume counts as gone only when a person has looked for its disk.
                 ledger.note_volume(volume.key, "may stay", stays, at=ledger.now())
             ledger.note_volume(volume.key, "asked", "the destroy was sent", at=ledger.now())
             try:
                 await connector.destroy_volume(permit)
             except ProviderSilent:
-                pass  # The list will tell, and asking twice does no harm.
+                pass  # The list will show it, and a second request does no harm.
             except TenantError as refusal:
                 words = plain(refusal.message)[:300]
                 ledger.note_volume(volume.key, "refused", words, at=ledger.now())
@@ -742,10 +742,11 @@ def _must_be_detached(
 def _digest(
     context: Context, volume: Volume, listed: ListedVolume, stays: str | None = None
 ) -> str:
-    """Name the volume as it is now: a lease that has used it since, or another size, is another name.
+    """Return a hash of the volume's present state. A signature is for this hash.
 
-    Where the size is what the volume holds, a signature ends with the next byte that is written. Where the provider
-    says when a box last had the volume, it ends with the next box, whoever made that.
+    The hash changes when another lease uses the volume, or when its size changes. At a provider whose size is the
+    number of bytes on the volume, every write changes it. At a provider that says when a box last had the volume, every
+    box that mounts it changes the hash.
     """
     users = [mount.lease for mount in context.ledger.uses_of(volume)]
     size = volume.size_gb if listed.size_gb is None else listed.size_gb
@@ -768,7 +769,7 @@ def _loss_words(context: Context, volume: Volume, stays: str | None) -> tuple[st
 
 
 async def _listed_now(context: Context, volume: Volume, connector: Storing) -> ListedVolume | None:
-    """Return the volume as its provider lists it now. None if it is omitted by a list of its own account.
+    """Return the volume as its provider lists it now. None if the list of its account omits it.
 
     Raises:
         ProviderTrouble: the provider did not answer, or the list is of another account.
@@ -781,7 +782,11 @@ async def _listed_now(context: Context, volume: Volume, connector: Storing) -> L
 
 
 async def _seen_gone(context: Context, volume: Volume, connector: Storing) -> Volume:
-    """Wait until the list has omitted the volume twice, and record its end."""
+    """Wait until the provider's list has omitted the volume twice, and record its end.
+
+    Raises:
+        ProviderSilent: it is not proved gone in time, and may bill.
+    """
     profile, ledger = context.profile(volume.provider), context.ledger
     give_up_at = ledger.now() + timedelta(seconds=max(_GONE_WITHIN_S, 3 * profile.list_lag_s))
     pause_s = max(_LEAST_PAUSE_S, profile.confirm_s)
@@ -794,7 +799,7 @@ async def _seen_gone(context: Context, volume: Volume, connector: Storing) -> Vo
         else:
             look = "omitted" if listed is None else "listed"
             if listed is not None and listed.boxes:
-                # It was attached between the last look and the destroy, and its provider has kept it.
+                # A box mounted it between the last look and the destroy request, so its provider has kept it.
                 trouble = f"the box {plain(listed.boxes[0])} has it now"
             if listed is None and _may_be_counted(context, volume, asked_at):
                 ledger.see_volume(volume.key, listed="omitted", at=asked_at)

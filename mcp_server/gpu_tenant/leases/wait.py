@@ -1,4 +1,7 @@
-"""Waits for a box: the wish is recorded, and every watcher looks for it, until one box is rented or the time is over."""
+"""Waits for a box that nobody offers yet.
+
+The wish is recorded. Every watcher searches for it until a box is rented or the time is over.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -41,11 +44,11 @@ WAITING = "waiting"
 """The phase on the card of an open wish."""
 
 _TRIED = 3
-"""At one look, this many offers are tried, the best first."""
+"""After each search, at most this many offers are tried, the best first."""
 _TURN_AGAIN_S, _TURN_WAITS_S = 0.25, 120
-"""While another process looks for a box, a call asks again at the first interval, and for at most the second time.
+"""While another process searches, a call tries again after the first number of seconds, for at most the second.
 
-Both are real seconds.
+Both are seconds of real time.
 """
 _SEEN = 300
 
@@ -99,7 +102,7 @@ async def wait_for(
         try:
             standing = await look_for(context, wish_id, wait_s=max(0.0, left_s))
         except LeaseHeld:
-            # Another process looks for it right now. That takes real time, in a rehearsal as well.
+            # Another process is searching right now. That takes real time, even in a rehearsal.
             await asyncio.sleep(_TURN_AGAIN_S)
             standing = ledger.wish(wish_id)
             if standing.stands and loop.time() < turn_by_s:
@@ -161,7 +164,7 @@ def _cap(context: Context, wish_id: str, quotes: Sequence[str], asked: RentReque
 
 
 async def look_for(context: Context, wish_id: str, *, wait_s: float) -> StandingWish:
-    """Take the next step for the wish: settle its box, ask the market, or end the wish.
+    """Take the next step for the wish: update its box, ask the market, or end the wish.
 
     If there is a box, this waits until the box has let us in, at most `wait_s`.
 
@@ -187,7 +190,7 @@ async def look_for(context: Context, wish_id: str, *, wait_s: float) -> Standing
 
 
 async def look_for_all(context: Context) -> list[str]:
-    """Take the next step for every wish, on behalf of a watcher. Returns what ended, in words."""
+    """Take the next step for every open wish. Return in words which wishes ended."""
     did: list[str] = []
     for standing in context.ledger.standing_wishes():
         with suppress(LeaseHeld):  # the process that holds the wish takes the step
@@ -198,7 +201,7 @@ async def look_for_all(context: Context) -> list[str]:
 
 
 async def _settle_boxes(context: Context, standing: StandingWish, wait_s: float) -> StandingWish:
-    """Move the wish's boxes forward. Ends the wish if one has let us in, and gives back a box that never will."""
+    """Update the wish's boxes. If one is ready, end the wish. Give back each box that will never be ready."""
     ledger, refused = context.ledger, list[str]()
     for lease in ledger.leases_of_wish(standing.id):
         if lease.state.live and lease.ready_at is None and lease.parked_at is None:
@@ -234,7 +237,7 @@ async def _rent_best(context: Context, standing: StandingWish, wait_s: float) ->
     """Ask the market, and rent the best offer below the cap that is still available."""
     ledger, order, now = context.ledger, standing.order, context.clock.now()
     assert order is not None
-    # Record this before asking, so that a process that dies again and again asks no more often.
+    # Record the search before asking. Otherwise a process that crashes again and again would ask too often.
     ledger.note_look(standing.id, standing.seen, standing.rests, at=now)
     asked = {
         slug: market
@@ -274,7 +277,7 @@ async def _rent_best(context: Context, standing: StandingWish, wait_s: float) ->
 
 
 def _market_words(found: Found) -> str:
-    """Say what the market showed, if no offer was refused."""
+    """Return in words what the market showed."""
     if found.offers:
         return f"{found.offers[0].provider} offers one"
     least = [f"{count} left out as {why}" for why, count in list(found.unfit.items())[:2]]

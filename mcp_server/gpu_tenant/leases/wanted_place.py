@@ -1,4 +1,4 @@
-"""Where on this computer a lease's files belong, whoever collects them."""
+"""Finds the directory on this computer for a lease's files."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 
 async def wanted_place(context: Context, lease: Lease) -> Path:
-    """Return the directory for the lease's files, where nobody has named one for this collect.
+    """Return the directory for the lease's files, if nobody has named one for this collect.
 
-    It is the one that was named for the lease's work: for its errand, or for the lease whose work it continues. If
-    this process cannot write there, it is the lease's own. What was left on a box whose work went on elsewhere must not
-    take the place of what came after it, so such a lease gets a directory of its own.
+    It is the directory that was named for the lease's work: for its errand (a `run` command), or for the lease whose
+    work it continues. If this process cannot write there, it is the lease's own directory.
+
+    If the lease's work went on elsewhere, its files must not replace newer ones. So such a lease gets a directory of
+    its own.
     """
     ledger, own = context.ledger, context.home.artifacts_of(lease.id)
     now_in = Path(lease.kept_in) if lease.kept_in is not None else own
@@ -40,16 +42,16 @@ async def wanted_place(context: Context, lease: Lease) -> Path:
 
 
 def copy_line(kept_in: str | Path, to: str | Path) -> str:
-    """Return the line of a shell that copies what was kept to another directory."""
+    """Return the shell command that copies the kept files to another directory."""
     there = shlex.quote(str(to))
     return f"`mkdir -p {there} && cp -a {shlex.quote(str(kept_in))}/. {there}/`"
 
 
 async def copy_of_ended(context: Context, lease: Lease, to: str | None) -> Collected | None:
-    """Copy what was kept of a lease that has ended to the directory `to`. None if it may still have a box, or none is named.
+    """Copy the kept files of an ended lease to the directory `to`. None if `to` is None, or if the lease has not ended.
 
     Raises:
-        Refused: there is no seal of it to prove a copy by; the remedy copies it without.
+        Refused: without a seal, the copy cannot be proved. The remedy is a command that copies without proof.
         BadRequest, LocalTrouble: as `copy_kept`.
     """
     if to is None or lease.state.live or lease.kept_in is None:

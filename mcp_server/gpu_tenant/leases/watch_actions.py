@@ -1,4 +1,4 @@
-"""What the watchdog asks a box, and what it does about the answer, on the owner's behalf."""
+"""What the watchdog asks a box, and what it then does for the owner."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -44,12 +44,12 @@ _WRITES = (
 
 
 async def look_at(context: Context, provider: str, *, patience_s: float) -> Leases:
-    """Do as `reconcile`, for one provider."""
+    """Like `reconcile`, but for one provider."""
     return await overview(context, "live", twins="give_back", at=(provider,), patience_s=patience_s)
 
 
 async def try_ready(context: Context, lease: str) -> None:
-    """Make the box ready if it lets us in by now.
+    """Record the box as ready if it lets us in by now.
 
     Raises:
         NotReady, PriceMoved, ProviderTrouble: the box will never be ready.
@@ -62,8 +62,8 @@ async def try_ready(context: Context, lease: str) -> None:
 async def standing_of(context: Context, lease: str, *, back_in_s: float = WATCHED_S) -> Standing:
     """Ask the box for the state of every job that was ever started on it.
 
-    If the box has heard that its platform takes it back, record that. At the deadline, the guard on the box leaves
-    the end to us as long as we come back within `back_in_s`.
+    If the box has received notice that its platform takes it back, record the notice. `back_in_s` tells the guard on
+    the box when we will ask again. If that is soon, the guard leaves the end at the deadline to us.
 
     Raises:
         BoxTrouble: the box could not be asked.
@@ -77,12 +77,12 @@ async def standing_of(context: Context, lease: str, *, back_in_s: float = WATCHE
 
 
 def _note_notice(context: Context, lease: Lease, standing: Standing) -> None:
-    """Record what the box says of its notice, if that is new."""
+    """Record the notice that the box has received, unless it is already recorded."""
     heard = standing.notice
     if heard is None:
         return
     known, now = notice_on_record(context.ledger.events(lease.id)), context.clock.now()
-    # How long ago the box heard it, by its own clock. This cannot be longer ago than the lease is old.
+    # How many seconds ago the box received the notice, by its own clock. The notice cannot be older than the lease.
     ago_s = max(0.0, (standing.now or heard.at) - heard.at)
     since = lease.ready_at or lease.created_at
     declared = {str(job.id) for job in context.ledger.jobs(lease.id)}
@@ -99,16 +99,16 @@ def _note_notice(context: Context, lease: Lease, standing: Standing) -> None:
 
 
 async def rearm(context: Context, lease: str) -> str | None:
-    """Check that the guard on the box enforces the deadline, and arm it anew if it is gone, as after a reboot.
+    """Check that the guard on the box enforces the deadline, and arm it again if it is gone, as after a reboot.
 
-    Returns what the box said if the guard was armed anew. Otherwise None.
+    Returns what the box said if the guard was armed again. Otherwise None.
 
     Raises:
         BoxTrouble: the box could not be asked.
     """
     found = await must_run(context, lease)
     if isinstance(found.address, SlurmAddress):
-        return None  # its wall time ends it, and no guard was there to begin with
+        return None  # the scheduler's time limit ends it, so it has no guard
     events = context.ledger.events(found.id)
     if context.clock.now() >= found.terms.deadline_at:
         return None
@@ -118,7 +118,7 @@ async def rearm(context: Context, lease: str) -> str | None:
         return None
     held = await context.caretaker(found).ask("guard", {}, Guard, timeout_s=15)
     if held.state != "not_armed":
-        return None  # A guard that has fired has done its work, and the next launch arms it anew.
+        return None  # A guard that has fired has done its work, and the next launch arms it again.
     note_gone(found, ledger=context.ledger)
     return (await arm_guard(context, found)).words
 
@@ -149,11 +149,11 @@ async def pull(
     policy: Retention | None = None,
     on_the_box: Literal["keep", "prune"] = "keep",
 ) -> Snapshot:
-    """Collect the artifacts that are complete while jobs still run. Older checkpoints are kept as the policy says.
+    """Copy the artifacts that are complete, while jobs still run. The policy says which older checkpoints are kept.
 
     Without a `policy`, the one in the configuration applies. `on_the_box="prune"` is only for an owner's
-    explicit request. Older checkpoints are then first brought to this computer and proved, and after that
-    removed from the box. The copies on this computer stay.
+    explicit request. Older checkpoints are first copied to this computer and proved, and then removed from the box. The
+    copies on this computer stay.
 
     Raises:
         BadRequest: the box is to be pruned, but it is not said what to keep.
@@ -168,8 +168,7 @@ async def pull(
         )
     found = await must_run(context, lease)
     directory = Path(to) if to else context.kept_in(found)
-    # Take no hold. This may take long, and nobody should have to wait for it before they can stop
-    # a job or collect.
+    # Do not hold the lease. This may take long, and meanwhile others must be able to stop a job or collect.
     limit = call_bytes_s.get() or (int(said.mb_s * 1e6) if said.mb_s else None)
     price = found.price_usd_h
     with limits_of_call(context.home, limit).join(found.id, price) as turn:
@@ -202,7 +201,7 @@ async def _prune(
 ) -> Pruned:
     if on_the_box == "keep":
         return await prune_here(lease, policy, directory=directory, ledger=context.ledger)
-    # Whoever makes room on the box keeps what lies here: some of it may be nowhere else.
+    # Keep the copies on this computer: once the box is pruned, they may exist nowhere else.
     return await prune_box(
         context.session(lease),
         policy,
@@ -213,7 +212,7 @@ async def _prune(
 
 
 def kept_back(context: Context, lease: str) -> tuple[str, ...]:
-    """What in the newest seal prevents the box from being ended, with the remedy for each."""
+    """Return what in the newest seal prevents the end of the box, with the remedy for each."""
     found = context.ledger.lease(lease)
     seal = context.ledger.seal(found.id)
     if seal is None:
@@ -225,7 +224,7 @@ def kept_back(context: Context, lease: str) -> tuple[str, ...]:
 
 
 async def note_unseen_ends(context: Context, lease: Lease) -> None:
-    """Record how those jobs ended whose end nobody has looked at. The box is asked only if there are such jobs."""
+    """Record the ends of jobs that are not recorded yet. The box is asked only if there may be such jobs."""
     ledger = context.ledger
     seen = {
         event.job
@@ -240,7 +239,7 @@ async def note_unseen_ends(context: Context, lease: Lease) -> None:
     }
     if not unseen:
         return
-    with suppress(TenantError):  # What was collected counts, whatever is known of the jobs.
+    with suppress(TenantError):  # The collected files count even if this fails.
         for brief in (await context.caretaker(lease).standing()).jobs:
             if brief.job in unseen and brief.state in ENDED:
                 keep_course(
@@ -283,13 +282,13 @@ async def store_again(context: Context, lease: str) -> StoreCopy | None:
 
 
 async def park_overdue(context: Context, lease: str) -> None:
-    """Stop the box of a lease past its end, although its contents were not proved.
+    """Stop the box of a lease past its end, although no copy of its files was proved.
 
     The box's disk is kept. A box that cannot be asked is stopped too, because its time is known to be over.
 
     Raises:
         Refused: the platform has no stop that keeps the disk.
-        ProviderTrouble: the box is not stopped; the meter may run.
+        ProviderTrouble: the box is not stopped, and may bill.
     """
     found = await with_box(context, lease)
     if found.state is not LeaseState.ACTIVE or found.parked_at is not None:
@@ -301,7 +300,7 @@ async def park_when_done(context: Context, lease: str, *, unless_wanted_after_li
     """Seal and stop the box of a lease whose work is done. The box's disk is kept.
 
     Raises:
-        StillWanted: more work came after the line `unless_wanted_after_line` of the ledger; the box runs on.
+        StillWanted: more work came after the ledger's line `unless_wanted_after_line`; the box runs on.
         Refused, BoxTrouble, ProviderTrouble: as `park`.
     """
     found = await must_run(context, lease)
@@ -311,17 +310,15 @@ async def park_when_done(context: Context, lease: str, *, unless_wanted_after_li
 
 
 async def park_stray(context: Context, provider: str, box: str) -> Card:
-    """Put a box of the account that had no lease under one, and stop it, whatever runs on it.
+    """Put a box without a lease under a lease, and stop it, whatever runs on it. Return the card of the lease.
 
-    This is only for its owner's explicit request. The box's disk is kept, and bills. Nobody has looked at
-    what is on it.
+    This is only for the owner's explicit request. The box's disk is kept, and bills. Nobody checks its files.
 
     Raises:
-        Refused: no stop of the platform is known to keep all of the disk; or the box belongs to another
-            gpu-tenant, whose jobs cannot be asked from here to save their work. Nothing was changed.
-        BadRequest, BoxTaken: there is no such box, or a lease stands on it.
-        ProviderTrouble: the provider's list cannot be had; or the box is under a lease but not stopped, and
-            the meter may run.
+        Refused: it is not known that a stop keeps the whole disk; or the box belongs to another gpu-tenant, whose jobs
+            cannot be asked from here to save their work. Nothing was changed.
+        BadRequest, BoxTaken: there is no such box, or a lease has it.
+        ProviderTrouble: the provider did not answer; or the box is under a lease but not stopped, and may bill.
     """
     profile = context.set_up(provider)
     if profile.park != "keeps" or unsure_of(profile):
@@ -361,7 +358,7 @@ async def _made_still(
             unsealed=unsealed if read is None else "skip",  # it has just been sealed
             unless_wanted_after_line=unless_wanted_after_line,
         )
-    # A provider may take minutes to stop a box. Whoever wants the lease meanwhile is let in.
+    # A provider may take minutes to stop a box. Do not hold the lease meanwhile, so that others can use it.
     await until_parked(context, lease, lease_is="free")
     if read is not None:
         with suppress(LeaseHeld):

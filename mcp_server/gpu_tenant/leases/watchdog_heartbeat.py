@@ -1,4 +1,7 @@
-"""What a watchdog writes after each look. It shows later whether a watchdog is running."""
+"""Writes and reads the heartbeat: a file that a watchdog writes after each look.
+
+It shows whether a watchdog is running.
+"""
 
 import json
 import os
@@ -17,10 +20,10 @@ Watcher = Literal["watchdog", "server", "run"]
 """Who looks at the leases: a watchdog process, the MCP server while its host runs it, or `run` at a terminal."""
 
 _UNWATCHED_S = 900
-"""A heartbeat that is older proves nothing. A look at many leases, or at a slow box, may take minutes."""
+"""An older heartbeat proves nothing. A look at many leases, or at a slow box, may take minutes."""
 
 _OVERDUE = 2.5
-"""A watchdog that has not looked for this many of its intervals may have ended, and this is said."""
+"""If a watchdog has not looked for this many of its intervals, the words say that it may have ended."""
 
 _OTHERS: Mapping[Watcher, str] = {
     "server": "by an MCP server, while it runs",
@@ -38,7 +41,7 @@ def put_heartbeat(
     unasked: Mapping[str, datetime],
     by: Watcher = "watchdog",
 ) -> None:
-    """Record that a watchdog has just looked, and since when each silent provider has not answered."""
+    """Record that a watchdog has just looked. `unasked` says since when each silent provider has not answered."""
     told = {
         "at": at.isoformat(),
         "pid": os.getpid(),
@@ -53,7 +56,7 @@ def put_heartbeat(
 
 
 def withdraw_heartbeat(path: Path) -> None:
-    """Remove the last heartbeat if this process wrote it: nobody looks any more once it has stopped to watch."""
+    """Remove the last heartbeat if this process wrote it, because this process no longer watches."""
     with suppress(OSError, ValueError, AttributeError):
         if json.loads(path.read_text(encoding="utf-8")).get("pid") == os.getpid():
             path.unlink()
@@ -65,7 +68,7 @@ def by_this(watcher: Watcher) -> str:
 
 
 def _last_beat(path: Path, now: datetime) -> tuple[dict[str, Any], float] | None:
-    """Read the last heartbeat, and how many seconds ago it was written. None if there is none that can be read."""
+    """Return the last heartbeat, and how many seconds ago it was written. None if it cannot be read."""
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
         return said, (now - datetime.fromisoformat(said["at"])).total_seconds()
@@ -86,7 +89,7 @@ def others_look(path: Path, now: datetime, *, every_s: float) -> bool:
 
 
 def looks(path: Path, pid: int) -> bool:
-    """Whether the last heartbeat is that process's."""
+    """Whether that process wrote the last heartbeat."""
     with suppress(OSError, ValueError, AttributeError):
         return bool(json.loads(path.read_text(encoding="utf-8")).get("pid") == pid)
     return False
@@ -99,7 +102,7 @@ def is_watched(path: Path, now: datetime) -> bool:
 
 
 def _has_ended(said: Mapping[str, Any]) -> bool:
-    """Whether the process that wrote the heartbeat is known to run no more. A look may take long, and a process may not."""
+    """Whether it is certain that the process that wrote the heartbeat has ended."""
     host, pid, started = said.get("host"), said.get("pid"), said.get("started")
     if not isinstance(host, str) or not isinstance(pid, int) or not isinstance(started, str):
         return False
@@ -107,13 +110,13 @@ def _has_ended(said: Mapping[str, Any]) -> bool:
 
 
 def _missed(said: Mapping[str, Any], past_s: float) -> bool:
-    """Whether the next look is overdue. It may be under way, or not come any more."""
+    """Whether the next look is overdue. It may be running, or it may never come."""
     every_s = said.get("every_s")
     return past_s > _OVERDUE * max(every_s if isinstance(every_s, int | float) else 0, 60)
 
 
 def how(path: Path) -> str:
-    """Say how a watchdog is started. None can be installed in a rehearsal, which ends with its terminal."""
+    """Say how to start a watchdog. None can be installed in a rehearsal, because that ends with its terminal."""
     return _HOW if rehearsal_of(path.parent) is None else _IN_A_REHEARSAL
 
 

@@ -1,4 +1,4 @@
-"""What work that went over several boxes has cost in all, and where the files of each of its boxes are."""
+"""Says what the work of several boxes has cost in all, and where the files of each box are."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -19,7 +19,10 @@ def leases_of_work(ledger: Ledger, lease: Lease) -> list[Lease]:
 
 
 def whole_work_words(ledger: Ledger, leases: Sequence[Lease]) -> str | None:
-    """Say what the leases of one work have cost in all, and where the files of the earlier ones are. None for one lease."""
+    """Say what the leases of one work have cost in all, and where the files of the earlier leases are.
+
+    None if only one of them had a box.
+    """
     had = [lease for lease in leases if lease.active_at is not None]
     if len(had) < 2:
         return None
@@ -33,7 +36,7 @@ def whole_work_words(ledger: Ledger, leases: Sequence[Lease]) -> str | None:
 
 
 def _earlier_files(leases: Sequence[Lease]) -> list[str]:
-    """Say for each lease but the last where its files are on this computer."""
+    """For each lease except the last, say where its files are on this computer."""
     last, told = leases[-1], list[str]()
     for lease in leases[:-1]:
         if lease.kept_in is None:

@@ -1,4 +1,7 @@
-"""Launches again, on a box that was taken and runs again, what its taking cut off. Whoever watches does that unasked."""
+"""Launches jobs again that were cut off because their box was taken, when the box runs again.
+
+A watchdog does this without being asked.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,10 +31,10 @@ _COUNTED = re.compile(r"(?P<first>.+)-(?P<count>[0-9]+)")
 
 
 def may_launch_again(context: Context, lease: Lease) -> bool:
-    """Whether work that was cut off goes on at its own box, which runs again, by the ledger alone.
+    """Whether to launch cut-off jobs again on their own box, which runs again. This is judged only by the ledger.
 
-    It does if the lease's terms let work go on elsewhere: then its owner has agreed to pay for that unasked. It does
-    not if another box has already been rented for the work.
+    The lease's terms must allow its work to continue elsewhere: then its owner has agreed to pay without being asked
+    again. No other box may have been rented for the work yet.
     """
     if not lease.terms.recover or context.clock.now() >= lease.terms.deadline_at:
         return False
@@ -44,10 +47,10 @@ def may_launch_again(context: Context, lease: Lease) -> bool:
 
 
 def cut_off_jobs(ledger: Ledger, lease: Lease) -> list[tuple[Job, str]]:
-    """Return the jobs that the taking of the lease's box ended, each with the name under which it is launched again there.
+    """Return the jobs that ended because the lease's box was taken, each with its name for the next launch.
 
-    Empty if their work went on elsewhere, or if somebody has launched something else since. A cell of a sweep and a
-    part of a job on several boxes do not count: what placed them places them again.
+    Empty if their work went on elsewhere, or if somebody has launched something else since. Cells of sweeps and jobs on
+    several boxes are left out: they are launched again elsewhere in this program.
     """
     events, jobs = ledger.events(lease.id), ledger.jobs(lease.id)
     if went_on(events) is not None:
@@ -73,9 +76,9 @@ def cut_off_jobs(ledger: Ledger, lease: Lease) -> list[tuple[Job, str]]:
 
 
 def _name_again(job: Job, jobs: Sequence[Job]) -> str:
-    """Return the name under which that job is launched again: always the same, so that it is taken once.
+    """Return the name under which that job is launched again. It is always the same name.
 
-    A box starts each name once. So whoever else launches the job again at the same moment starts nothing.
+    A box starts each name only once. So if two processes launch the job again at the same time, it runs once.
     """
     commands = {str(each.id): each.command for each in jobs}
     counted = _COUNTED.fullmatch(job.id)
@@ -88,18 +91,18 @@ def _name_again(job: Job, jobs: Sequence[Job]) -> str:
 
 
 async def launch_cut_off_again(context: Context, lease: str) -> list[tuple[str, str]]:
-    """Launch again what was cut off on that lease's box. Returns each job, with its new name.
+    """Launch the cut-off jobs of the lease again on its box. Return each job, with its new name.
 
-    What runs from then on is the same command with the same outputs, and continues from what the disk kept.
+    Each has the same command and the same outputs as before, and continues from the files on the disk.
 
     Raises:
         LeaseHeld: another process is acting on the lease now.
-        Refused, BadRequest: a value that the job was given was not stored, or cannot be had here.
-        BoxTrouble: the box did not do its part.
+        Refused, BadRequest: the value of one of the job's variables was not stored, or cannot be found here.
+        BoxTrouble: the box could not launch a job.
     """
     found = await require_box_for_work(context, lease)
     async with held_for_work(context, found, "launch") as found:
-        # Nobody else launches now, so what is on record is all that was launched.
+        # No other process launches now, so the ledger knows every launch.
         again = cut_off_jobs(context.ledger, found) if may_launch_again(context, found) else []
         for job, name in again:
             _must_have_its_values(context.ledger, found, job)
@@ -119,7 +122,7 @@ async def launch_cut_off_again(context: Context, lease: str) -> list[tuple[str, 
 
 
 def _must_have_its_values(ledger: Ledger, lease: Lease, job: Job) -> None:
-    """Raise `Refused` if a value was written out when the job was launched. Such a value is not on record."""
+    """Raise `Refused` if a value was given as plain text when the job was launched. Such a value is not stored."""
     for reference in job.env_from:
         name, _, source = reference.partition("=")
         if source == "text:":

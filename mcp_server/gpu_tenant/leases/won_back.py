@@ -1,4 +1,4 @@
-"""A box that its provider took, and that starts again by itself: what is said of it until it answers."""
+"""Describes a box that its provider took and that is starting again by itself, until it answers."""
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import NotReady
@@ -12,7 +12,7 @@ from gpu_tenant.leases.provider_listing import shown_box
 
 
 def starts_again(lease: Lease, events: Lines, box: Box | None) -> bool:
-    """Whether the box was taken, and boots again although nobody here has started it."""
+    """Whether the box was taken, and is booting again although we have not started it."""
     if box is None or box.state is not BoxState.BOOTING or box.taken is not None:
         return False
     stands = lease.state is LeaseState.ACTIVE and lease.parked_at is None
@@ -20,7 +20,7 @@ def starts_again(lease: Lease, events: Lines, box: Box | None) -> bool:
 
 
 def state_words(lease: Lease, events: Lines) -> str:
-    """Say that the box boots again, and what it bills until then and after."""
+    """Say that the box boots again, what it bills now, and what it will bill when it runs."""
     won = "it won its GPU back and boots"
     if recorded_fate(events) != "outbid":
         won = "it starts again by itself and boots"
@@ -32,7 +32,7 @@ def state_words(lease: Lease, events: Lines) -> str:
 
 
 def next_words(lease: Lease, events: Lines, again: Command, looked_after: LookedAfter) -> str:
-    """Say what is next once the box answers. `again` launches again what its taking cut off."""
+    """Say the next step once the box answers. `again` is the command that launches its cut-off job again."""
     watched = looked_after == "watched"
     home = f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}"
     if went_on(events) is not None:
@@ -47,7 +47,10 @@ def next_words(lease: Lease, events: Lines, again: Command, looked_after: Looked
 
 
 async def not_yet(context: Context, lease: Lease) -> NotReady | None:
-    """Ask the provider whether the lease's box starts again by itself. Returns the error that says so, or None."""
+    """Ask the provider whether the lease's box is starting again by itself.
+
+    If so, return the error that says it, else None.
+    """
     events = context.ledger.events(lease.id)
     if recorded_fate(events) is None:
         return None

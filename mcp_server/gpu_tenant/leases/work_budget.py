@@ -1,4 +1,8 @@
-"""What the leases of one work may cost together: the budget that its owner agreed to for the first of them."""
+"""Computes how much of the budget of a work is left for one of its leases.
+
+Several leases may do one work, one after the other. Together they must stay within the budget of the first lease, to
+which the owner has agreed.
+"""
 
 from decimal import Decimal
 
@@ -10,11 +14,11 @@ from gpu_tenant.ledger import Ledger
 
 
 def most_for_left_behind_usd(ledger: Ledger, lease: Lease) -> Decimal | None:
-    """Return the largest budget of a lease whose work went on elsewhere, within what was agreed for the work as a whole.
+    """Return the largest budget that this lease may have within the budget of the whole work.
 
-    When the work went on, the budget was divided: each lease got a part. What the later leases have not used, and can
-    use no more, is still within what the owner agreed to. None if the work did not go on, if any cost is unknown, or if
-    somebody has lowered a budget since: then nothing is known to be left over.
+    This is for a lease whose work went on elsewhere. When it went on, the budget was divided between the two leases. If
+    the later leases have ended and have not used all of their parts, this lease may use the rest. None if the work did
+    not go on, if a cost is unknown, or if somebody has lowered a budget since.
     """
     lines = ledger.events(lease.id)
     told = went_on(lines)
@@ -25,7 +29,7 @@ def most_for_left_behind_usd(ledger: Ledger, lease: Lease) -> Decimal | None:
 
 
 def _committed_after(ledger: Ledger, lease_id: LeaseId) -> Decimal | None:
-    """Return what the leases that continue the work of this one have cost, or may still cost. None if unknown."""
+    """Return what the leases that continue this lease's work have cost or may still cost. None if unknown."""
     usd = Decimal(0)
     for lease in ledger.leases():
         if lease.recovers != lease_id:
@@ -38,7 +42,7 @@ def _committed_after(ledger: Ledger, lease_id: LeaseId) -> Decimal | None:
 
 
 def _committed(ledger: Ledger, lease: Lease) -> Decimal | None:
-    """Return the budget of a lease that may still bill, or what it has cost when it is over. None if unknown."""
+    """Return the budget of a live lease, or the cost of an ended one. None if unknown."""
     spent = ledger.cost_usd(lease, ledger.now())
     if lease.state.live:
         budget = lease.terms.budget_usd
@@ -50,7 +54,7 @@ def _committed(ledger: Ledger, lease: Lease) -> Decimal | None:
 
 
 def _was_tightened(lines: Lines) -> bool:
-    """Whether somebody lowered the lease's budget, other than by dividing it when its work went on."""
+    """Whether somebody lowered the lease's budget. The division of a budget when the work went on does not count."""
     budgets: list[Decimal | None] = []
     lowered = False
     for _, event in lines:

@@ -13,18 +13,18 @@ from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.leases.term_checks import next_attempt_at
 
 LAUNCH_HOLDS_S = 120
-"""When a launch is asked for, its lease is not ended as done for this many seconds.
+"""After a request to launch, the lease does not count as done for this many seconds.
 
-This holds even if the launch cannot begin at once.
+This is so even if the launch cannot begin at once.
 """
 PUSH_HOLDS_S = 300
-"""After a push, or an installation of packages, the lease is not ended as done for this many seconds.
+"""After a push, or an installation of packages, the lease does not count as done for this many seconds.
 
-Whoever brings files will probably launch soon.
+After these, a launch will probably follow soon.
 """
 
 RELAUNCH_S = 900
-"""A box that was taken, and runs again, is kept for this many seconds, so that its job can be launched again."""
+"""If a box that was taken runs again, it is kept for this many seconds, so that its job can be launched again."""
 
 _CHANGES = (
     timeline.Launched
@@ -40,7 +40,7 @@ _CHANGES = (
     | timeline.Resumed
     | timeline.AwaitsWork
 )
-"""After one of these events, an end that was refused is tried once more."""
+"""After one of these events, the watchdog tries again to end a lease whose end was refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +61,17 @@ class Work:
     launched: bool
     """Whether anything was ever launched on the box."""
     busy: tuple[str, ...] = ()
-    """What runs, or may still run, on the box; each item in words."""
+    """The work that runs on the box or may still run there, each item in words."""
     ended_at: datetime | None = None
     """When the last job ended. None means unknown."""
     failed: tuple[str, ...] = ()
-    """What failed after the last launch; each item in words."""
+    """The failures after the last launch, each in words."""
     idle: bool = False
     """Whether nothing runs on the box now, although work may still come to it."""
     relaunch_until: datetime | None = None
-    """Until when the box is kept because its taking cut off a job, and it runs again. None: that is not so."""
+    """If the box was taken during a job and runs again: until when it is kept for that job. None otherwise."""
     lingering: tuple[str, ...] = ()
-    """The jobs whose commands have ended but left processes running. Those are stopped before the lease is ended."""
+    """The jobs whose command has ended but left processes running. They are stopped before the lease ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Step:
 def next_step(lease: Lease, work: Work, events: Lines, now: datetime) -> Step:
     """Decide what follows from the state of the lease's work, by the terms `when_done` and `on_failure`.
 
-    This says nothing about its other terms, such as the deadline.
+    The lease's other terms, such as the deadline, are not considered here.
     """
     terms = lease.terms
     if terms.when_done == "keep":
@@ -107,7 +107,7 @@ def next_step(lease: Lease, work: Work, events: Lines, now: datetime) -> Step:
         return Step("wait", "held", f"held until {until:%Y-%m-%d %H:%M} UTC", until)
     does: Literal["end", "park"] = terms.when_done
     ended_at = work.ended_at or now
-    # If the clock was set back since then, the box must not be kept for that much longer.
+    # If this computer's clock was set back, do not keep the box longer for that.
     ready_at = ended_at + timedelta(seconds=GRACE_S) if now >= ended_at else now
     words = "all its jobs have ended"
     if work.failed:
@@ -141,7 +141,7 @@ def next_step(lease: Lease, work: Work, events: Lines, now: datetime) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Tries:
-    """The attempts to end the lease as done that were made after the last event that could change their result."""
+    """The attempts to end a lease whose work is done, since the last event that could change their result."""
 
     refused: str | None
     """Why the end was refused. None if it was not refused, or if such an event has come since."""
@@ -151,9 +151,9 @@ class Tries:
 
 
 def tries_of(events: Lines) -> Tries:
-    """Find the attempts to end the lease as done, after the last event that could change their result.
+    """Find the attempts to end a lease whose work is done, since the last event that could change their result.
 
-    A collect that is part of an attempt is no such event.
+    A collect that is part of an attempt does not count as such an event.
     """
     refused: str | None = None
     failed: list[datetime] = []
@@ -174,10 +174,10 @@ def tries_of(events: Lines) -> Tries:
 
 
 def held_until(events: Lines) -> datetime | None:
-    """Until when the lease is held for more work. None: it is not held.
+    """Return until when the lease is held for more work. None if it is not held.
 
-    A hold that a person or agent asks for replaces the one before. A launch that
-    waits, a push and an installation of packages also hold the lease, for a short time.
+    A hold that a person or agent asks for replaces the hold before it. A launch that waits, a push and an installation
+    of packages also hold the lease for a short time.
     """
     said: datetime | None = None
     besides: datetime | None = None
@@ -198,12 +198,12 @@ def held_until(events: Lines) -> datetime | None:
 
 
 def lingers_since(events: Lines) -> dict[str, datetime]:
-    """The jobs that were seen to have left processes running, with the time when that was first seen."""
+    """Return the jobs that have left processes running, with the time when this was seen."""
     return {event.job: at for at, event in events if isinstance(event, timeline.Lingers)}
 
 
 def ends_of(events: Lines) -> list[JobEnd]:
-    """The jobs that are known to have ended, in the order in which this was noticed."""
+    """Return the jobs that are known to have ended, in the order in which their ends were noticed."""
     return [
         JobEnd(
             job=event.job,
@@ -217,17 +217,17 @@ def ends_of(events: Lines) -> list[JobEnd]:
 
 
 def last_launch_at(events: Lines) -> datetime | None:
-    """When something was last launched. None: never."""
+    """Return when something was last launched. None if nothing was."""
     return max((at for at, event in events if isinstance(event, timeline.Launched)), default=None)
 
 
 def failures(
     ends: Sequence[JobEnd], launched_at: datetime | None, events: Lines = ()
 ) -> tuple[str, ...]:
-    """The jobs that failed after the last launch. Whoever launched has seen the earlier failures.
+    """Return in words the jobs that failed after the last launch. Earlier failures were known at that launch.
 
-    A job that the taking of its box ended has ended by then, however late its end is seen. If its work went on
-    under another lease, it is no failure here.
+    If a job ended because its box was taken, it counts as ended when the box was taken, even if this was seen later. If
+    its work went on under another lease, it is no failure here.
     """
     is_elsewhere = went_on(events) is not None
     told: list[str] = []
@@ -244,9 +244,9 @@ def failures(
 def relaunch_until(
     ends: Sequence[JobEnd], launched_at: datetime | None, events: Lines
 ) -> datetime | None:
-    """Return until when a box that runs again is kept for the work that its taking cut off. None if nothing was cut off.
+    """If a box was taken during a job and runs again, return until when it is kept for that job. Otherwise None.
 
-    Somebody has started it for that, or it has started by itself; the rule for failed jobs does not speak of it.
+    The box was started for this job, or has started by itself. The term `on_failure` is not meant for this case.
     """
     if went_on(events) is not None:
         return None

@@ -1,4 +1,4 @@
-"""How long the wished work takes on each offer's GPU, and how that is known."""
+"""Estimates how long the work takes on the GPU of each offer, and says what the estimate is based on."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,24 +13,24 @@ from gpu_tenant.providers.gpu_speeds import speed_of
 _MOST_H = 8760.0
 _LEAST_H = 0.01
 _MOST_APART = 1000.0
-"""No two GPUs that are rented differ more in speed. A larger ratio is a mistake."""
+"""The speeds of two rented GPUs differ by less than this factor. A larger ratio is an error in the figures."""
 
 
 @dataclass(frozen=True)
 class WorkHours:
-    """What is known of speeds for one wish."""
+    """What is known about the speeds of GPUs, for one wish."""
 
     wish: Wish
     reference: str | None
     """The GPU on which the work takes the hours of the wish. None if none was named."""
     measured: Mapping[tuple[str, int], MeasuredPace] = field(default_factory=dict)
     dlperf: float | None = None
-    """The usual DLPerf of the reference, among the offers."""
+    """The median DLPerf score of the offers with the reference GPU. None if there is none."""
 
     def on(self, offer: Offer) -> tuple[Wish, str | None]:
-        """Return the wish with its hours on that offer's GPU, and how they are known.
+        """Return the wish with the hours for that offer's GPU, and in words how they are known.
 
-        None if the hours are as they were given.
+        The words are None if the hours are those of the wish.
         """
         if self.reference is None:
             return self.wish, None
@@ -47,7 +47,7 @@ class WorkHours:
         return self.wish.model_copy(update={"hours": hours, "hours_on": gpu}), words
 
     def hours_on(self, offer: Offer) -> float:
-        """Return how long the work takes on that offer's GPU."""
+        """Return how many hours the work takes on that offer's GPU."""
         if self.reference is None:
             return self.wish.hours
         longer, _ = self._longer(canonical(offer.gpu), offer)
@@ -57,7 +57,10 @@ class WorkHours:
         return min(max(self.wish.hours * longer, _LEAST_H), _MOST_H)
 
     def _longer(self, gpu: str, offer: Offer) -> tuple[float | None, str]:
-        """Return how many times as long the work takes as on the reference, and how that is known."""
+        """Return the factor by which the work takes longer than on the reference GPU, and how this is known.
+
+        None if unknown.
+        """
         assert self.reference is not None
         ours = self.measured.get((gpu, offer.gpu_count))
         theirs = self.measured.get((self.reference, offer.gpu_count))
@@ -84,10 +87,10 @@ def canonical(gpu: str) -> str:
 
 
 def work_hours(wish: Wish, offers: Sequence[Offer], ledger: Ledger | None = None) -> WorkHours:
-    """Return what is known of speeds for that wish: the best of the ledger's measurements, DLPerf and datasheets.
+    """Return what is known about speeds for that wish. Measurements come first, then DLPerf, then datasheets.
 
-    The hours are for the GPU that the wish names for them. If it names none, they are for the GPU of the lease that
-    the wish is like. If there is no such lease, they are for the GPU that the wish names first.
+    The reference is the GPU for which the wish gives its hours (`hours_on`). If the wish names none, it is the GPU of
+    the lease in `like`. Without such a lease, it is the first GPU that the wish names.
     """
     measured: Mapping[tuple[str, int], MeasuredPace] = {}
     like: str | None = None

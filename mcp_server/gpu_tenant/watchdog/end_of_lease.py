@@ -1,7 +1,7 @@
 """Ends a lease: verify its work and tear its box down.
 
-If that fails, park the box. If that fails too, keep the box running, up to the agreed rescue sum, and try again. After
-that, do what the owner signed.
+If that fails, park the box. If that fails too, keep the box running and try again, until the rescue sum is spent. After
+that, do what the owner signed. The rescue sum is money that may be spent after the end of a lease to save its files.
 """
 
 from collections.abc import Awaitable, Callable
@@ -56,20 +56,20 @@ T = TypeVar("T")
 _NAMED = 3
 
 _LAST_DAYS = timedelta(days=2)
-"""That a platform will delete a parked box is urgent when less than this is left.
+"""If a platform will delete a parked box in less than this time, that is an urgent alarm.
 
-It is a warning when less than three times this is left.
+In less than three times this time, it is a warning.
 """
 
 
 class LeaseAlarms:
-    """Tells a person what one look at a lease found wrong, and what it did about that."""
+    """Tells a person what one look (one check of a lease) found wrong, and what was done about it."""
 
     def __init__(self, ledger: Ledger, lease_id: LeaseId, done: Callable[[str], None]) -> None:
         self._ledger = ledger
         self._lease_id = lease_id
         self.report = done
-        """Is called with what was done or begun, in words."""
+        """A callback for reports. Its argument says in words what was done or begun."""
         self.raised: set[str] = set()
 
     def alarm(self, key: str, words: str, level: Level) -> None:
@@ -81,7 +81,7 @@ class LeaseAlarms:
 
 
 class LeaseEnder:
-    """Tries to end one lease, as far as the rule that nothing may be lost and the lease's terms allow."""
+    """Tries to end one lease. It obeys the rule that no work may be lost, and the terms of the lease."""
 
     def __init__(self, tenancy: Tenancy, told: LeaseAlarms, *, look_s: float) -> None:
         self._tenancy = tenancy
@@ -92,7 +92,7 @@ class LeaseEnder:
     async def end(self, lease: Lease, cause: Outrun) -> None:
         """Try to end the lease: verify and tear it down, else park it, else raise an alarm while it bills.
 
-        An attempt that is not due yet is not made: an alarm says how the last one went.
+        If the next attempt is not due yet, only raise an alarm that says how the last attempt went.
 
         Raises:
             LeaseHeld: another process is acting on the lease.
@@ -153,7 +153,7 @@ class LeaseEnder:
         if lease.touched_at is None:
             return None
         met: list[str] = []
-        # Take the lease out of its sweeps first: else stopping one cell would start the next.
+        # Take the lease out of its sweeps first. Otherwise stopping one cell would start the next.
         await _try_step(vacate(tenancy.context, lease.id), met)
         standing = await _try_step(watch_actions.standing_of(tenancy.context, lease.id), met)
         for run in standing.live if standing else ():
@@ -168,16 +168,16 @@ class LeaseEnder:
     async def tear_down(self, lease: Lease) -> str | None:
         """Verify the lease's work and tear its box down.
 
-        Returns why the teardown was refused. None if the box is torn down, or if the teardown is permitted: then later
-        looks complete it.
+        Returns why the teardown was refused. None if the box is torn down. None also if the teardown is permitted but
+        not complete; then later looks complete it.
         """
         try:
             torn = await self._tenancy.verify_and_teardown(lease.id)
         except LeaseHeld:
             raise
         except ProviderTrouble as trouble:
-            # The teardown is permitted and begun. Either each later look asks the provider again, or a person has to act,
-            # and the trouble says how.
+            # The teardown is permitted and begun. Each later look asks the provider again, unless a person has to act.
+            # In that case the error says how.
             self._told.alarm("teardown", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
             return None
         except TenantError as refusal:
@@ -238,7 +238,7 @@ class LeaseEnder:
     async def report_parked(self, lease: Lease) -> None:
         """Report a parked lease, and end it if its box was never used.
 
-        If the lease is past its end, do what its owner signed for that case.
+        If the deadline has passed and the rescue sum is spent, destroy the box if its owner has signed for that.
         """
         now = self._tenancy.clock.now()
         events = self._tenancy.ledger.events(lease.id)
@@ -261,17 +261,17 @@ class LeaseEnder:
         ending = timeline.Ending(term=late.term, words=late.words)
         if lease.touched_at is None and is_due(attempts(events), now):
             self._tenancy.ledger.note(lease.id, ending, at=now)
-            # This is refused if others may have used the box, because a parked box cannot be looked at.
+            # This is refused if others may have used the box. Nobody can check that while the box is parked.
             if await self.tear_down(lease) is None:
                 return
             lease = self._tenancy.ledger.lease(lease.id)
             events = self._tenancy.ledger.events(lease.id)
         began = began_at(lease, events)
         if began is None and now >= lease.terms.deadline_at:
-            # The rescue sum counts from here on.
+            # From now on, the costs count against the rescue sum.
             self._tenancy.ledger.note(lease.id, ending, at=now)
         elif began is not None and beyond(lease, began, now) == "waive":
-            # The alarm below reports a refusal, as for any lease that is parked past its end.
+            # If this is refused, the alarm below says so, as for every lease that is parked past its end.
             with suppress(Refused):
                 torn = await honour_waiver(self._tenancy.context, lease.id)
                 self._report_destroyed(torn, f"{late.words}, and it was parked")
@@ -316,7 +316,7 @@ class LeaseEnder:
     def _stands(self, lease: Lease, *, but: str = "") -> str:
         """Say why the last attempt to end the lease failed, what its box costs, and how much rescue sum is spent.
 
-        `but` has been told just before, and is not told again.
+        `but` has been told already, and is not repeated.
         """
         events = self._tenancy.ledger.events(lease.id)
         refused = [event.words for _, event in events if isinstance(event, timeline.Refused)]
@@ -351,7 +351,7 @@ async def _try_step(step: Awaitable[T], met: list[str]) -> T | None:
     The failure of one step must not keep the box billing.
 
     Raises:
-        LeaseHeld: somebody else is acting on the lease.
+        LeaseHeld: another process is acting on the lease.
     """
     try:
         return await step

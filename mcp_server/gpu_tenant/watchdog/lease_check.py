@@ -1,4 +1,4 @@
-"""One look at one lease: bring home what its jobs produced, and enforce its terms."""
+"""One look at (check of) one lease: copy what its jobs produced to this computer, and enforce its terms."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -57,9 +57,12 @@ from gpu_tenant.watchdog.work_end import WorkEnd
 
 _LOOK_AT_LEAST_S, _LOOK_AT_MOST_S = 60.0, 1800.0
 _NOTICE_LOOK_S = 5.0
+"""A box that its platform is about to take back is looked at again after this time. It may have half a minute left."""
 _FIRST_LOOKS, _FIRST_WITHIN = timedelta(seconds=10), timedelta(minutes=10)
-"""So often a new job on an interruptible box is looked at until a checkpoint of it is here, and for so long."""
-"""A box that its platform will take back soon is looked at again after this time. It may have half a minute left."""
+"""The pause between two looks at a new job on an interruptible box, until its first checkpoint is here.
+
+After the second time, such a job is looked at like any other.
+"""
 _LATE_S = 30.0
 """A look may come this many seconds later than it was due."""
 _CLOCKS_APART = timedelta(minutes=5)
@@ -67,7 +70,7 @@ _CLOCKS_APART = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class BoxLook:
-    """What a look at the box itself showed. None in a field means unknown, and nothing is concluded from unknown."""
+    """What a look at the box itself showed. None in a field means unknown. Nothing is concluded from it."""
 
     idle_s: float | None = None
     apart: timedelta | None = None
@@ -75,13 +78,13 @@ class BoxLook:
     work: Work | None = None
     """What runs on the box, and what has ended."""
     to_come_bytes: int = 0
-    """How much of its artifacts is not here yet."""
+    """How many bytes of its artifacts are not here yet."""
 
 
 def awaits_first_snapshot(ledger: Ledger, lease: Lease) -> bool:
-    """Whether the box may be taken at any time, and nothing that its newest job has written is here yet.
+    """Whether the box is interruptible, and nothing that its newest job has written is here yet.
 
-    A job that does not save soon is looked at like any other after a while.
+    False if that job was launched longer ago than `_FIRST_WITHIN`.
     """
     if lease.quote is None or not lease.quote.offer.interruptible:
         return False
@@ -122,7 +125,7 @@ class Attendant:
         """When to look at this lease again, if that is before the next look at all leases."""
 
     async def attend(self) -> None:
-        """Move the lease on, as far as its state allows.
+        """Take the next step for the lease: recover it, continue its end, report it as parked, or look at its box.
 
         Raises:
             LeaseHeld: another process is acting on the lease right now.
@@ -135,7 +138,7 @@ class Attendant:
         if self._card is not None and self._card.alarm:
             self.told.alarm("standing", self._card.alarm, Level.WARNING)
         if lease.state is LeaseState.INTENDED:
-            return  # The look at the provider's list has settled this lease already.
+            return  # This lease was already updated by the provider's list.
         if may_recover(self._tenancy.context, lease) and not self._has_notice(lease):
             await self._recover(lease)
         lease = self._tenancy.ledger.lease(lease.id)
@@ -149,7 +152,7 @@ class Attendant:
             await self._running(lease)
 
     def _wakes(self, lease: Lease) -> bool:
-        """Whether its provider had stopped the box, which boots again by itself, as the last list has shown."""
+        """Whether the provider had stopped the box, and its last list shows that the box is booting again."""
         boots = self._card is not None and self._card.phase == "booting"
         events = self._tenancy.ledger.events(lease.id)
         return boots and lease.ready_at is not None and recorded_fate(events) is not None
@@ -164,7 +167,7 @@ class Attendant:
         begun, since = self._tenancy.clock.now(), self._tenancy.ledger.newest_event()
         seen = BoxLook()
         if self._outrun(lease, begun, BoxLook()) is None and self._wakes(lease):
-            # It cannot be asked yet, which is no trouble. But a box that bills is told of.
+            # A box that boots cannot be asked yet. That is no error, but a person is told, because the box bills.
             if "boots" not in self.told.raised:
                 words = state_words(lease, self._tenancy.ledger.events(lease.id))
                 self.told.alarm("boots", words, Level.NOTICE)
@@ -199,7 +202,8 @@ class Attendant:
             self.is_busy = bool(seen.work.busy) and waits
             self.again_at = await self._work_end.act_on_work(lease, seen.work, after_line=since)
             if seen.work.busy and awaits_first_snapshot(self._tenancy.ledger, lease):
-                # What is not here when the box is taken, is done again. So the first one is not left to the next look.
+                # If the box is taken, the work since the newest checkpoint that is here has to be done again. So the
+                # first checkpoint is fetched before the next look at all leases.
                 self.is_busy, soon = False, self._tenancy.clock.now() + _FIRST_LOOKS
                 self.again_at = min(filter(None, (self.again_at, soon)))
             if "done" not in self.told.raised and not seen.work.busy:
@@ -213,7 +217,10 @@ class Attendant:
             )
 
     def _outrun(self, lease: Lease, now: datetime, seen: BoxLook) -> Outrun | None:
-        """Return the term that the lease has exceeded, given what a look has shown and how long its end will take."""
+        """Return the term that the lease has exceeded; None if there is none.
+
+        The time that it takes to end the lease is reserved. `seen` is what a look has shown.
+        """
         events = self._tenancy.ledger.events(lease.id)
         met = outrun(
             lease,
@@ -226,7 +233,7 @@ class Attendant:
         return as_it_was(met, events)
 
     def _has_notice(self, lease: Lease) -> bool:
-        """Whether the box still exists, and was told that its platform will take it back."""
+        """Whether the box still runs, and has the notice that its platform will take it back."""
         events, now = self._tenancy.ledger.events(lease.id), self._tenancy.clock.now()
         runs = lease.state is LeaseState.ACTIVE and lease.parked_at is None
         return runs and is_being_taken(events, now)
@@ -249,7 +256,7 @@ class Attendant:
             f"its platform is taking the box back: the box was told so at {heard.at:%H:%M:%S} UTC"
         )
         if heard.jobs:
-            # Whether they saved, only their files show.
+            # Only the jobs' files show whether they saved.
             has = "were asked to save, and have ended" if heard.ended else "were asked to save"
             words += f": its jobs {has} ({', '.join(map(quote_text, heard.jobs[:3]))}); {self._newest_here(lease)}"
         if heard.stored_files:
@@ -272,18 +279,19 @@ class Attendant:
             await self._use_the_notice(lease)
 
     async def _use_the_notice(self, lease: Lease) -> None:
-        """End a box at once whose work goes on elsewhere, or else read it in full: once it is stopped, a look costs a start.
+        """Read the box in full while it still answers, and end it if its work goes on elsewhere.
 
-        Only a box of which everything is here is ended. A job that goes on nowhere keeps its box.
+        Once the box is stopped, reading it would need a start that costs money. The box is ended only if all its
+        files are here. If its work does not go on elsewhere, the box is kept.
         """
         context = self._tenancy.context
         await read_while_it_answers(context, lease)
         await self._ends_what_moved(lease)
 
     async def _ends_what_moved(self, lease: Lease) -> bool:
-        """End a box whose work goes on elsewhere, and which held nothing that is not here. Return whether it has ended.
+        """End the box if its work goes on elsewhere and all its files are here. Return whether it has ended.
 
-        If a teardown was refused since it was read, it is not tried again.
+        If a teardown was refused after the box was read, do not try again.
         """
         events = self._tenancy.ledger.events(lease.id)
         if went_on(events) is None or read_in_notice(events) is None:
@@ -296,10 +304,12 @@ class Attendant:
         return await self._lease_ender.tear_down(lease) is None
 
     async def _launched_again(self, lease: Lease, work: Work) -> bool:
-        """Launch again what was cut off when the box was taken, now that it runs again. Returns whether that was done.
+        """If the box runs again, relaunch the jobs that were cut off when it was taken.
 
-        Where a run owns the job, this is the step that the run would take: while a process works on the run, it is
-        left to that process.
+        Return whether any was launched.
+
+        If the job belongs to a run (one `run` command), take the next step of that run. While another process works on
+        the run, leave the step to that process.
         """
         ledger = self._tenancy.ledger
         if work.busy or not may_launch_again(self._tenancy.context, lease):
@@ -314,7 +324,7 @@ class Attendant:
             else:
                 again = await launch_cut_off_again(self._tenancy.context, lease.id)
         except LeaseHeld:
-            return False  # whoever holds it sees what is cut off, too
+            return False  # the holder also sees which jobs were cut off
         except TenantError as trouble:
             words = f"its box runs again, but its job could not be launched again: {trouble.message}; {trouble.remedy}"
             self.told.alarm("relaunch", words, Level.WARNING)
@@ -327,7 +337,7 @@ class Attendant:
         return bool(again)
 
     def _newest_here(self, lease: Lease) -> str:
-        """Say what of the jobs' files came home last, by the ledger. The box may hold newer ones."""
+        """Say which of the jobs' files were copied here last, according to the ledger. The box may have newer ones."""
         came = (timeline.Snapped, timeline.Collected)
         for at, event in reversed(self._tenancy.ledger.events(lease.id, *came)):
             if isinstance(event, timeline.Collected):
@@ -352,10 +362,10 @@ class Attendant:
         return any(isinstance(event, work) and at >= since for at, event in events)
 
     def _clocks_differ(self, lease: Lease, seen: BoxLook) -> bool:
-        """Whether the box's clock says that time is left.
+        """Whether to ignore the deadline for now, because the box's clock says that time is left.
 
-        If so, an alarm is raised. Once the alarm is a day old, this computer's clock is believed anyway. One of
-        the two clocks is wrong, and nothing here shows which. The guard on the box counts the time itself.
+        If the clocks differ so, raise an alarm: one of them is wrong, and nothing here shows which. Once the alarm is a
+        day old, believe this computer's clock. The guard on the box enforces the deadline by the box's own clock.
         """
         if seen.apart is None or seen.apart <= _CLOCKS_APART:
             return False
@@ -399,7 +409,7 @@ class Attendant:
         if isinstance(trouble, BoxUnreachable):
             trouble = await why_silent(self._tenancy.context, lease, trouble)
         if isinstance(trouble, BoxStopped):
-            if "standing" not in self.told.raised:  # which says that it is stopped
+            if "standing" not in self.told.raised:  # that alarm says already that it is stopped
                 self.told.alarm(
                     "unreachable", f"{trouble.message}; {trouble.remedy}", Level.WARNING
                 )
@@ -454,20 +464,20 @@ class Attendant:
     async def _standing(self, lease: Lease) -> Standing:
         """Ask the box for the state of its jobs.
 
-        Tell its guard when we will look again, which is at the deadline at the latest.
+        Also tell its guard when we will look again. That is at the deadline at the latest.
         """
         left_s = (lease.terms.deadline_at - self._tenancy.clock.now()).total_seconds()
         back_in_s = max(WATCHED_S, min(self._look_s, left_s) + _LATE_S)
         return await watch_actions.standing_of(self._tenancy.context, lease.id, back_in_s=back_in_s)
 
     def _apart(self, standing: Standing) -> timedelta | None:
-        # A rehearsal's clock differs from its boxes' clocks, and is meant to.
+        # In a rehearsal, our clock differs from the boxes' clocks on purpose.
         if standing.now is None or not self._tenancy.clock.shared_with_boxes:
             return None
         return timedelta(seconds=round(self._tenancy.clock.now().timestamp() - standing.now))
 
     async def _gather(self, lease: Lease, *, working: tuple[str, ...]) -> int:
-        """Bring home what can be had now. Returns how many bytes of artifacts are left on the box, as far as it says."""
+        """Copy here what is available now. Return how many bytes of artifacts are still to come; 0 if unknown."""
         try:
             if lease.touched_at is not None and working:
                 return await self._pull(lease)
@@ -481,16 +491,16 @@ class Attendant:
         except JobRunning as trouble:
             if not self._has_notice(lease):
                 self.told.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
-            else:  # a queue would run the job again, on a box that is gone by then
+            else:  # the queue would run the job again, but the box will be gone by then
                 return await self._pull(lease)
         except BoxTrouble:
             raise
         except LeaseHeld:
-            pass  # whoever acts on the lease now is no trouble, and the next look fetches what is new
+            pass  # another process acts on the lease now; the next look fetches what is new
         except TenantError as trouble:
-            # If the work cannot be brought home, report it. That is no reason to stop looking.
+            # Report that the work cannot be fetched, and go on with the look.
             self.told.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
-        except Exception as error:  # noqa: BLE001 - a failure here must not lose how long the box was idle
+        except Exception as error:  # noqa: BLE001 - a failure here must not discard the measured idle time
             self.told.alarm("gather", f"fetching its work failed: {error!r}", Level.URGENT)
         return 0
 
@@ -532,10 +542,11 @@ class Attendant:
         except LeaseHeld:
             raise
         except NotReady as boots:
-            # It has won its GPU back. Once it answers, its work goes on there.
+            # The box has its GPU again. Once it answers, the work goes on there.
             self.told.alarm("boots", f"{boots.message}; {boots.remedy}", Level.NOTICE)
         except Refused as refused:
-            # Its box may run again by now, as the provider has just shown; then the work goes on there.
+            # The provider may just have shown that the box runs again. Then the work goes on there, and no alarm is
+            # needed.
             if may_recover(self._tenancy.context, self._tenancy.ledger.lease(lease.id)):
                 self.told.alarm("recovery", f"{refused.message}; {refused.remedy}", Level.URGENT)
         except TenantError as trouble:

@@ -1,4 +1,7 @@
-"""The watchdog: looks at every lease on a schedule, enforces its terms, and reports about it."""
+"""The watchdog: looks at every lease on a schedule, enforces its terms, and reports about it.
+
+A look at a lease is one check of it: ask its box, fetch its work, and end the lease if its terms say so.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -29,27 +32,27 @@ from gpu_tenant.watchdog.work_news import tell_what_ended
 
 EVERY_S = 60
 PEEK_S = 10
-"""Between two looks, the watchdog asks about a job that it waits for each time that this many seconds have passed."""
+"""Between two looks, the watchdog asks every `PEEK_S` seconds about each job whose end it waits for."""
 _TURN_S = 30
-"""A look at one lease may keep its place among those that run at once for this many seconds.
+"""The number of looks that run at once is limited. A look that takes longer than this many seconds no longer counts.
 
 Most looks take seconds. Bringing work home or ending a lease may take hours, and must not delay other leases.
 """
 ANSWERS_WITHIN_S = 20
-"""The leases at a provider wait this many seconds for that provider's list.
+"""The looks at a provider's leases wait at most this many seconds for the provider's list of boxes.
 
-After that they are looked at without the list.
+After that, the leases are looked at without the list.
 """
 _LIST_WITHIN_S, _ASKED_WITHIN_S = 120, 300
-"""A provider's list may take the first time, and all requests to one provider in one look the second, in seconds."""
+"""Limits in seconds: the first for a provider's list, the second for all requests to one provider in one look."""
 _THREADS, _LEAVE_WITHIN_S = 128, 10
 _WORDS = frozenset(
     each.kind
     for each in (timeline.Claimed, timeline.Accepted, timeline.NewTerms, timeline.AwaitsWork)
 )
-"""What people and agents say about a lease that may let it end. No look writes one of these."""
+"""Events after which it may be possible to end a lease. The watchdog itself never writes one of them."""
 _ACCOUNT = "account:"
-"""The beginning of the key of an alarm that belongs to no lease."""
+"""The key of an alarm about a provider account begins with this. Such an alarm belongs to no lease."""
 
 
 class WatchReport(Record):
@@ -63,8 +66,8 @@ class WatchReport(Record):
 class Watchdog:
     """Looks at every lease at a given interval. Any number of watchdogs may run at once.
 
-    A watchdog needs nothing from the process that rented a box. It knows only what is in the ledger, and acts only
-    through the verbs of the tenancy, under the same law.
+    A watchdog needs nothing from the process that rented a box. It knows only what is in the ledger. It acts only
+    through the operations of `Tenancy`, under the same safety rules.
     """
 
     def __init__(
@@ -78,12 +81,10 @@ class Watchdog:
         by: Watcher = "watchdog",
         alarms: Literal["told", "quiet"] = "quiet",
     ) -> None:
-        """`tell` is called with each thing that was done, in words, and with `alarms="told"` with each new alarm.
+        """`tell` is called with each thing that was done, in words. With `alarms="told"`, so is each new alarm.
 
-        A look does not wait longer than `answers_within_s` for a provider's answer. `sleep` passes the time
-        between
-        looks. If `sleep` is None, it passes as on the tenancy's clock, and not even a rehearsal's jumps over it.
-
+        A look does not wait longer than `answers_within_s` for a provider's answer. `sleep` waits between two looks. If
+        it is None, the tenancy's clock is used. Even the clock of a rehearsal does not jump over that time.
         """
         self._tenancy = tenancy
         self._every_s = every_s
@@ -131,7 +132,10 @@ class Watchdog:
             await self._leave()
 
     def _stands_back(self) -> bool:
-        """Whether another process looks after the same leases. The watchdog command never stands back."""
+        """Whether this process need not look, because no box costs anything, or because another process looks.
+
+        The watchdog command always looks.
+        """
         if self._by == "watchdog":
             return False
         profiles = self._tenancy.context.profiles
@@ -158,17 +162,17 @@ class Watchdog:
             await asyncio.wait(under_way, timeout=_LEAVE_WITHIN_S)
 
     async def _until_next(self) -> None:
-        """Wait until the next look at all leases is due. Look at single leases whose own time comes before that."""
+        """Wait until the next look at all leases is due. Meanwhile, look at each lease that is due earlier."""
         clock = self._tenancy.clock
         until = clock.now() + timedelta(seconds=self._every_s)
         left_s = self._every_s
         while left_s > 0:
-            # A look that is still under way may say meanwhile when its lease is due.
+            # A look that is still running may set the time of its lease's next look meanwhile.
             dues = [*self._again.values(), *self._deadlines.values()]
             to_due_s = min(((at - clock.now()).total_seconds() for at in dues), default=PEEK_S)
             wait_s = min(left_s, PEEK_S, max(1.0, to_due_s))
             await self._pass(wait_s)
-            # Also count by our own sum, in case the clock is stopped or was set back.
+            # Also count the waits ourselves, in case the clock stands still or was set back.
             left_s = min(left_s - wait_s, (until - clock.now()).total_seconds())
             self._hear()
             now = clock.now()
@@ -188,7 +192,10 @@ class Watchdog:
                 self._begin_peek(lease_id)
 
     def _show_up(self) -> None:
-        """Tell a box that somebody works on it for long, if its guard would otherwise stop it as done and unwatched."""
+        """While a look at a lease is running, show the guard on its box that somebody watches the box.
+
+        This is needed only if the guard would stop the box when its work is done.
+        """
         ledger = self._tenancy.ledger
         for lease_id in [x for x in self._under_way if self._is_under_way(x)]:
             armed = last_armed(ledger.lease(lease_id), ledger)
@@ -203,8 +210,8 @@ class Watchdog:
     def _hear(self) -> None:
         """Read what others have written to the ledger since the last time.
 
-        From then on, wait for the end of each launched job, and look soon at each lease about which somebody has
-        said something. No box is asked.
+        From then on, wait for the end of each new job. Look soon at each lease that may be ended now because of what
+        others wrote. No box is asked here.
         """
         if self._heard is None:
             return
@@ -225,7 +232,7 @@ class Watchdog:
                 self._busy.add(lease_id)
 
     async def _pass(self, seconds: float) -> None:
-        """Let that many seconds pass. The clock of a rehearsal jumps, but not while a lease is being worked on."""
+        """Wait that many seconds. The clock of a rehearsal jumps over them, but not while somebody works on a lease."""
         clock = self._tenancy.clock
         if not clock.shared_with_boxes:
             until = clock.now() + timedelta(seconds=seconds)
@@ -254,7 +261,7 @@ class Watchdog:
         return known is not None and not known.done()
 
     def _begin(self, lease_id: LeaseId) -> bool:
-        """Begin a look at that lease. False: an earlier look is still under way, which delays no other lease."""
+        """Begin a look at the lease. Return False if an earlier look at it is still running."""
         if self._is_under_way(lease_id):
             return False
         self._under_way[lease_id] = asyncio.create_task(
@@ -269,8 +276,7 @@ class Watchdog:
     async def _look(self, *, wait: Literal["begun", "done"]) -> WatchReport:
         self._did = []
         ledger = self._tenancy.ledger
-        # The last look may have raised alarms after it had sent its others. Send these before this look can end
-        # them.
+        # After the last look had sent its alarms, it may have raised more. Send those before this look can end them.
         await self._tell_due()
         leases = ledger.leases("live")
         leases += [
@@ -310,7 +316,7 @@ class Watchdog:
         )
 
     def _tell_alarms(self) -> None:
-        """Tell each alarm that was raised since the last call, and says more than what was told as done."""
+        """Tell each new alarm, unless the same words were told already as something that was done."""
         if not self._tells_alarms:
             return
         for alarm in self._tenancy.ledger.open_alarms():
@@ -341,9 +347,10 @@ class Watchdog:
                 self._end_alarms(told, but=self._unheard_end(told))
 
     def _unheard_end(self, lease_id: LeaseId) -> Collection[str]:
-        """Return the key of the news that a box was destroyed unproved.
+        """Return the keys of the lease's alarms that must stay open after its end.
 
-        The news stays until it has reached somebody, or for a day.
+        They say that a box was destroyed without a proved copy of its work. Each stays open until it has reached
+        somebody, but at most for a day.
         """
         now = self._tenancy.clock.now()
         return {
@@ -381,7 +388,7 @@ class Watchdog:
             self._begin(lease_id)
 
     def _besides(self) -> list[asyncio.Task[None]]:
-        """The tasks under way that belong to no single lease: the look at the sweeps, and the look for the wishes."""
+        """Return the running tasks that belong to no single lease: those for the sweeps and for the wishes."""
         return [task for task in (self._sweeps, self._wishes) if task and not task.done()]
 
     async def _look_for_wishes(self) -> None:
@@ -402,14 +409,17 @@ class Watchdog:
             self._tell(f"the sweeps could not be continued: {error!r}")
 
     async def _in_turn(self, lease_id: LeaseId, card: Card | None) -> None:
-        """Do as `_attend`, for a limited number of leases at once. A long look frees its place and continues."""
+        """Call `_attend`, for a limited number of leases at once.
+
+        A look that takes long no longer counts toward this number, and continues.
+        """
         async with self._turns:
             attending = asyncio.create_task(self._attend(lease_id, card))
             try:
                 await asyncio.wait([attending], timeout=_TURN_S)
             except asyncio.CancelledError:
                 attending.cancel()
-                # The caller closes the ledger next, and what ends there still writes to it.
+                # The caller closes the ledger next, and the cancelled look may still write to it.
                 await asyncio.wait([attending])
                 raise
         await attending
@@ -426,8 +436,8 @@ class Watchdog:
             await attendant.attend()
             self._remember(lease_id, attendant)
         except LeaseHeld:
-            # Another process is acting on the lease right now. What it does may let the lease end: look again soon,
-            # and less and less often where its work takes long.
+            # Another process is acting on the lease right now. After that, it may be possible to end the lease, so look
+            # again soon. If the other process takes long, look less and less often.
             self._tell_what_waits(attendant, lease_id)
             wait_s = self._held_waits_s.get(lease_id, PEEK_S)
             self._held_waits_s[lease_id] = min(2 * wait_s, self._every_s)
@@ -454,7 +464,7 @@ class Watchdog:
         self._busy.discard(lease_id)
         self._again.pop(lease_id, None)
         self._held_waits_s.pop(lease_id, None)
-        # The guard on the box waits a little at the deadline, and only for those who come back then.
+        # At the deadline, the guard on the box waits only a short time for the watchdog. So look exactly then.
         lease = self._tenancy.ledger.lease(lease_id)
         if lease.state.live and lease.terms.deadline_at > self._tenancy.clock.now():
             self._deadlines[lease_id] = lease.terms.deadline_at
@@ -464,7 +474,7 @@ class Watchdog:
             self._again[lease_id] = attendant.again_at
 
     def _tell_what_waits(self, attendant: Attendant, lease_id: LeaseId) -> None:
-        """Raise an alarm if a lease is past its terms and another process holds it: nobody ends it meanwhile."""
+        """Raise an alarm if a lease is past its terms, but cannot be ended because another process holds it."""
         lease = self._tenancy.ledger.lease(lease_id)
         late = outrun(lease, self._tenancy.clock.now(), look_s=self._every_s)
         if lease.state.live and late is not None:

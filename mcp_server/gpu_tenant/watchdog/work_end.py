@@ -55,7 +55,7 @@ _LOOKS, _APART_S = 2, 2.0
 
 
 class WorkEnd:
-    """Ends one lease once its work is done, as far as the rule that nothing may be lost and the lease's terms allow."""
+    """Ends one lease once its work is done. It obeys the rule that no work may be lost, and the terms of the lease."""
 
     def __init__(self, tenancy: Tenancy, told: LeaseAlarms) -> None:
         self._tenancy = tenancy
@@ -64,7 +64,7 @@ class WorkEnd:
     async def work_seen(self, lease: Lease, standing: Standing) -> Work:
         """Return what is known of the lease's work, from what its box has just said about its jobs.
 
-        If the ledger does not know yet that a job has ended, this is written into the ledger.
+        If the ledger does not know yet that a job has ended, record it there.
         """
         ledger = self._tenancy.ledger
         await self._see_setup(lease, standing)
@@ -103,7 +103,7 @@ class WorkEnd:
                 self._told.report(f"its box had started the job {job.id}, and the answer was lost")
 
     async def _see_setup(self, lease: Lease, standing: Standing) -> None:
-        """Record the end of a setup that nobody has waited for. A person hears of one that failed."""
+        """If the box's setup has ended and nobody waited for it, record its end. If it failed, raise an alarm."""
         context = self._tenancy.context
         profile = context.profile(lease.provider)
         known = setup_of(context.ledger, lease, profile)
@@ -115,7 +115,7 @@ class WorkEnd:
             self._told.alarm("setup", words, Level.WARNING)
 
     def _cells(self, lease: Lease) -> set[str]:
-        """The jobs of that lease that are cells of a sweep. The sweep's table tells how they ended."""
+        """Return the jobs of the lease that are cells of a sweep. The sweep's table shows how they ended."""
         ledger = self._tenancy.ledger
         return {
             str(placement.job)
@@ -149,7 +149,7 @@ class WorkEnd:
         tenancy.ledger.job_ended(lease.id, told, at=tenancy.clock.now())
 
     def _ago_s(self, lease: Lease, job: JobId, by_the_box: float) -> float:
-        """How long ago the job ended by the box's clock. At most the time since its launch, whatever that clock says."""
+        """Return how many seconds ago the job ended by the box's clock, but at most the time since its launch."""
         launched_at = next(
             (x.launched_at for x in self._tenancy.ledger.jobs(lease.id) if x.id == job), None
         )
@@ -171,7 +171,7 @@ class WorkEnd:
         failed += [
             f"the job {job} has ended, but processes that it started still run"
             for job in lingering
-            if job not in setups  # that a service which the setup started still runs is no failure
+            if job not in setups  # a service that the setup started may go on running
         ]
         over = [launched_at, *(end.at for end in ends), *(since[job] for job in lingering)]
         for sweep in ledger.sweeps_on(lease.id):
@@ -191,7 +191,7 @@ class WorkEnd:
         )
 
     def _work_before_any_launch(self, lease: Lease, standing: Standing) -> Work:
-        """What is known of the work as long as no job was launched. A setup that failed is treated like a failed job."""
+        """Return what is known of the work before any job was launched. A failed setup is treated like a failed job."""
         context = self._tenancy.context
         known = setup_of(context.ledger, lease, context.profile(lease.provider))
         if known.state != "failed" or standing.live:
@@ -240,17 +240,17 @@ class WorkEnd:
     # --- what is done about it
 
     def is_due(self, lease: Lease, work: Work) -> bool:
-        """Whether the work is done, the lease is to be ended or parked now, and no earlier attempt was blocked."""
+        """Whether to end or park the lease now because its work is done, and no earlier attempt has failed."""
         if any(alarm.key == "done" for alarm in self._tenancy.ledger.open_alarms_of(lease.id)):
-            return False  # An alarm already says what is in the way, so this would be no first attempt.
+            return False  # An alarm already says why an earlier attempt did not succeed.
         events = self._tenancy.ledger.events(lease.id)
         return next_step(lease, work, events, self._tenancy.clock.now()).does in ("end", "park")
 
     async def act_on_work(self, lease: Lease, work: Work, *, after_line: int) -> datetime | None:
-        """Do what the lease's terms say about its work, if that is due. Return by when the lease must be looked at again.
+        """Do what the lease's terms say about its work, if that is due. Return when to look at the lease again.
 
-        `after_line` is the newest line of the ledger before the box was asked. If work came after that line, the
-        box is kept.
+        `after_line` is the number of the newest line in the ledger before the box was asked. If work came after that
+        line, the box is kept.
         """
         tenancy = self._tenancy
         events = tenancy.ledger.events(lease.id)
@@ -324,8 +324,8 @@ class WorkEnd:
             return Step("wait", "busy", wanted.message)
         except TenantError as trouble:
             if ledger.lease(lease.id).state is not LeaseState.ACTIVE:
-                # The teardown is permitted and begun. Either each later look asks the provider again, or a person has to
-                # act, and the trouble says how.
+                # The teardown is permitted and begun. Each later look asks the provider again, unless a person has to
+                # act. In that case the error says how.
                 self._told.alarm("teardown", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
                 return step
             words = f"{trouble.message}; {trouble.remedy}"
@@ -337,7 +337,7 @@ class WorkEnd:
         return step
 
     async def _may_pass(self, lease: Lease, trouble: TenantError) -> bool:
-        """Whether the obstacle may pass by itself. A refusal does not pass: somebody has to act first."""
+        """Whether the obstacle may disappear by itself. After most refusals, somebody has to act first."""
         if isinstance(trouble, JobRunning) or not isinstance(trouble, Refused):
             return True
         try:
@@ -365,7 +365,7 @@ class WorkEnd:
         return tuple(sorted(found))
 
     async def _end_lease(self, lease: Lease, does: Literal["end", "park"], after_line: int) -> None:
-        """Collect and store the lease's work, then park its box, or prove that the work is saved, and tear the box down.
+        """Collect and store the lease's work. Then park its box, or prove that the work is saved and tear the box down.
 
         Raises:
             TenantError: something is in the way; the box is neither parked nor torn down.

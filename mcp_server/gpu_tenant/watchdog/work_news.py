@@ -1,4 +1,4 @@
-"""The news that a sweep or the last box of a fleet has ended.
+"""Tells a person when a sweep, or the last box of a fleet, has ended.
 
 The end of a single job is reported elsewhere, when the watchdog checks its lease.
 """
@@ -18,11 +18,14 @@ from gpu_tenant.sweeps.tend import is_open
 NEWS = timedelta(minutes=5)
 """An end counts as news for this long."""
 _NEWS_OF = ("sweep", "fleet", "wish")
-"""The beginnings of the keys of these alarms."""
+"""The key of an alarm with such news begins with one of these words."""
 
 
 def wants_news(tenancy: Tenancy) -> bool:
-    """Whether the owner wants to hear of every job that ends: not if `[news]` in the configuration says `jobs = "off"`."""
+    """Whether the owner wants to hear of every job that ends.
+
+    `jobs = "off"` below `[news]` in the configuration says no.
+    """
     try:
         return read_table(tenancy.home.configuration, "news").get("jobs") != "off"
     except TenantError:
