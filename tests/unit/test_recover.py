@@ -25,6 +25,7 @@ from gpu_tenant.domain.errors import (
     BoxStopped,
     BoxUnreachable,
     NoCapacity,
+    NotReady,
     ProviderSilent,
     Refused,
 )
@@ -38,6 +39,7 @@ from gpu_tenant.files.state_dir import Home, reread
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.end import assess_loss
 from gpu_tenant.leases.launch_again import again_step
+from gpu_tenant.leases.overview import card_of
 from gpu_tenant.leases.read_logs import log_window
 from gpu_tenant.leases.recover import begins_words, may_recover, recover
 from gpu_tenant.leases.recovery_plan import (
@@ -52,6 +54,7 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import references
 from gpu_tenant.service import Tenancy
 from gpu_tenant.transports.local import LocalTransport
+from gpu_tenant.watchdog.loop import Watchdog
 
 LOST = LeaseId("tiny-lost")
 HOUR = timedelta(hours=1)
@@ -408,6 +411,46 @@ async def test_it_is_rented_once_at_its_own_place_first_with_its_terms_and_what_
     (wish, *_) = [w for w in desk.tiny.wishes if w.offer is None]
     assert (wish.max_price_usd_h, wish.interruptible) == (Decimal("0.60"), "either")
     assert desk.lost.state is LeaseState.ACTIVE, "its disk bills, and nobody has verified it"
+
+
+async def test_a_watchdog_says_that_it_goes_on_with_a_recovery_by_itself_and_when(
+    desk: Desk,
+) -> None:
+    desk.outbid()
+    await desk.tenancy.list_leases()
+
+    await Watchdog(desk.tenancy, tell=lambda _: None, every_s=90).once()
+
+    (told,) = [x for x in desk.ledger.open_alarms_of(LOST) if x.key == "recovery"]
+    assert told.words == (
+        "the new box has not let us in yet: nothing to do: the watchdog goes on with it at its next look, in about 90 s"
+    )
+    assert told.level is Level.NOTICE
+
+
+async def test_a_new_box_without_its_work_is_not_offered_another_job(desk: Desk) -> None:
+    desk.outbid()
+    new = desk.ledger.lease(LeaseId((await recover(desk.tenancy.context, LOST, wait_s=5)).lease))
+
+    with pytest.raises(NotReady) as told:
+        await desk.tenancy.monitor(new.id, wait_s=0)
+
+    boots = (
+        f"{new.id} has no job yet: it is to continue the work of tiny-lost, and its box still boots"
+    )
+    assert (told.value.message, told.value.remedy) == (
+        boots,
+        "`gpu-tenant recover tiny-lost` again goes on with it",
+    )
+    shown = card_of(desk.tenancy.context, new, None)
+    assert (shown.recovered, shown.next) == (boots, told.value.remedy)
+
+    desk.ledger.ready(new.id, at=desk.clock.now())
+    desk.tenancy.context.watches = "watchdog"
+    with pytest.raises(NotReady) as told:
+        await desk.tenancy.monitor(new.id, wait_s=0)
+    assert "the work of tiny-lost is on its way to it" in told.value.message
+    assert told.value.remedy.startswith("nothing to do: the watchdog goes on with it")
 
 
 async def test_what_is_lost_for_good_goes_on_above_its_cap_once_its_owner_has_signed_for_that(

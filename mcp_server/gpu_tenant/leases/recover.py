@@ -53,6 +53,7 @@ from gpu_tenant.leases.recovery_plan import (
     RecoverableWork,
     budget_left,
     claims_of,
+    goes_on_step,
     gone_on,
     is_begun,
     keep_one_budget,
@@ -128,6 +129,7 @@ async def recover(
     *,
     max_price_usd_h: Decimal | None = None,
     wait_s: float = WAIT_S,
+    again_s: float | None = None,
 ) -> Card:
     """Continue the work of a lease whose box was taken, under a new lease, from the newest checkpoint that is here.
 
@@ -137,7 +139,8 @@ async def recover(
 
     Where the lease's terms do not say where to continue, it is continued at the same platform: whoever calls this
     wants that now. Nobody else does it then: see `may_recover`. `max_price_usd_h` is the price cap from now on. If
-    it is left out, the lease's own cap holds.
+    it is left out, the lease's own cap holds. `again_s` is when the caller calls again by itself, if it does: then
+    nobody is told to.
 
     Raises:
         Refused: nothing has taken the box, and nothing announces that; or the deadline has passed; or the work
@@ -168,21 +171,18 @@ async def recover(
         # The setup of the new box needs these.
         _values(context, lost.terms.order.env_from)
         kept = await _newest_of_all(context, lost)
-        new = await _find_box(context, work, kept, known, wait_s)
+        again = goes_on_step(lost, context.looked_after, again_s=again_s)
+        new = await _find_box(context, work, kept, known, wait_s, again)
         if new.ready_at is None:
-            return card_of(
-                context,
-                new,
-                f"the new box has not let us in yet: run {Command('recover', lost.id)} again",
-            )
+            return card_of(context, new, f"the new box has not let us in yet: {again}")
         if await _still_saves(context, lost):
             words = f"the box of {lost.id} is not gone yet, and its jobs may still save"
-            return card_of(context, new, f"{words}: {Command('recover', lost.id)} again")
+            return card_of(context, new, f"{words}: {again}")
         kept = await _newest_of_all(context, lost)
         with context.hold_lease(new.id, "recover"):
             missing = await _furnish(context, new, work, kept, values[0], wait_s)
             if missing is not None:
-                return card_of(context, new, f"{missing}: run {Command('recover', lost.id)} again")
+                return card_of(context, new, f"{missing}: {again}")
             await _launch_all(context, new, work, values[1:])
             _on_record(context, lost, new, work, met, kept)
     new = context.ledger.lease(new.id)
@@ -387,6 +387,7 @@ async def _find_box(
     kept: Restorable | None,
     known: Lease | None,
     wait_s: float,
+    again: str,
 ) -> Lease:
     """Return a lease to continue the work under. Its box may not have let us in yet.
 
@@ -397,7 +398,7 @@ async def _find_box(
     """
     lost, refused = work.lease, list[str]()
     if known is not None and known.state is LeaseState.INTENDED:
-        known = await _found_out(context, known, wait_s)
+        known = await _found_out(context, known, wait_s, again)
     if known is not None:
         had = await _get_box(context, known, refused, wait_s)
         if had is not None:
@@ -470,7 +471,7 @@ async def _cheapest_above(
     return min(prices, default=None)
 
 
-async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | None:
+async def _found_out(context: Context, lease: Lease, wait_s: float, again: str) -> Lease | None:
     """Find out whether a call that was cut short made a box. Return its lease, or None if there is no box.
 
     Raises:
@@ -485,7 +486,7 @@ async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | N
             if context.clock.now() >= until:
                 raise ProviderSilent(
                     f"whether {lease.provider} has made a box for {lease.id} is not known yet",
-                    remedy=f"{Command('recover', lease.recovers)} again; nothing else is rented until that is known",
+                    remedy=f"{again}; nothing else is rented until that is known",
                 )
             await context.clock.sleep(_POLL_S)
 
