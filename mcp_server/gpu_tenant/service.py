@@ -417,7 +417,7 @@ class Tenancy:
         if isinstance(context.connectors[provider], Market):
             raise BadRequest(
                 f"{profile.title} rents by a quote",
-                remedy=f"{Command('offers', provider=provider)}, then provision with one of its quotes",
+                remedy=f"{Command('offers', on=provider)}, then provision with one of its quotes",
             )
         require_smoke(smoke, ledger=context.ledger)
         if count > 1:
