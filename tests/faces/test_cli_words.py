@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -283,19 +284,24 @@ async def chosen(
     typed: str, choices: tuple[str, ...], default: str, monkeypatch: pytest.MonkeyPatch
 ) -> str:
     """What is taken for the answer if that is typed at a terminal."""
+    with _terminal_with(typed) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        return await prompts.choice("Which?", choices, default=default)
+
+
+def _terminal_with(typed: str) -> TextIO:
     read, write = os.pipe()
     os.write(write, typed.encode())
     os.close(write)
-    with open(read, encoding="utf-8") as stdin:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        return await prompts.choice("Which?", choices, default=default)
+    return os.fdopen(read, encoding="utf-8")
 
 
 def test_one_platform_is_named_for_offers_as_for_every_other_verb(told: Tell) -> None:
     for option in ("--on", "--provider"):
         status, _, err = told("offers", option, "nowhere")
         assert status == 2
-        assert "nowhere" in err and "No such option" not in err
+        assert "nowhere" in err
+        assert "No such option" not in err
     help_page = told("offers", "--help")[1]
     assert "--on PROVIDER" in help_page
     assert "--provider" not in help_page
