@@ -769,11 +769,13 @@ class Tenancy:
         from gpu_tenant.jobs.samples import keep_reading
         from gpu_tenant.leases.multinode_watch import gang_words
         from gpu_tenant.leases.read_logs import run_of
-        from gpu_tenant.leases.recovery_plan import awaits_work
 
         context = self.context
-        if awaits := awaits_work(self.ledger, self.ledger.lease(lease), context.looked_after):
-            raise awaits
+        if (known := self.ledger.lease(lease)).recovers is not None:
+            from gpu_tenant.leases.recovery_plan import awaits_work
+
+            if (awaits := awaits_work(self.ledger, known, context.looked_after)) is not None:
+                raise awaits
         found = await must_run(context, lease)
         await self._tend_on(found)
         run = await run_of(context, found, job)

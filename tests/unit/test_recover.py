@@ -31,6 +31,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import BoxState, Fate, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import Wish
+from gpu_tenant.domain.policy import owners_cap
 from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.domain.terms import Terms
@@ -411,6 +412,47 @@ async def test_it_is_rented_once_at_its_own_place_first_with_its_terms_and_what_
     (wish, *_) = [w for w in desk.tiny.wishes if w.offer is None]
     assert (wish.max_price_usd_h, wish.interruptible) == (Decimal("0.60"), "either")
     assert desk.lost.state is LeaseState.ACTIVE, "its disk bills, and nobody has verified it"
+
+
+async def test_a_price_that_was_only_quoted_bounds_what_is_rented_again_and_ends_no_work(
+    desk: Desk,
+) -> None:
+    assert desk.lost.quote is not None
+    agreed = desk.lost.quote.cap_usd_h
+    terms = TERMS.model_copy(update={"max_price_usd_h": agreed, "recover": ("same",)})
+    desk.ledger.change_terms(LOST, terms, at=NOON)
+    dear = offer(
+        provider="tiny",
+        price=offer().price.model_copy(update={"gpu_usd_h": agreed + Decimal("0.01")}),
+    )
+    cheap = offer(
+        provider="tiny",
+        id="tiny-2",
+        price=offer().price.model_copy(update={"gpu_usd_h": agreed - Decimal("0.1")}),
+    )
+    desk.tiny.shelf = [dear]
+    desk.outbid()
+    with pytest.raises(NoCapacity):
+        await recover(desk.tenancy.context, LOST, wait_s=5)
+
+    desk.tiny.shelf = [dear, cheap]
+    card = await recover(desk.tenancy.context, LOST, wait_s=5)
+
+    new = desk.ledger.lease(card.lease)
+    assert new.quote is not None
+    assert new.quote.offer.id == "tiny-2"
+    assert owners_cap(new) is None, "nobody named one"
+    assert (new.terms.max_price_usd_h, new.quote.cap_usd_h) == (agreed, agreed), "for a third box"
+    assert wish_again(new, None).max_price_usd_h == agreed
+
+
+async def test_a_cap_that_a_person_named_goes_on_to_the_new_box(desk: Desk) -> None:
+    named = Decimal("0.55")
+    desk.ledger.change_terms(LOST, TERMS.model_copy(update={"max_price_usd_h": named}), at=NOON)
+    desk.outbid()
+    card = await recover(desk.tenancy.context, LOST, wait_s=5)
+
+    assert owners_cap(desk.lost) == owners_cap(desk.ledger.lease(card.lease)) == named
 
 
 async def test_a_watchdog_says_that_it_goes_on_with_a_recovery_by_itself_and_when(

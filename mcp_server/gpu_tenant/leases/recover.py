@@ -51,6 +51,7 @@ from gpu_tenant.leases.provision import new_lease_id
 from gpu_tenant.leases.readiness import close_connections, fulfil_intent, made_ready, settle_lease
 from gpu_tenant.leases.recovery_plan import (
     RecoverableWork,
+    as_agreed,
     budget_left,
     claims_of,
     goes_on_step,
@@ -409,6 +410,7 @@ async def _find_box(
         # The owner's signature covers the end of the lost box only. So the new box is not destroyed
         # before it is verified.
         terms = lost.terms.model_copy(update={"budget_usd": left, "on_deadline": "keep"})
+        quote = as_agreed(lost, quote)
         profile = context.profile(quote.offer.provider)
         try:
             lease = context.ledger.intend(

@@ -12,8 +12,8 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import NotReady, Refused
 from gpu_tenant.domain.interruption import SAID_WITHIN, notice_on_record, recorded_fate, went_on
 from gpu_tenant.domain.model import Job, Lease, LeaseId, LeaseState
-from gpu_tenant.domain.offers import USD_STEP, Wish
-from gpu_tenant.domain.policy import LookedAfter
+from gpu_tenant.domain.offers import USD_STEP, Quote, Wish
+from gpu_tenant.domain.policy import LookedAfter, owners_cap
 from gpu_tenant.domain.reconcile import GOES_ON
 from gpu_tenant.domain.terms import Terms, cost_usd
 from gpu_tenant.domain.timeline import Lines
@@ -354,6 +354,18 @@ def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
             "interruptible": "either" if wish.interruptible == "yes" else wish.interruptible,
         }
     )
+
+
+def as_agreed(lost: Lease, quote: Quote) -> Quote:
+    """Return the quote for the rest of the lease's work, with a cap that ends work only if a person named that cap.
+
+    Where nobody did, the price that was agreed still bounds what is rented, now and by a later recovery. But a rise
+    while the new box works is only told, as it was for the box that was taken.
+    """
+    if owners_cap(lost) is not None:
+        return quote
+    wish = quote.wish.model_copy(update={"max_price_usd_h": None})
+    return quote.model_copy(update={"wish": wish})
 
 
 # What was lost
