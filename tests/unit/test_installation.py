@@ -1,7 +1,7 @@
 """The line that adds a package fits the way in which this copy was installed."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -11,19 +11,19 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    ("noted", "has_pip", "line"),
+    ("noted", "installer", "line"),
     [
-        ("uv-receipt.toml", False, "uv tool install 'gpu-tenant[gcp]'"),
-        ("pipx_metadata.json", True, "pipx install --force 'gpu-tenant[gcp]'"),
-        ("pyvenv.cfg", True, "/v/python -m pip install 'gpu-tenant[gcp]'"),
-        ("pyvenv.cfg", False, "uv pip install --python /v/python 'gpu-tenant[gcp]'"),
+        ("uv-receipt.toml", "uv", "uv tool install 'gpu-tenant[gcp]'"),
+        ("pipx_metadata.json", "pip", "pipx runpip gpu-tenant install 'gpu-tenant[gcp]'"),
+        ("pyvenv.cfg", "pip", "/v/python -m pip install 'gpu-tenant[gcp]'"),
+        ("pyvenv.cfg", "uv", "uv pip install --python /v/python 'gpu-tenant[gcp]'"),
     ],
 )
 def test_what_came_from_an_index_is_added_to_by_the_same_installer(
-    noted: str, has_pip: bool, line: str, tmp_path: Path
+    noted: str, installer: Literal["pip", "uv"], line: str, tmp_path: Path
 ) -> None:
     (tmp_path / noted).touch()
-    assert line_for("gcp", {}, prefix=tmp_path, python="/v/python", has_pip=has_pip) == line
+    assert line_for("gcp", {}, prefix=tmp_path, python="/v/python", installer=installer) == line
 
 
 def test_what_came_from_a_folder_is_added_to_from_that_folder_while_it_is_there(
@@ -34,7 +34,7 @@ def test_what_came_from_a_folder_is_added_to_from_that_folder_while_it_is_there(
     origin: dict[str, Any] = {"url": clone.as_uri(), "dir_info": {}}
 
     def line() -> str:
-        return line_for("gcp", origin, prefix=tmp_path, python="/v/python", has_pip=True)
+        return line_for("gcp", origin, prefix=tmp_path, python="/v/python", installer="pip")
 
     assert line() == "/v/python -m pip install 'gpu-tenant[gcp]'"
     (clone / "pyproject.toml").touch()

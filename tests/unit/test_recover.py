@@ -470,6 +470,18 @@ async def test_a_watchdog_says_that_it_goes_on_with_a_recovery_by_itself_and_whe
     assert told.level is Level.NOTICE
 
 
+async def test_a_watchdog_that_finds_no_box_says_that_it_tries_again_and_when(desk: Desk) -> None:
+    desk.outbid()
+    await desk.tenancy.list_leases()
+    desk.tiny.shelf = desk.other.shelf = []
+
+    await Watchdog(desk.tenancy, tell=lambda _: None, every_s=90).once()
+
+    (told,) = [x for x in desk.ledger.open_alarms_of(LOST) if x.key == "recovery"]
+    assert "the watchdog tries again at its next look, in about 90 s" in told.words
+    assert "the next call" not in told.words
+
+
 async def test_a_new_box_without_its_work_is_not_offered_another_job(desk: Desk) -> None:
     desk.outbid()
     new = desk.ledger.lease(LeaseId((await recover(desk.tenancy.context, LOST, wait_s=5)).lease))

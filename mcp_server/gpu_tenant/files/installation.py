@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 _NAME = "gpu-tenant"
@@ -20,28 +20,33 @@ def extra_line(extra: str) -> str:
         _origin(),
         prefix=Path(sys.prefix),
         python=sys.executable,
-        has_pip=find_spec("pip") is not None,
+        installer="uv" if find_spec("pip") is None else "pip",
     )
 
 
 def line_for(
-    extra: str, origin: Mapping[str, Any], *, prefix: Path, python: str, has_pip: bool
+    extra: str,
+    origin: Mapping[str, object],
+    *,
+    prefix: Path,
+    python: str,
+    installer: Literal["pip", "uv"],
 ) -> str:
     """Return that line for a copy in `prefix`. `origin` is what its installer noted: nothing if it came from an index."""
-    folder = _folder(origin)
-    is_clone = bool(origin.get("dir_info", {}).get("editable"))
+    folder, about = _folder(origin), origin.get("dir_info")
+    is_clone = isinstance(about, dict) and bool(about.get("editable"))
     what = shlex.quote(f"{_NAME if folder is None else folder}[{extra}]")
     editable = "-e " if is_clone else ""
     if (prefix / "uv-receipt.toml").is_file():
         return f"uv tool install {editable}{what}"
     if (prefix / "pipx_metadata.json").is_file():
-        return f"pipx install --force {editable}{what}"
-    if has_pip:
+        return f"pipx runpip {_NAME} install {editable}{what}"
+    if installer == "pip":
         return f"{shlex.quote(python)} -m pip install {editable}{what}"
     return f"uv pip install --python {shlex.quote(python)} {editable}{what}"
 
 
-def _origin() -> Mapping[str, Any]:
+def _origin() -> Mapping[str, object]:
     """What the installer noted of where the program came from (PEP 610). Of a bare clone, that is its own folder."""
     try:
         noted = distribution(_NAME).read_text("direct_url.json")
@@ -55,7 +60,7 @@ def _origin() -> Mapping[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def _folder(origin: Mapping[str, Any]) -> Path | None:
+def _folder(origin: Mapping[str, object]) -> Path | None:
     """The folder that the program was installed from, if it is still there."""
     url = urlsplit(str(origin.get("url", "")))
     folder = Path(unquote(url.path))

@@ -33,6 +33,7 @@ from gpu_tenant.domain.offers import Quote, Wish
 from gpu_tenant.domain.policy import must_end_unseen
 from gpu_tenant.domain.ports import Funded, Market
 from gpu_tenant.domain.reconcile import GOES_ON, Blind, Listed
+from gpu_tenant.domain.wording import span
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.jobs.launch import launch
 from gpu_tenant.leases.audit import audit_box
@@ -173,7 +174,7 @@ async def recover(
         _values(context, lost.terms.order.env_from)
         kept = await _newest_of_all(context, lost)
         again = goes_on_step(lost, context.looked_after, again_s=again_s)
-        new = await _find_box(context, work, kept, known, wait_s, again)
+        new = await _find_box(context, work, kept, known, wait_s, again_s)
         if new.ready_at is None:
             return card_of(context, new, f"the new box has not let us in yet: {again}")
         if await _still_saves(context, lost):
@@ -388,9 +389,11 @@ async def _find_box(
     kept: Restorable | None,
     known: Lease | None,
     wait_s: float,
-    again: str,
+    again_s: float | None,
 ) -> Lease:
     """Return a lease to continue the work under. Its box may not have let us in yet.
+
+    `again_s` is as in `recover`.
 
     Raises:
         NoCapacity: nothing that the terms allow can be had.
@@ -399,6 +402,7 @@ async def _find_box(
     """
     lost, refused = work.lease, list[str]()
     if known is not None and known.state is LeaseState.INTENDED:
+        again = goes_on_step(lost, context.looked_after, again_s=again_s)
         known = await _found_out(context, known, wait_s, again)
     if known is not None:
         had = await _get_box(context, known, refused, wait_s)
@@ -433,6 +437,9 @@ async def _find_box(
         if had is not None:
             return had
     dearer = await _cheapest_above(context, lost, wish, left)
+    tries = "the next call tries again"
+    if again_s is not None:
+        tries = f"the watchdog tries again at its next look, in about {span(again_s)}"
     raise NoCapacity(
         f"no box can be had to continue the work of {lost.id}: {'; '.join(refused)}",
         remedy=(
@@ -441,7 +448,7 @@ async def _find_box(
             if dearer is not None
             else ""
         )
-        + f"the next call tries again; or choose a box yourself: {Command('offers')}; {kept_words(lost)}",
+        + f"{tries}; or choose a box yourself: {Command('offers')}; {kept_words(lost)}",
     )
 
 
