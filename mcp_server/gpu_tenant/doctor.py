@@ -18,6 +18,7 @@ from gpu_tenant.domain.ports import Clock, Connector, Funded
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.volumes import VolumeState, sum_usd_h
 from gpu_tenant.domain.wording import some
+from gpu_tenant.files.installation import extra_line
 from gpu_tenant.files.rehearsal_marker import rehearsal_of
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.passkeys import ways_to_sign
@@ -32,7 +33,6 @@ from gpu_tenant.leases.spending_limits import (
 )
 from gpu_tenant.leases.watchdog_heartbeat import last_watch_words
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.notifications.apprise_delivery import INSTALL
 from gpu_tenant.notifications.notify import leads_nowhere, read_channels
 from gpu_tenant.providers.credentials import find_credential, read_table
 
@@ -252,7 +252,7 @@ def _channels(home: Home, ledger: Ledger, environ: Mapping[str, str]) -> list[Ex
         words = f"only {Command('alarms')} shows them: no [notify.NAME] is in {home.configuration}"
         return [_ok("alarms", words)]
     if find_spec("apprise") is None:
-        return [_warning("alarms", f"they reach nobody: `{INSTALL}`")]
+        return [_warning("alarms", f"they reach nobody: `{extra_line('notify')}`")]
     failed = {alarm.channel: alarm.words for alarm in ledger.open_alarms()}
     found: list[Examined] = []
     for channel in channels:

@@ -417,7 +417,7 @@ class Tenancy:
         if isinstance(context.connectors[provider], Market):
             raise BadRequest(
                 f"{profile.title} rents by a quote",
-                remedy=f"{Command('offers', provider=provider)}, then provision with one of its quotes",
+                remedy=f"{Command('offers', on=provider)}, then provision with one of its quotes",
             )
         require_smoke(smoke, ledger=context.ledger)
         if count > 1:
@@ -771,6 +771,11 @@ class Tenancy:
         from gpu_tenant.leases.read_logs import run_of
 
         context = self.context
+        if (known := self.ledger.lease(lease)).recovers is not None:
+            from gpu_tenant.leases.recovery_plan import awaits_work
+
+            if (awaits := awaits_work(self.ledger, known, context.looked_after)) is not None:
+                raise awaits
         found = await must_run(context, lease)
         await self._tend_on(found)
         run = await run_of(context, found, job)

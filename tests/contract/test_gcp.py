@@ -34,6 +34,7 @@ from gpu_tenant.domain.ports import Growing, Storing
 from gpu_tenant.domain.terms import Terms
 from gpu_tenant.emulators.rehearsal_client import RehearsalClock
 from gpu_tenant.emulators.server import Stage
+from gpu_tenant.files.installation import extra_line
 from gpu_tenant.files.rehearsal_marker import Rehearsal, put_rehearsal
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.providers.gcp.catalog import MachineOnSale, room
@@ -401,6 +402,14 @@ async def test_an_offer_is_priced_by_the_list_with_its_disk_and_its_address(
     assert offer.price.running_usd_h == Decimal("0.7255")
     assert offer.price.parked_usd_h == Decimal("0.0137")
     assert (offer.price.source, offer.price.as_of) == ("table", "2026-10-04")
+
+
+async def test_machines_with_the_same_gpu_in_one_zone_are_told_apart_by_what_else_they_have(
+    google: GcpConnector,
+) -> None:
+    found = await google.offers(Wish(gpu="L4", region="us-central1-a"))
+
+    assert {(offer.cpus, offer.ram_gib) for offer in found} == {(4, 16), (8, 32)}
 
 
 async def test_where_no_list_holds_the_price_is_unknown_and_the_owner_can_tell_it(
@@ -1193,7 +1202,7 @@ async def test_without_googles_package_every_call_says_what_to_install(
     with pytest.raises(ProviderTrouble) as told:
         await google.list_boxes()
 
-    assert told.value.remedy == "pip install 'gpu-tenant[gcp]'"
+    assert told.value.remedy == extra_line("gcp")
 
 
 def test_making_the_connector_does_not_import_googles_package() -> None:

@@ -17,6 +17,7 @@ from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.domain.policy import rules_of
 from gpu_tenant.domain.terms import FAILURE_LOOK_S
 from gpu_tenant.domain.wording import usd_words
+from gpu_tenant.errands import drive
 from gpu_tenant.errands.answers import in_few_words
 from gpu_tenant.errands.drive import Drive, begin, declare
 from gpu_tenant.jobs.monitor import Watched
@@ -467,6 +468,17 @@ async def test_files_that_changed_since_the_smoke_test_are_tried_again_before_an
     assert (broken.outcome, broken.step, renting.creates()) == ("failed", "smoke", 0), broken
     assert mended.step == "choose"
     assert not any("changed since" in words for words in same.heard)
+
+
+def test_a_file_that_was_removed_after_it_was_listed_is_no_file_of_the_tree(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("1\n", encoding="utf-8")
+    (tmp_path / "step.tmp").write_text("2\n", encoding="utf-8")
+    listed = {name: tmp_path / name for name in ("train.py", "step.tmp")}
+
+    (tmp_path / "step.tmp").unlink()
+
+    assert drive._fingerprint(listed) == drive._fingerprint({"train.py": tmp_path / "train.py"})
+    assert drive._newer({**listed, "gone/x": tmp_path / "train.py" / "x"}, 0) == ["train.py"]
 
 
 async def test_what_is_said_of_a_file_before_anybody_asks_is_on_record_and_is_used_at_the_end(

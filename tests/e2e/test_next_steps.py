@@ -99,7 +99,7 @@ def test_a_teardown_of_a_machine_that_is_gone_for_good_names_the_waiver(
 
 @pytest.mark.parametrize("slug", ["aws", "nowhere", "azure"])
 def test_a_platform_that_is_like_none_is_taken_for_none(owner: Owner, slug: str) -> None:
-    told = owner.is_told(2, "BAD_REQUEST", "offers", "--provider", slug)
+    told = owner.is_told(2, "BAD_REQUEST", "offers", "--on", slug)
 
     assert "did you mean" not in told
     assert "`gpu-tenant profiles` lists them" in told

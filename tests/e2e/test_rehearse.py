@@ -24,6 +24,7 @@ from gpu_tenant.emulators.boxes import SSHD
 from gpu_tenant.emulators.faults import ON_THE_WIRE
 from gpu_tenant.emulators.server import Stage, lacking_package
 from gpu_tenant.faces.mcp.server import make_server
+from gpu_tenant.files.installation import extra_line
 
 TRAIN = "mkdir -p out && echo '{\"loss\": 0.1}' > out/model.json && echo done"
 
@@ -283,4 +284,4 @@ def test_a_rehearsal_says_which_package_a_client_of_it_lacks(
     assert lacking_package("vastai") is None
     monkeypatch.setitem(sys.modules, "google.cloud.compute_v1", None)
 
-    assert lacking_package("gcp") == "pip install 'gpu-tenant[gcp]'"
+    assert lacking_package("gcp") == extra_line("gcp")

@@ -214,7 +214,7 @@ def test_a_key_is_found_where_the_configuration_says_and_goes_nowhere_else(
             monkeypatch.delenv(name, raising=False)
         home = Path(stage.environment["GPU_TENANT_HOME"])
         home.mkdir(exist_ok=True)
-        assert "no key" in command("offers", "--provider", provider)[2], "there is none elsewhere"
+        assert "no key" in command("offers", "--on", provider)[2], "there is none elsewhere"
         reference = f"cmd:cat {secret}" if how == "cmd" else f"file:{secret}"
         (home / "config.toml").write_text(
             f'[credentials]\n{provider} = "{reference}"\n', encoding="utf-8"

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -148,7 +149,8 @@ async def test_what_a_watchdog_recovers_by_itself_is_nothing_to_do_and_a_second_
 async def test_what_became_of_an_outbid_box_is_said_once_and_short(
     tenant: Tenant, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lease = await outbid(tenant, tmp_path / "tree", SAVES, wrote="out/1")
+    named = Decimal(2)
+    lease = await outbid(tenant, tmp_path / "tree", SAVES, wrote="out/1", max_price_usd_h=named)
     tenancy = tenant.tenancy
     new = (await recover(tenancy.context, lease, wait_s=3600)).lease
 

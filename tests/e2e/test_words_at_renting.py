@@ -37,7 +37,9 @@ def test_the_question_before_renting_is_short_and_fits_the_terminal_and_has_more
         question = click.unstyle(question)
         terminal.type("more")
         terminal.read_until("no smoke test was run\r\n")
-        terminal.type("no")
+        terminal.type("perhaps")
+        terminal.read_until("'perhaps' is not one of yes, no, more")
+        terminal.type("n")
         terminal.ended()
     shown = click.unstyle(terminal.shown.replace("\r\n", "\n"))
 

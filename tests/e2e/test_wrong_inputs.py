@@ -76,7 +76,7 @@ WRONG: list[tuple[str, ...]] = [
     ("sign", "WRONG-CODE"),
     ("waive",),
     ("profiles", "vast"),
-    ("offers", "--provider", "aws"),
+    ("offers", "--on", "aws"),
     ("offers", "--provider", "vastai"),
     ("adopt", "me@127.0.0.1:1", "--on", "nowhere"),
     ("adopt", "not an address at all"),

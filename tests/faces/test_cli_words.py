@@ -1,17 +1,19 @@
 """How the command line is spoken to, and answers: one lease in two ways, errors as JSON, dates as dates."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
 from gpu_tenant.app import known_platforms
 from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.wording import with_dates
-from gpu_tenant.faces.cli import main, output
+from gpu_tenant.faces.cli import main, output, prompts
 from gpu_tenant.faces.cli.quantities import HOURS
 from gpu_tenant.jobs.monitor import Watched
 
@@ -254,3 +256,52 @@ def test_a_look_at_a_job_shows_a_person_dates_and_no_cursor(
     assert "asked for at 2026-11-21 18:30:11 UTC" in told
     assert "cursor" not in told
     assert "4711" not in told
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        *(("y", "yes"), ("Yes", "yes"), ("是", "yes"), ("N", "no"), ("否", "no"), ("m", "more")),
+        ("", "no"),
+    ],
+)
+async def test_a_yes_or_no_is_understood_however_short_it_is_typed(
+    typed: str, meant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await chosen(f"{typed}\n", ("yes", "no", "more"), "no", monkeypatch) == meant
+
+
+async def test_an_answer_that_is_unclear_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ways = ("keep", "lose", "later")
+    assert await chosen("l\nperhaps\nk\n", ways, "later", monkeypatch) == "keep"
+
+    assert capsys.readouterr().err.count("is not one of keep, lose, later") == 2
+
+
+async def chosen(
+    typed: str, choices: tuple[str, ...], default: str, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """What is taken for the answer if that is typed at a terminal."""
+    with _terminal_with(typed) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        return await prompts.choice("Which?", choices, default=default)
+
+
+def _terminal_with(typed: str) -> TextIO:
+    read, write = os.pipe()
+    os.write(write, typed.encode())
+    os.close(write)
+    return os.fdopen(read, encoding="utf-8")
+
+
+def test_one_platform_is_named_for_offers_as_for_every_other_verb(told: Tell) -> None:
+    for option in ("--on", "--provider"):
+        status, _, err = told("offers", option, "nowhere")
+        assert status == 2
+        assert "nowhere" in err
+        assert "No such option" not in err
+    help_page = told("offers", "--help")[1]
+    assert "--on PROVIDER" in help_page
+    assert "--provider" not in help_page

@@ -127,3 +127,17 @@ def test_a_terminal_gets_as_many_columns_as_it_has_room_for_and_the_others_by_na
     for name in ("VRAM", "REGION", "ENDS", "CPUS", "RAM", "MBIT/S"):
         told = {word for line in hidden for word in line.replace(",", "").replace(";", "").split()}
         assert (name in heading.split()) != (name in told)
+
+
+def test_offers_of_which_all_that_is_shown_is_the_same_are_one_line_and_their_number(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    dearer = RANKED.model_copy(update={"quote": "q-dear", "running_usd_h": Decimal("0.40")})
+    same = [RANKED.model_copy(update={"quote": quote}) for quote in ("q-7k2m", "q-two", "q-three")]
+    offers_table.print_found(FOUND.model_copy(update={"offers": (*same, dearer)}))
+
+    _, first, second, *rest = capsys.readouterr().out.splitlines()
+    assert first.startswith("q-7k2m ")
+    assert second.startswith("q-dear ")
+    assert rest[0] == "q-7k2m: and 2 more alike (q-two, q-three)"
+    assert rest[1].endswith("longer than any terminal (each)")

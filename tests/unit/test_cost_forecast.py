@@ -144,6 +144,9 @@ def test_a_budget_below_the_deadline_s_cost_is_told_when_it_is_about_to_end() ->
 
     assert forecast(small, after(60)).over_budget is None, "so it was agreed"
     assert "spent at 2026-11-20 16:00 UTC" in (forecast(small, after(180)).over_budget or "")
+    tiny = running(budget_usd=Decimal("0.1"))  # twelve minutes
+    assert forecast(tiny, after(2)).over_budget is None, "no news from the start"
+    assert "spent at 2026-11-20 12:12 UTC" in (forecast(tiny, after(10)).over_budget or "")
     assert forecast(small, after(300)).over_budget is None, "that it is spent is another's sentence"
 
 

@@ -17,6 +17,7 @@ from hooks import Hook, hook, mail_server
 
 from gpu_tenant.domain.alarm import Alarm, Level
 from gpu_tenant.domain.errors import LocalTrouble
+from gpu_tenant.files.installation import extra_line
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.notifications.apprise_delivery import deliver
@@ -244,9 +245,7 @@ async def test_without_apprise_the_failure_is_the_command_that_installs_it(
 
     problem = await sent(web(phone))
 
-    assert (
-        problem == "the package apprise is not installed here: `pip install 'gpu-tenant[notify]'`"
-    )
+    assert problem == f"the package apprise is not installed here: `{extra_line('notify')}`"
 
 
 async def test_no_address_is_in_a_log_an_error_or_the_ledger(

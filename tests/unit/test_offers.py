@@ -17,6 +17,7 @@ from gpu_tenant.domain.expected_cost import estimated_usd, expected_cost
 from gpu_tenant.domain.gpu_memory import GIB, GpuMemory, MemoryTest
 from gpu_tenant.domain.offers import Offer, Price, Wish
 from gpu_tenant.domain.ports import Market
+from gpu_tenant.leases.end_reserve import QuotedBudget
 from gpu_tenant.leases.offers import Found, find_offers, rank, unfit
 from gpu_tenant.ledger import Ledger
 
@@ -276,6 +277,11 @@ async def test_every_offer_shown_can_be_rented_by_its_quote_for_ten_minutes(
         assert quote.expires_at == NOON + timedelta(minutes=10)
     tried = " ".join(f"--quote {shown.quote}" for shown in answer.offers)
     assert answer.next.startswith(f"`gpu-tenant provision {tried}`")
+    first = ledger.quote(str(answer.offers[0].quote))
+    assert first is not None
+    enough = QuotedBudget(first, Decimal(0)).enough_usd
+    assert f"`--budget-usd {enough}` is the least that pays for 2 h of work" in answer.next
+    assert QuotedBudget(first, enough).is_enough
 
 
 async def test_the_cap_of_the_wish_is_the_cap_of_the_quote(ledger: Ledger) -> None:

@@ -25,11 +25,13 @@ from gpu_tenant.domain.errors import (
     BoxStopped,
     BoxUnreachable,
     NoCapacity,
+    NotReady,
     ProviderSilent,
     Refused,
 )
 from gpu_tenant.domain.model import BoxState, Fate, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import Wish
+from gpu_tenant.domain.policy import owners_cap
 from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.seal import SealedFile
 from gpu_tenant.domain.terms import Terms
@@ -38,6 +40,7 @@ from gpu_tenant.files.state_dir import Home, reread
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.end import assess_loss
 from gpu_tenant.leases.launch_again import again_step
+from gpu_tenant.leases.overview import card_of
 from gpu_tenant.leases.read_logs import log_window
 from gpu_tenant.leases.recover import begins_words, may_recover, recover
 from gpu_tenant.leases.recovery_plan import (
@@ -52,6 +55,7 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import references
 from gpu_tenant.service import Tenancy
 from gpu_tenant.transports.local import LocalTransport
+from gpu_tenant.watchdog.loop import Watchdog
 
 LOST = LeaseId("tiny-lost")
 HOUR = timedelta(hours=1)
@@ -408,6 +412,99 @@ async def test_it_is_rented_once_at_its_own_place_first_with_its_terms_and_what_
     (wish, *_) = [w for w in desk.tiny.wishes if w.offer is None]
     assert (wish.max_price_usd_h, wish.interruptible) == (Decimal("0.60"), "either")
     assert desk.lost.state is LeaseState.ACTIVE, "its disk bills, and nobody has verified it"
+
+
+async def test_a_price_that_was_only_quoted_bounds_what_is_rented_again_and_ends_no_work(
+    desk: Desk,
+) -> None:
+    assert desk.lost.quote is not None
+    agreed = desk.lost.quote.cap_usd_h
+    terms = TERMS.model_copy(update={"max_price_usd_h": agreed, "recover": ("same",)})
+    desk.ledger.change_terms(LOST, terms, at=NOON)
+    dear = offer(
+        provider="tiny",
+        price=offer().price.model_copy(update={"gpu_usd_h": agreed + Decimal("0.01")}),
+    )
+    cheap = offer(
+        provider="tiny",
+        id="tiny-2",
+        price=offer().price.model_copy(update={"gpu_usd_h": agreed - Decimal("0.1")}),
+    )
+    desk.tiny.shelf = [dear]
+    desk.outbid()
+    with pytest.raises(NoCapacity):
+        await recover(desk.tenancy.context, LOST, wait_s=5)
+
+    desk.tiny.shelf = [dear, cheap]
+    card = await recover(desk.tenancy.context, LOST, wait_s=5)
+
+    new = desk.ledger.lease(card.lease)
+    assert new.quote is not None
+    assert new.quote.offer.id == "tiny-2"
+    assert owners_cap(new) is None, "nobody named one"
+    assert (new.terms.max_price_usd_h, new.quote.cap_usd_h) == (agreed, agreed), "for a third box"
+    assert wish_again(new, None).max_price_usd_h == agreed
+
+
+async def test_a_cap_that_a_person_named_goes_on_to_the_new_box(desk: Desk) -> None:
+    named = Decimal("0.55")
+    desk.ledger.change_terms(LOST, TERMS.model_copy(update={"max_price_usd_h": named}), at=NOON)
+    desk.outbid()
+    card = await recover(desk.tenancy.context, LOST, wait_s=5)
+
+    assert owners_cap(desk.lost) == owners_cap(desk.ledger.lease(card.lease)) == named
+
+
+async def test_a_watchdog_says_that_it_goes_on_with_a_recovery_by_itself_and_when(
+    desk: Desk,
+) -> None:
+    desk.outbid()
+    await desk.tenancy.list_leases()
+
+    await Watchdog(desk.tenancy, tell=lambda _: None, every_s=90).once()
+
+    (told,) = [x for x in desk.ledger.open_alarms_of(LOST) if x.key == "recovery"]
+    assert told.words == (
+        "the new box has not let us in yet: nothing to do: the watchdog goes on with it at its next look, in about 90 s"
+    )
+    assert told.level is Level.NOTICE
+
+
+async def test_a_watchdog_that_finds_no_box_says_that_it_tries_again_and_when(desk: Desk) -> None:
+    desk.outbid()
+    await desk.tenancy.list_leases()
+    desk.tiny.shelf = desk.other.shelf = []
+
+    await Watchdog(desk.tenancy, tell=lambda _: None, every_s=90).once()
+
+    (told,) = [x for x in desk.ledger.open_alarms_of(LOST) if x.key == "recovery"]
+    assert "the watchdog tries again at its next look, in about 90 s" in told.words
+    assert "the next call" not in told.words
+
+
+async def test_a_new_box_without_its_work_is_not_offered_another_job(desk: Desk) -> None:
+    desk.outbid()
+    new = desk.ledger.lease(LeaseId((await recover(desk.tenancy.context, LOST, wait_s=5)).lease))
+
+    with pytest.raises(NotReady) as told:
+        await desk.tenancy.monitor(new.id, wait_s=0)
+
+    boots = (
+        f"{new.id} has no job yet: it is to continue the work of tiny-lost, and its box still boots"
+    )
+    assert (told.value.message, told.value.remedy) == (
+        boots,
+        "`gpu-tenant recover tiny-lost` again goes on with it",
+    )
+    shown = card_of(desk.tenancy.context, new, None)
+    assert (shown.recovered, shown.next) == (boots, told.value.remedy)
+
+    desk.ledger.ready(new.id, at=desk.clock.now())
+    desk.tenancy.context.watches = "watchdog"
+    with pytest.raises(NotReady) as told:
+        await desk.tenancy.monitor(new.id, wait_s=0)
+    assert "the work of tiny-lost is on its way to it" in told.value.message
+    assert told.value.remedy.startswith("nothing to do: the watchdog goes on with it")
 
 
 async def test_what_is_lost_for_good_goes_on_above_its_cap_once_its_owner_has_signed_for_that(

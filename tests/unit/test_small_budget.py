@@ -153,15 +153,17 @@ def test_an_unused_box_past_its_deadline_is_to_be_ended_or_given_time() -> None:
 def test_the_budget_s_end_is_named_before_the_deadline_that_follows_it() -> None:
     of = running("0.09", hours=0.18)  # spent at 10.8 min, too, but its end is kept back
 
-    told = shown(of, after(2))
+    assert shown(of, after(2)).too_little is None, "so small a budget is no news at once"
+    told = shown(of, after(6))
 
     sum_usd = told.next.partition("--budget-usd ")[2].split("`")[0]
     assert told.next.startswith(f"`gpu-tenant terms {LEASE} --budget-usd ")
     assert "gpu-tenant extend" not in told.next
     assert "its budget of 0.0900 USD ends it at 12:0" in (told.alarm or "")
     assert told.too_little == "budget"
+    assert "that pays until its deadline at 12:10 UTC, and for its end and" in told.next
     raised = running(sum_usd, hours=0.18)
-    assert budget_end(raised, RUNS, after(2)) is None, "it lasts until the deadline"
+    assert budget_end(raised, RUNS, after(6)) is None, "it lasts until the deadline"
 
 
 def test_a_budget_that_ends_after_the_job_is_no_danger() -> None:
@@ -211,7 +213,8 @@ def test_a_job_that_outlasts_its_deadline_is_said_to_with_the_hours_that_suffice
 def test_a_job_that_is_too_young_to_foretell_names_what_gives_it_more_where_that_is_urgent() -> (
     None
 ):
-    told = outlook(running("0.05", hours=1), 0.5, 0.15) or ""
+    assert outlook(running("0.05", hours=1), 0.5, 0.01) is None, "nor is it so at once"
+    told = outlook(running("0.05", hours=1), 1.9, 0.01) or ""
 
     assert "is not known yet: `gpu-tenant terms" in told
     assert outlook(running(), 0.5, 0.15) is None
@@ -228,7 +231,7 @@ def test_whoever_watches_hears_of_a_bad_forecast_once_after_an_unknown_one_and_o
     None
 ):
     news = OutlookNews()
-    unknown = outlook(running("0.05", hours=1), 0.5, 0.15)
+    unknown = outlook(running("0.05", hours=1), 1.9, 0.01)
     bad, worse = outlook(running("1"), 60, 0.25), outlook(running("1", hours=2), 60, 0.25)
     good = outlook(running("3"), 60, 0.5)
 

@@ -30,6 +30,7 @@ from gpu_tenant.emulators.faults import ON_THE_WIRE, Fault, Tariff
 from gpu_tenant.emulators.gpus import FAULTS as GPU_FAULTS
 from gpu_tenant.emulators.gpus import GpuFault
 from gpu_tenant.emulators.world import Due, Logged, Thing, World
+from gpu_tenant.files.installation import extra_line
 from gpu_tenant.files.rehearsal_marker import Rehearsal, put_rehearsal
 from gpu_tenant.files.replace_file import replace_file
 from gpu_tenant.providers.http_client import redact
@@ -590,12 +591,12 @@ def lacking_package(provider: str) -> str | None:
     Raises:
         BadRequest: that provider cannot be rehearsed.
     """
-    module, line = getattr(_module_of(provider), "NEEDS", (None, None))
+    module, extra = getattr(_module_of(provider), "NEEDS", (None, ""))
     try:
         is_here = module is None or find_spec(module) is not None
     except ModuleNotFoundError:  # one of the packages around it
         is_here = False
-    return None if is_here else line
+    return None if is_here else extra_line(extra)
 
 
 def _known_faults(emulator: Emulator) -> dict[str, str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -1231,8 +1232,7 @@ class Drive:
 def _fingerprint(files: Mapping[str, Path]) -> tuple[str, int]:
     """Return one value for these files, their sizes and when each was changed, and when the newest of them was."""
     digest, newest_ns = sha256(), 0
-    for name, path in sorted(files.items()):
-        seen = path.stat()
+    for name, seen in _stats(files):
         newest_ns = max(newest_ns, seen.st_mtime_ns)
         digest.update(f"{name}\0{seen.st_size}\0{seen.st_mtime_ns}\0".encode())
     return digest.hexdigest(), newest_ns
@@ -1240,7 +1240,14 @@ def _fingerprint(files: Mapping[str, Path]) -> tuple[str, int]:
 
 def _newer(files: Mapping[str, Path], than_ns: int) -> list[str]:
     """Return the files that were changed after that moment."""
-    return [name for name, path in sorted(files.items()) if path.stat().st_mtime_ns > than_ns]
+    return [name for name, seen in _stats(files) if seen.st_mtime_ns > than_ns]
+
+
+def _stats(files: Mapping[str, Path]) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield what is known of each of these files, by name. One that was removed since it was listed is no file any more."""
+    for name, path in sorted(files.items()):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            yield name, path.stat()
 
 
 def _ways(run: str, patterns: Sequence[str]) -> tuple[str, ...]:

@@ -245,9 +245,18 @@ def _over_budget(lease: Lease, told: Forecast, now: datetime, rate: Decimal | No
         if gone is None:
             return f"the budget is {budget} USD: {needs}"
         return f"at {gone:%Y-%m-%d %H:%M} UTC the budget of {budget} USD is used up, and the lease ends: {needs}"
-    if gone is None or gone - now > _SOON:
+    if gone is None or not is_soon(lease, gone, now, _SOON):
         return None
     return f"the budget of {budget} USD is spent at {gone:%Y-%m-%d %H:%M} UTC, before its deadline"
+
+
+def is_soon(lease: Lease, at: datetime, now: datetime, most: timedelta) -> bool:
+    """Whether that moment is near: within `most`, and the last quarter of the lease's time until then has begun.
+
+    A budget of a few minutes is what its owner wanted. It is no news from the first minute on.
+    """
+    began = lease.active_at or lease.created_at
+    return at - now <= min(most, (at - began) / 4)
 
 
 def _past_deadline(lease: Lease, told: Forecast, now: datetime) -> str | None:

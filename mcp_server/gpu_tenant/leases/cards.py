@@ -36,7 +36,7 @@ from gpu_tenant.domain.terms import GRACE_S, cost_usd, duration_words
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.volumes import Volume, VolumeKey
 from gpu_tenant.domain.wording import some, usd_words
-from gpu_tenant.jobs.cost_forecast import course_of, forecast
+from gpu_tenant.jobs.cost_forecast import course_of, forecast, is_soon
 from gpu_tenant.leases.billing import billed_more, counted_words
 from gpu_tenant.leases.budget_end import budget_end, budget_end_words, budget_until
 from gpu_tenant.leases.condition import (
@@ -390,8 +390,12 @@ def card(
         next_step = recovers
     more: tuple[Lack, str] | None = None
     if too_little is not None:
-        enough = budget_until(lease, events, now, ends_at or lease.terms.deadline_at)
-        more = (too_little, _more_words(lease.id, too_little, raise_step(lease, events, enough)))
+        pays_until = ends_at or lease.terms.deadline_at
+        enough = budget_until(lease, events, now, pays_until)
+        what = "its job's end" if ends_at else "its deadline"
+        paid = f"until {what} at {pays_until:%H:%M} UTC"
+        raised = raise_step(lease, events, enough)
+        more = (too_little, _more_words(lease.id, too_little, raised, paid))
         next_step = f"{more[1]}; {next_step}"
     shown = Card(
         lease=lease.id,
@@ -584,21 +588,27 @@ def _budget_soon(
 ) -> str | None:
     """Warn that the budget ends the lease soon. None if it does not, or if the job ends before that."""
     end = budget_end(lease, events, now)
-    if end is None or end.acts_at - now >= timedelta(seconds=SOON_S):
+    if end is None or not is_soon(lease, end.acts_at, now, timedelta(seconds=SOON_S)):
         return None
     if job_ends_at is not None and job_ends_at <= end.acts_at:
         return None
     return f"its budget of {usd_words(lease.terms.budget_usd)} ends it at {end.acts_at:%H:%M} UTC, before its deadline"
 
 
-def _more_words(lease: str, too_little: Lack, raised: Command) -> str:
-    """Return what to do if the job will exceed the budget, the deadline or both at its present pace."""
+def _more_words(lease: str, too_little: Lack, raised: Command, paid: str) -> str:
+    """Return what to do if the job will exceed the budget, the deadline or both at its present pace.
+
+    `paid` says in words until when the raised budget lasts.
+    """
     if too_little == "both":
         return (
             f"{raised}, then {Command('extend', lease, hours='N')} if its job should run to its end"
         )
     if too_little == "budget":
-        return f"{raised} if the work is worth more than its budget: that pays for its end, and for a quarter of an hour to spare, too"
+        return (
+            f"{raised} if the work is worth more than its budget: that pays {paid}, and for its end and a quarter of an "
+            "hour to spare"
+        )
     return f"{Command('extend', lease, hours='N')} if its job should run to its end"
 
 

@@ -12,7 +12,7 @@ from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import span
-from gpu_tenant.jobs.cost_forecast import Mark, course_of, ends_between
+from gpu_tenant.jobs.cost_forecast import Mark, course_of, ends_between, is_soon
 from gpu_tenant.leases.budget_end import budget_end, budget_until
 from gpu_tenant.leases.condition import SOON_S
 from gpu_tenant.leases.end_reserve import SOME_H, raise_step
@@ -62,7 +62,7 @@ def job_outlook(
     by, over_at = ("deadline", deadline) if budget is None else ("budget", budget.acts_at)
     ends = ends_between([*course, Mark(at=now, fraction=fraction)])
     if ends is None:
-        if over_at - now >= timedelta(seconds=SOON_S):
+        if not is_soon(lease, over_at, now, timedelta(seconds=SOON_S)):
             return None
         more = _more(lease, events, now, deadline if by == "budget" else now + timedelta(hours=1))
         return f"whether its job ends before its {by} ends the lease is not known yet: {more} raises that while it runs"

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.expected_cost import (
     Expected,
@@ -26,6 +26,7 @@ from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.ports import Imaging, Market, Publishing, Storing
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.leases.end_reserve import QuotedBudget
 from gpu_tenant.leases.work_hours import WorkHours, work_hours
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.gpu_catalog import known_gpu, nearest_names
@@ -165,7 +166,7 @@ async def find_offers(
         wish=wish_id,
         next=_next(
             wish,
-            [quote.id for quote in quotes if quote],
+            [quote for quote in quotes if quote],
             shown,
             counts,
             troubles,
@@ -421,7 +422,7 @@ def _line(text: str) -> str:
 
 def _next(
     wish: Wish,
-    quotes: Sequence[str],
+    quotes: Sequence[Quote],
     shown: Sequence[tuple[Offer, Expected]],
     counts: Counter[str],
     troubles: Mapping[str, str],
@@ -430,8 +431,9 @@ def _next(
     smoke: str | None,
 ) -> str:
     if quotes:
-        rents = Command("provision", quote=list(quotes[:_TRIED]), smoke=smoke)
-        return f"{rents}: rents the first of these that is still available"
+        rents = Command("provision", quote=[quote.id for quote in quotes[:_TRIED]], smoke=smoke)
+        first = f"{rents}: rents the first of these that is still available"
+        return "; ".join(filter(None, (first, _budget_words(quotes[0]))))
     if shown:
         return "no price is known: read the provider's profile, and rent by its runbook"
     if unknown := [gpu for gpu in wish.gpus if known_gpu(gpu) is None]:
@@ -454,6 +456,17 @@ def _next(
         )
     later = f"{Command('offers')} with a wider wish: nobody offers such a box now"
     return f"{later}; {_wait(wish_id)}" if wish_id else later
+
+
+def _budget_words(first: Quote) -> str | None:
+    """Say which budget the first of them needs: its expected cost leaves out what the end may take. None if it is free."""
+    if not first.offer.price.running_usd_h:
+        return None
+    paid = QuotedBudget(first, Decimal(0))
+    return (
+        f"{Option('budget-usd', paid.enough)} is the least that pays for {paid.hours:g} h of work on the first, with its "
+        "start and its end"
+    )
 
 
 def _wait(wish_id: str) -> str:

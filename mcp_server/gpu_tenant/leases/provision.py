@@ -171,7 +171,7 @@ def intend_quote(
         cost = "an unknown sum" if price is None else usd_words(price * Decimal(str(worked_h)))
         paid = None if price is None else QuotedBudget(quote, budget_usd, hours=worked_h)
         raise Refused(
-            f"{worked_h:g} hours would cost {cost}, and the budget is {budget_usd} USD",
+            f"{worked_h:g} hours of work alone would cost {cost}, and the budget is {budget_usd} USD",
             remedy=paid.remedy(Option("budget-usd", paid.enough), least_h=shortest_h(quote.offer))
             if paid
             else f"{Command('offers')} shows boxes whose price is known",

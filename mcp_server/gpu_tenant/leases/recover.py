@@ -33,6 +33,7 @@ from gpu_tenant.domain.offers import Quote, Wish
 from gpu_tenant.domain.policy import must_end_unseen
 from gpu_tenant.domain.ports import Funded, Market
 from gpu_tenant.domain.reconcile import GOES_ON, Blind, Listed
+from gpu_tenant.domain.wording import span
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.jobs.launch import launch
 from gpu_tenant.leases.audit import audit_box
@@ -51,8 +52,10 @@ from gpu_tenant.leases.provision import new_lease_id
 from gpu_tenant.leases.readiness import close_connections, fulfil_intent, made_ready, settle_lease
 from gpu_tenant.leases.recovery_plan import (
     RecoverableWork,
+    as_agreed,
     budget_left,
     claims_of,
+    goes_on_step,
     gone_on,
     is_begun,
     keep_one_budget,
@@ -131,6 +134,7 @@ async def recover(
     *,
     max_price_usd_h: Decimal | None = None,
     wait_s: float = WAIT_S,
+    again_s: float | None = None,
 ) -> Card:
     """Continue the work of a lease whose box was taken, under a new lease, from the newest checkpoint that is here.
 
@@ -140,7 +144,8 @@ async def recover(
 
     If the lease's terms do not say where to continue, the work continues at the same platform. Without such a term,
     only an explicit call recovers a lease: see `may_recover`. `max_price_usd_h` is the price cap from now on. If it is
-    None, the lease's own cap stays.
+    None, the lease's own cap stays. `again_s` is the time in seconds until the caller calls again by itself. If it is
+    given, the answer asks nobody to do so.
 
     Raises:
         Refused: the box was not taken and has no notice of it, or the deadline has passed, or the work cannot be
@@ -171,21 +176,18 @@ async def recover(
         # The setup of the new box needs these.
         _values(context, lost.terms.order.env_from)
         kept = await _newest_of_all(context, lost)
-        new = await _find_box(context, work, kept, known, wait_s)
+        again = goes_on_step(lost, context.looked_after, again_s=again_s)
+        new = await _find_box(context, work, kept, known, wait_s, again_s)
         if new.ready_at is None:
-            return card_of(
-                context,
-                new,
-                f"the new box has not let us in yet: run {Command('recover', lost.id)} again",
-            )
+            return card_of(context, new, f"the new box has not let us in yet: {again}")
         if await _still_saves(context, lost):
             words = f"the box of {lost.id} is not gone yet, and its jobs may still save"
-            return card_of(context, new, f"{words}: {Command('recover', lost.id)} again")
+            return card_of(context, new, f"{words}: {again}")
         kept = await _newest_of_all(context, lost)
         with context.hold_lease(new.id, "recover"):
             missing = await _furnish(context, new, work, kept, values[0], wait_s)
             if missing is not None:
-                return card_of(context, new, f"{missing}: run {Command('recover', lost.id)} again")
+                return card_of(context, new, f"{missing}: {again}")
             await _launch_all(context, new, work, values[1:])
             _on_record(context, lost, new, work, met, kept)
     new = context.ledger.lease(new.id)
@@ -396,8 +398,11 @@ async def _find_box(
     kept: Restorable | None,
     known: Lease | None,
     wait_s: float,
+    again_s: float | None,
 ) -> Lease:
     """Return a lease under which the work can continue. Its box may not be ready yet.
+
+    `again_s` is as in `recover`.
 
     Raises:
         NoCapacity: no box that the terms allow is available.
@@ -406,7 +411,8 @@ async def _find_box(
     """
     lost, refused = work.lease, list[str]()
     if known is not None and known.state is LeaseState.INTENDED:
-        known = await _found_out(context, known, wait_s)
+        again = goes_on_step(lost, context.looked_after, again_s=again_s)
+        known = await _found_out(context, known, wait_s, again)
     if known is not None:
         had = await _get_box(context, known, refused, wait_s)
         if had is not None:
@@ -416,6 +422,7 @@ async def _find_box(
     async for quote in _quotes(context, lost, wish, left, refused):
         # The owner's signature in advance covers only the lost box, so the new lease starts with `keep`.
         terms = lost.terms.model_copy(update={"budget_usd": left, "on_deadline": "keep"})
+        quote = as_agreed(lost, quote)
         profile = context.profile(quote.offer.provider)
         try:
             lease = context.ledger.intend(
@@ -438,6 +445,9 @@ async def _find_box(
         if had is not None:
             return had
     dearer = await _cheapest_above(context, lost, wish, left)
+    tries = "the next call tries again"
+    if again_s is not None:
+        tries = f"the watchdog tries again at its next look, in about {span(again_s)}"
     raise NoCapacity(
         f"no box can be had to continue the work of {lost.id}: {'; '.join(refused)}",
         remedy=(
@@ -446,7 +456,7 @@ async def _find_box(
             if dearer is not None
             else ""
         )
-        + f"the next call tries again; or choose a box yourself: {Command('offers')}; {kept_words(lost)}",
+        + f"{tries}; or choose a box yourself: {Command('offers')}; {kept_words(lost)}",
     )
 
 
@@ -481,7 +491,7 @@ async def _cheapest_above(
     return min(prices, default=None)
 
 
-async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | None:
+async def _found_out(context: Context, lease: Lease, wait_s: float, again: str) -> Lease | None:
     """Find out whether a call that was cut short made a box. Return its lease, or None if there is no box.
 
     Raises:
@@ -496,7 +506,7 @@ async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | N
             if context.clock.now() >= until:
                 raise ProviderSilent(
                     f"whether {lease.provider} has made a box for {lease.id} is not known yet",
-                    remedy=f"{Command('recover', lease.recovers)} again; nothing else is rented until that is known",
+                    remedy=f"{again}; nothing else is rented until that is known",
                 )
             await context.clock.sleep(_POLL_S)
 

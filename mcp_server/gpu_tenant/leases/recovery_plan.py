@@ -9,13 +9,15 @@ from gpu_tenant.artifacts.push import PushedTree, is_unchanged, pushed_trees
 from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.errors import NotReady, Refused
 from gpu_tenant.domain.interruption import SAID_WITHIN, notice_on_record, recorded_fate, went_on
 from gpu_tenant.domain.model import Job, Lease, LeaseId, LeaseState
-from gpu_tenant.domain.offers import USD_STEP, Wish
+from gpu_tenant.domain.offers import USD_STEP, Quote, Wish
+from gpu_tenant.domain.policy import LookedAfter, owners_cap
 from gpu_tenant.domain.reconcile import GOES_ON
 from gpu_tenant.domain.terms import Terms, cost_usd
 from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.domain.wording import span
 from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.leases.end_reserve import least_budget_usd
 from gpu_tenant.ledger import Ledger
@@ -220,6 +222,47 @@ def must_not_be_moving(ledger: Ledger, lease: Lease) -> None:
     )
 
 
+def goes_on_step(lost: Lease, looked_after: LookedAfter, *, again_s: float | None = None) -> str:
+    """Return what brings the work of the lease further, whose recovery has begun.
+
+    `again_s` is when whoever is told this looks again by itself, and brings it further then.
+    """
+    again = Command("recover", lost.id)
+    if again_s is not None:
+        return f"nothing to do: the watchdog goes on with it at its next look, in about {span(again_s)}"
+    if looked_after == "watched" and lost.terms.recover:
+        return f"nothing to do: the watchdog goes on with it at its next look; {again} does so now"
+    return f"{again} again goes on with it"
+
+
+def awaits_work(ledger: Ledger, new: Lease, looked_after: LookedAfter) -> NotReady | None:
+    """Say that the work of another lease is on its way to this one, and what is next. None if it is not.
+
+    A job that somebody launches on the box meanwhile would run beside that work.
+    """
+    if new.recovers is None or not new.state.live or new.parked_at is not None:
+        return None
+    if any(job.launched_at is not None for job in ledger.jobs(new.id)):
+        return None
+    lost = ledger.lease(new.recovers)
+    if gone_on(ledger, lost) is not None:
+        return None
+    step, gives_up = goes_on_step(lost, looked_after), Command("teardown", new.id)
+    if not lost.state.live and lost.state is not LeaseState.LOST:
+        words, step = (
+            f"{lost.id}, whose work it was rented for, has ended",
+            f"{gives_up} gives it up",
+        )
+    elif ledger.now() >= lost.terms.deadline_at:
+        words = f"the deadline of {lost.id}, whose work it was rented for, has passed"
+        step = f"{gives_up} gives it up"
+    elif new.ready_at is None:
+        words = f"it is to continue the work of {lost.id}, and its box still boots"
+    else:
+        words = f"the work of {lost.id} is on its way to it"
+    return NotReady(f"{new.id} has no job yet: {words}", remedy=step)
+
+
 # Within which caps
 
 _WAY_HOME_H = 0.1
@@ -310,6 +353,18 @@ def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
             "interruptible": "either" if wish.interruptible == "yes" else wish.interruptible,
         }
     )
+
+
+def as_agreed(lost: Lease, quote: Quote) -> Quote:
+    """Return the quote for the rest of the lease's work, with a cap that ends work only if a person named that cap.
+
+    Where nobody did, the price that was agreed still bounds what is rented, now and by a later recovery. But a rise
+    while the new box works is only told, as it was for the box that was taken.
+    """
+    if owners_cap(lost) is not None:
+        return quote
+    wish = quote.wish.model_copy(update={"max_price_usd_h": None})
+    return quote.model_copy(update={"wish": wish})
 
 
 # What was lost

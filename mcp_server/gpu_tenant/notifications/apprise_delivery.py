@@ -8,7 +8,8 @@ from functools import cache
 from types import ModuleType
 from typing import Any, Literal
 
-INSTALL = "pip install 'gpu-tenant[notify]'"
+from gpu_tenant.files.installation import extra_line
+
 DESKTOP = "desktop"
 """The address of this computer's own screen."""
 
@@ -55,7 +56,7 @@ def deliver(
         with _LOADING:
             apprise = _apprise()
     except ImportError:
-        return f"the package apprise is not installed here: `{INSTALL}`"
+        return f"the package apprise is not installed here: `{extra_line('notify')}`"
     answers: list[object] = []
     token = _ANSWERS.set(answers)
     try:

@@ -274,7 +274,7 @@ class Attendant:
         self.told.alarm("preemption", words, Level.NOTICE)
         self.again_at = self._tenancy.clock.now() + timedelta(seconds=_NOTICE_LOOK_S)
         if may_recover(self._tenancy.context, lease):
-            await self._recover(lease, wait_s=0)
+            await self._recover(lease, wait_s=0, again_s=_NOTICE_LOOK_S)
         if heard.ended or not heard.jobs:
             await self._use_the_notice(lease)
 
@@ -535,10 +535,13 @@ class Attendant:
             )
         return None if activity.phase == "unknown" else activity.idle_s
 
-    async def _recover(self, lease: Lease, *, wait_s: float = WAIT_S) -> None:
+    async def _recover(
+        self, lease: Lease, *, wait_s: float = WAIT_S, again_s: float | None = None
+    ) -> None:
         """Continue the work of a lost lease on another box, if its terms say so."""
+        again_s = self._look_s if again_s is None else again_s
         try:
-            card = await recover(self._tenancy.context, lease.id, wait_s=wait_s)
+            card = await recover(self._tenancy.context, lease.id, wait_s=wait_s, again_s=again_s)
         except LeaseHeld:
             raise
         except NotReady as boots:
@@ -552,8 +555,11 @@ class Attendant:
         except TenantError as trouble:
             self.told.alarm("recovery", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
         else:
+            has_gone_on = gone_on(self._tenancy.ledger, lease) is not None
             if card.alarm:
-                self.told.alarm("recovery", card.alarm, Level.WARNING)
-            if gone_on(self._tenancy.ledger, lease) is not None:
+                # While it is under way, nobody has to do anything.
+                level = Level.WARNING if has_gone_on else Level.NOTICE
+                self.told.alarm("recovery", card.alarm, level)
+            if has_gone_on:
                 begins = f": {card.recovered}" if card.recovered else ""
                 self.told.report(f"its work continues under the lease {card.lease}{begins}")

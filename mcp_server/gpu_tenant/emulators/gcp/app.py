@@ -15,8 +15,8 @@ from gpu_tenant.emulators.gpus import rented_gpus
 from gpu_tenant.emulators.world import KEY, Thing, World
 
 TARIFF = Tariff(minimum_s=60)
-NEEDS = ("google.cloud.compute_v1", "pip install 'gpu-tenant[gcp]'")
-"""The package that a client of this API needs besides, and how it is installed."""
+NEEDS = ("google.cloud.compute_v1", "gcp")
+"""The module that a client of this API needs besides, and the extra of this program that has it."""
 OWNERS_RATES = spot_rates()
 """What the owner of a rehearsal has to know of prices, for their `config.toml`."""
 

@@ -142,7 +142,8 @@ _order = click.option(
 )
 @click.option("--upload-gb", type=GB_MOVED, default=0, help="what will be moved to the box")
 @click.option("--download-gb", type=GB_MOVED, default=0, help="what will be moved off the box")
-@click.option("--provider", help="only this one")
+@click.option("--on", "provider", metavar="PROVIDER", help="only this provider")
+@click.option("--provider", "named_before", hidden=True)
 @click.option(
     "--host", help="only this host, as in vastai:41, even if it failed before (`gpu-tenant hosts`)"
 )
@@ -172,6 +173,7 @@ async def offers(
     upload_gb: float,
     download_gb: float,
     provider: str | None,
+    named_before: str | None,
     host: str | None,
     limit: int,
     explain: bool,
@@ -189,7 +191,7 @@ async def offers(
             wait_h,
             lambda: tenancy.search_offers(
                 gpu,
-                provider=provider,
+                provider=provider or named_before,
                 explain="explain" if explain else "",
                 limit=limit,
                 hours=hours,

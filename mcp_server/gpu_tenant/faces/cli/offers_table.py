@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _ESSENTIAL = ("QUOTE", "PROVIDER", "GPU", "USD/H", "IN ALL")
 _BY_NEED = (
-    *("VRAM", "KIND", "REGION", "ENDS", "RELIABLE", "CPUS", "RAM", "MBIT/S", "GPU + DISK"),
+    *("VRAM", "KIND", "REGION", "CPUS", "RAM", "ENDS", "RELIABLE", "MBIT/S", "GPU + DISK"),
     "HOST",
 )
 """The other columns, which are shown as far as the terminal has room. The last of them is left out first."""
@@ -33,7 +33,9 @@ def print_found(shown: Found, width: int | None = None) -> None:
     Below it, print what was left out, and which providers did not answer. The table has as many columns as fit in
     `width`, which is the terminal's unless it is given. A pipe gets all columns.
     """
-    cells = [_cells(row) for row in shown.offers]
+    alike = _alike(shown.offers)
+    rows = [of_a_kind[0] for of_a_kind in alike]
+    cells = [_cells(row) for row in rows]
     console = Console(highlight=False, soft_wrap=True)
     if width is None and console.is_terminal:
         width = console.width
@@ -51,10 +53,23 @@ def print_found(shown: Found, width: int | None = None) -> None:
         click.echo(_nothing_words(shown))
     if left_out:
         click.echo(f"a wider terminal shows {', '.join(reversed(left_out))}; so does --json")
-    for note, rows in _notes_by_offer(shown.offers).items():
-        whose = "each" if len(rows) == len(shown.offers) > 1 else ", ".join(rows)
+    for first, *others in alike:
+        if others:
+            quotes = ", ".join(row.quote for row in others if row.quote)
+            click.echo(f"{first.quote or _gpu(first)}: and {len(others)} more alike ({quotes})")
+    for note, named in _notes_by_offer(rows).items():
+        whose = "each" if len(named) == len(rows) > 1 else ", ".join(named)
         click.echo(f"note: {note} ({whose})")
     _rest(shown)
+
+
+def _alike(offers: Sequence[Ranked]) -> list[list[Ranked]]:
+    """Put together the offers of which all that is shown is the same. Each rents a box of its own."""
+    kinds: dict[tuple[object, ...], list[Ranked]] = {}
+    for row in offers:
+        seen = {name: cell for name, cell in _cells(row).items() if name != "QUOTE"}
+        kinds.setdefault((*seen.values(), row.quote is None, row.notes), []).append(row)
+    return list(kinds.values())
 
 
 def _nothing_words(shown: Found) -> str:

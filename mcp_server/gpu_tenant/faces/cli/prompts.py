@@ -59,14 +59,26 @@ def signature(question: str, *, instead: str, default: str | None = None) -> str
 async def choice(question: str, choices: Sequence[str], *, default: str) -> str:
     """Let the person at the terminal choose one of these words. It is an answer, and no signature.
 
-    All else that this process does goes on while it waits.
+    What is unclear is asked again. All else that this process does goes on while it waits.
     """
     while True:
         click.echo(f"{question} ({', '.join(choices)}) [{default}]: ", nl=False, err=True)
-        word = (await _typed_line()).strip() or default
-        if word in choices:
+        typed = (await _typed_line()).strip()
+        if (word := _meant(typed or default, choices)) is not None:
             return word
-        click.echo(f"{word!r} is not one of {', '.join(choices)}", err=True)
+        click.echo(f"{typed!r} is not one of {', '.join(choices)}", err=True)
+
+
+_CHINESE = {"是": "yes", "否": "no"}
+
+
+def _meant(typed: str, choices: Sequence[str]) -> str | None:
+    """Return the word that is meant: in any case, by the first letter that it alone has, or in Chinese. None if unclear."""
+    word = _CHINESE.get(typed, typed.casefold())
+    if word in choices:
+        return word
+    begin_so = [choice for choice in choices if choice[0] == word]
+    return begin_so[0] if len(begin_so) == 1 else None
 
 
 async def _typed_line() -> str:

@@ -106,6 +106,7 @@ class MachineOnSale:
     ssd: str = ""
     """`+ssd` if the machine comes with local SSDs, which any stop empties."""
     cpus: int = 0
+    ram_gib: float = 0
 
     @property
     def id(self) -> str:
@@ -190,7 +191,7 @@ def sales(machines: Iterable[Message], gpus: Iterable[Message]) -> Iterator[Mach
     """Yield everything with GPUs that the zones sell, from their lists of machine and accelerator types."""
     attachable = {(last(gpu.zone), gpu.name) for gpu in gpus if gpu.name in _ATTACHED_USD_H}
     for machine in machines:
-        zone, cpus = last(machine.zone), machine.guest_cpus
+        zone, cpus, ram_gib = last(machine.zone), machine.guest_cpus, machine.memory_mb / 1024
         if machine.architecture == "ARM64":
             continue  # the image is for x86
         ssd = "+ssd" if machine.bundled_local_ssds.partition_count else ""
@@ -206,7 +207,7 @@ def sales(machines: Iterable[Message], gpus: Iterable[Message]) -> Iterator[Mach
         for gpu, count in with_it or besides:
             for model in _MODELS["either"]:
                 if model == "spot" or not _NOT_ON_DEMAND.fullmatch(machine.name):
-                    yield MachineOnSale(zone, machine.name, gpu, count, model, ssd, cpus)
+                    yield MachineOnSale(zone, machine.name, gpu, count, model, ssd, cpus, ram_gib)
 
 
 def fits(sold: MachineOnSale, wish: Wish) -> bool:

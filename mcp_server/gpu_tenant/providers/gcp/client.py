@@ -22,6 +22,7 @@ from gpu_tenant.domain.errors import (
     RateLimited,
 )
 from gpu_tenant.domain.ports import Clock, Credential
+from gpu_tenant.files.installation import extra_line
 from gpu_tenant.providers.http_client import rejection, words
 from gpu_tenant.providers.response_limits import (
     BOUNDS,
@@ -159,7 +160,7 @@ class GcpClient:
         except ImportError as error:
             raise ProviderTrouble(
                 f"Google Cloud needs a package that is not installed: {error.name}",
-                remedy="pip install 'gpu-tenant[gcp]'",
+                remedy=extra_line("gcp"),
             ) from error
         said: list[bytes] = []
         options = {"api_endpoint": self._endpoint} if self._endpoint else {}

@@ -590,6 +590,8 @@ class GcpConnector:
             max_hours=None,
             download_mbps=None,
             upload_mbps=None,
+            cpus=sold.cpus or None,
+            ram_gib=sold.ram_gib or None,
             setup_s=120,
             notes=tuple(notes),
         )

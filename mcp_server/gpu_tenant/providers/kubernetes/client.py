@@ -14,6 +14,7 @@ from gpu_tenant.domain.errors import (
     ProviderTrouble,
     RateLimited,
 )
+from gpu_tenant.files.installation import extra_line
 from gpu_tenant.providers.http_client import rejection, words
 from gpu_tenant.providers.response_limits import (
     BOUNDS,
@@ -208,7 +209,7 @@ def _client(context: str, kubeconfig: str | None) -> Client:
     except ImportError as error:
         raise ProviderTrouble(
             f"Kubernetes needs a package that is not installed: {error.name}",
-            remedy="pip install 'gpu-tenant[kubernetes]'",
+            remedy=extra_line("kubernetes"),
         ) from error
     settings = kubernetes.Configuration()
     # This program decides on retries, not the client.

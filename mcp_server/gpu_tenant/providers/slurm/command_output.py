@@ -434,5 +434,5 @@ def refusal(command: str, told: Finished) -> ProviderTrouble:
             words, remedy="check account, qos and constraint under [slurm]; ask the site"
         )
     if command == "sbatch" and _FULL.search(words):
-        return NoCapacity(words, remedy=f"{Command('offers', provider='slurm')} has others")
+        return NoCapacity(words, remedy=f"{Command('offers', on='slurm')} has others")
     return ProviderTrouble(words, remedy=f"{Command('profiles', 'slurm')}; ask the site")

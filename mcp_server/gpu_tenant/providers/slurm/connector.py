@@ -89,7 +89,7 @@ class SlurmConnector:
         if ordered is None:
             raise NoCapacity(
                 f"this cluster has no offer {quote.offer.id}",
-                remedy=f"{Command('offers', provider='slurm')} lists its offers",
+                remedy=f"{Command('offers', on='slurm')} lists its offers",
             )
         options = order(
             owner,
