@@ -23,7 +23,7 @@ class Clock(Protocol):
 
     @property
     def shared_with_boxes(self) -> bool:
-        """Whether the boxes should show the same time. If so, a difference is worth an alarm."""
+        """Whether the clocks of the boxes should show the same time. If so, a difference raises an alarm."""
         ...
 
     def now(self) -> datetime:
@@ -31,11 +31,13 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until `seconds` have passed on this clock, for a platform. The clock of a rehearsal jumps over that."""
+        """Wait for a platform until `seconds` have passed on this clock. The clock of a rehearsal jumps over this time."""
         ...
 
     async def follow(self, seconds: float) -> None:
-        """Wait as long for work, or for people. No clock jumps over that: they take their time in a rehearsal, too."""
+        """Wait `seconds` for work, or for people. They need real time, so even the clock of a rehearsal jumps over
+        nothing.
+        """
         ...
 
 
@@ -87,8 +89,8 @@ class Listener(Protocol):
 class Transport(Protocol):
     """The link to one box, kept open between calls and re-opened as needed.
 
-    Remote paths are relative to the login home unless they are absolute. Text that stands for a file name is in
-    Python's surrogateescape form, so that a name that is not UTF-8 survives the trip.
+    Remote paths are relative to the login home unless they are absolute. File names are text in Python's
+    surrogateescape form, so that a name that is not UTF-8 stays unchanged.
     """
 
     async def run(
@@ -99,15 +101,15 @@ class Transport(Protocol):
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """Run a command to its end, whatever its status, and return its status and all of its output.
+        """Run a command to its end, and return its status and all of its output. A status other than 0 raises nothing.
 
-        `listener` is told what comes and goes meanwhile. If it cancels this call, the command ends.
+        `listener` is told of each piece of input and output. If it cancels this call, the command ends.
 
         Raises:
             BoxUnreachable: the box did not answer, the link broke, or `timeout_s` passed.
             HostKeyChanged: the host key is not the pinned one; nothing was sent.
 
-        After any exception the command may have run, may be running still, or never started.
+        After any exception the command may have run, may still be running, or may never have started.
         """
         ...
 
@@ -124,7 +126,8 @@ class Transport(Protocol):
         ...
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """Start a command, over the kept connection or over a new one. Only the command's output shows that it runs.
+        """Start a command, over the kept connection or over one of its own. Only the command's output shows that it
+        runs.
 
         Raises:
             BoxUnreachable: see `run`.
@@ -229,7 +232,7 @@ class Connector(Protocol):
     async def destroy(self, permit: TeardownPermit) -> None:
         """Tell the provider to destroy the permitted box, unless the provider does not have the box.
 
-        That this returns is no proof. The box is gone when `list_boxes` has omitted it twice.
+        A return without an error is no proof. The box is gone when `list_boxes` has omitted it twice.
 
         Raises:
             PermitForged: `permit` was not minted by verification, or is for another provider.
@@ -285,7 +288,9 @@ class Imaging(Protocol):
     """A connector whose provider can start a box from an image or template that the tenant names."""
 
     has_registry_logins: bool
-    """Whether an order can name a login for a private image, which the provider stores. No password passes us."""
+    """Whether an order can name a login for a private image. The provider stores the login, and we never see its
+    password.
+    """
 
     def refused_image(self, source: AtProvider) -> str | None:
         """Return in words why a box cannot be started from that image or template.
@@ -297,9 +302,9 @@ class Imaging(Protocol):
 
 @runtime_checkable
 class Publishing(Protocol):
-    """A connector whose provider can open ports of a box to the internet. Its `create` opens those of the order.
+    """A connector whose provider can open ports of a box to the internet. Its `create` opens the ordered ports.
 
-    `list_boxes` shows the address that each has, in `Box.published`. It can change with each start.
+    `list_boxes` shows the address of each port, in `Box.published`. The address can change with each start.
     """
 
     def refused_ports(self, ports: Sequence[str]) -> str | None:
@@ -375,7 +380,7 @@ class Residue(Protocol):
 
 @runtime_checkable
 class Storing(Protocol):
-    """A connector whose provider keeps volumes that outlive boxes. Its `create` mounts those of the quote's wish."""
+    """A connector whose provider keeps volumes that outlive boxes. Its `create` mounts the volumes of the quote's wish."""
 
     def refused_volumes(self, volumes: Sequence[Attachable]) -> str | None:
         """Return in words why no box there can have all these volumes. None if a box can. The provider is not asked."""
@@ -405,7 +410,7 @@ class Storing(Protocol):
     async def destroy_volume(self, permit: VolumePermit) -> None:
         """Tell the provider to destroy the permitted volume, unless the provider does not have it.
 
-        That this returns is no proof. The volume is gone when `list_volumes` has omitted it twice.
+        A return without an error is no proof. The volume is gone when `list_volumes` has omitted it twice.
 
         Raises:
             PermitForged: `permit` was not minted by verification, or is for another provider.
@@ -432,7 +437,7 @@ class VolumeMarket(Protocol):
 
 @runtime_checkable
 class Growing(Protocol):
-    """A connector whose provider can make a volume larger, with all that is on it. None makes one smaller."""
+    """A connector whose provider can make a volume larger, with all that is on it. No provider makes one smaller."""
 
     async def grow_volume(self, volume: Volume, size_gb: int) -> None:
         """Tell the provider to make the volume that large. `list_volumes` then shows how large it is.
@@ -447,10 +452,10 @@ class Growing(Protocol):
 
 @runtime_checkable
 class Reclaiming(Protocol):
-    """A connector whose provider, once told to delete a volume, waits until no box has it. It goes with that box."""
+    """A connector whose provider deletes a volume only once no box has it. Until then, the deletion waits."""
 
     async def reclaimed_with(self, lease: Lease) -> Mapping[str, str]:
-        """Return those of the lease's volumes that go when its box ends, each with the reason in words, by its name.
+        """Return the lease's volumes that will be deleted when its box ends: by the volume's name, the reason in words.
 
         Raises:
             ProviderTrouble: the provider did not say.
@@ -509,7 +514,7 @@ class Asking(NamedTuple):
     """The provider's own name for the account. None if unknown."""
 
     def of(self, account: str | None) -> "Asking":
-        """Return the same, for that account."""
+        """Return a copy with that account."""
         return self._replace(account=account)
 
     def is_like(self, other: "Asking") -> bool:
@@ -552,12 +557,12 @@ class Findable(Protocol):
 
 @runtime_checkable
 class Chronicling(Protocol):
-    """A connector whose provider keeps a record of each start and stop of a box, by whomever."""
+    """A connector whose provider records each start and stop of a box, whoever caused it."""
 
     async def last_change(self, lease: Lease) -> str | None:
         """Return what its provider says of the newest start or stop of the lease's box.
 
-        After any further start or stop it says something else. None if the provider does not say.
+        Each further start or stop changes this text. None if the provider does not say.
 
         Raises:
             ProviderTrouble: the provider did not answer.
@@ -569,14 +574,14 @@ class Turns(NamedTuple):
     """When a box was last started and stopped, as its provider says."""
 
     started: str
-    """The newest start, in the provider's words. After any further start it is another."""
+    """The newest start, in the provider's words. Each further start changes this text."""
     stopped_at: datetime | None
     """The newest stop. None if there was none."""
 
 
 @runtime_checkable
 class Dating(Protocol):
-    """A connector whose provider says when a box was last started, and when it was last stopped, by whomever."""
+    """A connector whose provider says when a box was last started, and when it was last stopped, whoever caused it."""
 
     async def turns(self, lease: Lease) -> Turns | None:
         """Return when the lease's box was last started and stopped. None if its provider does not say.

@@ -47,7 +47,7 @@ class Discarded(Heap):
 
 
 class Unclaimed(Heap):
-    """What was written since launch, and nobody has claimed or discarded."""
+    """What was written since launch, and was neither claimed nor discarded."""
 
     class Path(Record):
         """One of the largest unclaimed paths."""
@@ -69,7 +69,7 @@ class Elsewhere(Unclaimed):
     """What was written since launch, in places that a seal does not cover."""
 
     whole: bool
-    """Whether this is all of it. If not, there was no time to look further."""
+    """Whether these are all such files. If not, there was no time to look further."""
 
 
 class Problem(Record):

@@ -23,5 +23,5 @@ waits_to: ContextVar[Callable[[Wait], None]] = ContextVar("waits_to", default=la
 
 
 def wait_for(words: str, *, ends: str = "", usd_h: Decimal | None = None) -> None:
-    """Tell whoever called this verb what it waits for from here on."""
+    """Tell the caller of this verb what the verb waits for from now on."""
     waits_to.get()(Wait(words, ends, usd_h))
