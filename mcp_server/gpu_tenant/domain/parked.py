@@ -45,8 +45,7 @@ class Kept(NamedTuple):
     lost: str
     """What a teardown would have lost. Empty if no teardown was refused."""
     missing: tuple[str, ...]
-    """The declared artifacts that never appeared and that nobody has given up. Empty if other things blocked the
-    teardown.
+    """The declared artifacts that never appeared and were not given up. Empty if other things blocked the teardown.
     """
     given_up: bool
     """Whether everything that blocked the teardown has been given up since."""

@@ -31,13 +31,11 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for a platform until `seconds` have passed on this clock. The clock of a rehearsal jumps over this time."""
+        """Wait `seconds` on this clock, for a platform. The clock of a rehearsal jumps over this time."""
         ...
 
     async def follow(self, seconds: float) -> None:
-        """Wait `seconds` for work, or for people. They need real time, so even the clock of a rehearsal jumps over
-        nothing.
-        """
+        """Wait `seconds` for work, or for people. They need real time, so a rehearsal's clock waits, too."""
         ...
 
 
@@ -126,8 +124,7 @@ class Transport(Protocol):
         ...
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """Start a command, over the kept connection or over one of its own. Only the command's output shows that it
-        runs.
+        """Start a command, over the kept connection or over a new one. Only the command's output shows that it runs.
 
         Raises:
             BoxUnreachable: see `run`.
@@ -288,8 +285,7 @@ class Imaging(Protocol):
     """A connector whose provider can start a box from an image or template that the tenant names."""
 
     has_registry_logins: bool
-    """Whether an order can name a login for a private image. The provider stores the login, and we never see its
-    password.
+    """Whether an order can name a login for a private image. The provider stores the login: we see no password.
     """
 
     def refused_image(self, source: AtProvider) -> str | None:
@@ -380,7 +376,7 @@ class Residue(Protocol):
 
 @runtime_checkable
 class Storing(Protocol):
-    """A connector whose provider keeps volumes that outlive boxes. Its `create` mounts the volumes of the quote's wish."""
+    """A connector whose provider keeps volumes that outlive boxes. Its `create` mounts the volumes of the wish."""
 
     def refused_volumes(self, volumes: Sequence[Attachable]) -> str | None:
         """Return in words why no box there can have all these volumes. None if a box can. The provider is not asked."""

@@ -79,7 +79,7 @@ def kept_paths(profile: Profile, lease: Lease) -> tuple[str, ...]:
 
 
 def kept_disks(lease: Lease) -> tuple[str, ...]:
-    """Return the paths that outlive a stop only if the platform's disk is mounted there. A rehearsal has no such path."""
+    """Return the paths that outlive a stop only if the platform's disk is mounted there. None in a rehearsal."""
     place = lease.place
     return (place.at,) if place is not None and place.at and place.at == place.path else ()
 

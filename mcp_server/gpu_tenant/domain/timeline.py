@@ -201,7 +201,7 @@ class Taken(Told):
 
 
 class Forewarned(Told):
-    """The box heard that its platform will take it back. Later events of this kind say what was done because of that."""
+    """The box heard that its platform will take it back. Later events of this kind say what was done then."""
 
     kind = "preemption notice"
     source: str

@@ -119,7 +119,7 @@ def fence(text: str, *, nonce: str, of: str = "box log") -> str:
 
 
 def without_fence(text: str) -> str:
-    """Return the text between the tags of `fence`. A person at a terminal is told in another way whose words these are."""
+    """Return the text between the tags of `fence`. A terminal says in another way whose words these are."""
     held = _FENCED.fullmatch(text)
     return held[2] if held else text
 

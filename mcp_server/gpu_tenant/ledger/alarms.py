@@ -21,9 +21,9 @@ class AlarmTable(Database):
         """Open an alarm about `key` that says `words`, or update the open one.
 
         An open alarm gets a higher level if `level` is higher, and is then reported again at once. Its level never
-        falls. An alarm that comes back is reported no sooner than if it had stayed open.
+        falls. If an alarm has ended and is raised again, it is reported no sooner than if it had stayed open.
         """
-        # The text often comes from outside, so keep one line of it, and nothing that a terminal would obey.
+        # The text often comes from outside. So it is made one line, without control sequences for a terminal.
         words, when = " ".join(plain(words).split())[:_WORDS], at.isoformat()
         with self._transaction() as db:
             known = db.execute(
@@ -71,7 +71,7 @@ class AlarmTable(Database):
     def claim_due(self, now: datetime, *, least: Level = Level.NOTICE) -> list[Alarm]:
         """Return the alarms that are due and have at least the level `least`, and count them as reported.
 
-        Each alarm is returned to one caller only, however many processes ask.
+        Each due alarm is returned to one caller only, even if several processes ask.
         """
         with self._transaction() as db:
             due = [
@@ -86,7 +86,7 @@ class AlarmTable(Database):
         return due
 
     def note_reached_nobody(self, claimed: Iterable[Alarm]) -> None:
-        """Record that those alarms reached nobody. They become due again as if they had never been reported."""
+        """Record that those alarms reached nobody. They are due again after the first of their waiting times."""
         with self._transaction() as db:
             db.executemany(
                 "UPDATE alarms SET told=0 WHERE seq=? AND told_at=? AND ended_at IS NULL",

@@ -1,4 +1,4 @@
-"""Which process holds a lease. A later process with the same number is not mistaken for it."""
+"""Identifies the process that holds a lease. A later process with the same number is not mistaken for it."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ class Holder(NamedTuple):
     started: str
 
     def alive(self) -> bool | None:
-        """Whether that process still runs. None if it is on another computer, where this one cannot tell."""
+        """Whether that process still runs. None if it is on another computer, because this one cannot tell."""
         if self.host != _host():
             return None
         return _start_of(self.pid) == self.started

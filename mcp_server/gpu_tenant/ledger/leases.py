@@ -84,10 +84,13 @@ class LeaseTable(HostTable):
 
         `recovers` is the lease whose work this one continues. The new lease joins the fleet of that lease. `wish` is
         the standing wish that the new lease fulfils. A trigger allows one box for each wish. `errand` is the errand
-        that the new lease is for. Another trigger allows an errand one box at a time. If the caller wants a single box
-        by any of several quotes, `instead_of` lists these quotes. `smoke` is the smoke test
-        that it is rented with. `allowed` raises if the owner's limits leave no room. It is called inside the transaction, so that two simultaneous calls see each other. `signed` are the
-        codes of the signatures that this uses up.
+        that the new lease is for. Another trigger allows an errand one box at a time. `smoke` is the smoke test that
+        the lease is rented with.
+
+        If the caller wants a single box by any of several quotes, `instead_of` lists these quotes.
+
+        `allowed` raises if the owner's limits leave no room. It is called inside the transaction, so that two
+        simultaneous calls see each other. `signed` are the codes of the signatures that this uses up.
 
         Raises:
             LeaseHeld: another box of that fleet has been requested, and it is not known yet whether it exists.
@@ -130,7 +133,7 @@ class LeaseTable(HostTable):
     ) -> None:
         """Require that the quote is unused, except in the same fleet.
 
-        For a single box, also require that no lease outside a fleet was rented by one of the `others`.
+        For a single box, also require that no live lease outside of fleets was rented by one of the `others`.
         """
         used = db.execute(
             f"{_RENTED_BY} AND ((named.value=?2 AND (fleet IS NULL OR ?3 IS NULL OR fleet <> ?3))"
@@ -423,7 +426,7 @@ class LeaseTable(HostTable):
         return bool(self._read(lambda row: row["seq"], "SELECT seq FROM rehearsals"))
 
     def be_rehearsed(self) -> bool:
-        """Make this ledger a rehearsal's, from its first lease on.
+        """Make this ledger a rehearsal's. This is possible only before its first lease.
 
         Returns False if the ledger already has real leases.
         """
@@ -437,7 +440,7 @@ class LeaseTable(HostTable):
 
     @property
     def deployment(self) -> str:
-        """The name of this ledger in the marks of its boxes. It distinguishes two tenants."""
+        """The name of this ledger in the marks of its boxes. It distinguishes them from the boxes of other ledgers."""
         return self._read(lambda row: str(row["id"]), "SELECT id FROM deployment")[0]
 
     def ready(self, lease_id: LeaseId, *, at: datetime) -> Lease:
@@ -505,8 +508,8 @@ class LeaseTable(HostTable):
         """Record that the parked box is about to be started. From now on it counts as running.
 
         `allowed` is as for `intend`. It is called in the same transaction, so that a box that is being rented at
-        the same time is counted with this one. If the process dies before the answer, that rate stays recorded. If
-        `usd_h` is None, the cost is unknown from then on: the price of the stopped box would be too low.
+        the same time is counted with this one. If this process dies before the provider answers, the rate `usd_h` stays
+        recorded. If `usd_h` is None, the cost is unknown from then on: the price of the stopped box would be too low.
         """
         with self._transaction() as db:
             lease = self.lease(lease_id)
@@ -596,7 +599,7 @@ class LeaseTable(HostTable):
         return self.lease(lease_id)
 
     def come_back(self, lease_id: LeaseId, *, at: datetime) -> Lease:
-        """Make a lease that was declared lost live again, as before: its box is listed, and existed all the time.
+        """Make a lost lease live again. Its box is listed, so it existed all the time.
 
         Raises:
             BoxTaken: another live lease has that box by now.

@@ -40,7 +40,7 @@ class Sent(Timeline):
         return found
 
     def sent_before(self, lease_id: LeaseId) -> bool:
-        """Whether files were sent before such records were kept. If so, only the box can say which."""
+        """Whether files were sent there before the ledger recorded such files. If so, only the box can say which."""
         known = self._read(
             lambda row: str(row["lease_id"]),
             "SELECT lease_id FROM sent_before WHERE lease_id=?",
@@ -70,7 +70,7 @@ class Sent(Timeline):
             db.execute("INSERT INTO since(lease_id, since_ns) VALUES (?,?)", (lease_id, since_ns))
 
     def since_ns(self, lease_id: LeaseId) -> int | None:
-        """Return the earliest of those moments. None if the box was never asked."""
+        """Return the earliest moment that `counts_since` recorded, in ns by the box's clock. None if there is none."""
         return min(self._sinces(lease_id), default=None)
 
     def _sinces(self, lease_id: LeaseId) -> list[int]:
