@@ -115,7 +115,7 @@ class AutodlConnector:
     # --- boxes
 
     async def create(self, lease: Lease) -> Box:
-        """Implement `Connector.create`. The command that the box runs when it starts installs our key."""
+        """Implement `Connector.create`. The box's start command installs our key."""
         quote = wanted_quote(lease)
         if ours := find_marked(lease, await self.list_boxes()):
             return ours
@@ -219,7 +219,7 @@ class AutodlConnector:
         await self._switch(lease, "power_off", ("shutting_down", "shutdown"), {})
 
     async def resume(self, lease: Lease) -> None:
-        """Implement `Parking.resume`. Port and password may have changed, and our key is installed anew."""
+        """Implement `Parking.resume`. Port and password may have changed, and our key is installed again."""
         more: dict[str, Json] = {"payload": "gpu", "start_command": _lets_in(self._public_key())}
         await self._switch(lease, "power_on", ("starting", "running"), more)
 
@@ -392,7 +392,7 @@ class AutodlConnector:
         once: Literal["", "once"] = "",
         urgent: Literal["", "teardown"] = "",
     ) -> Json:
-        """Return the data in the provider's envelope. The provider reports a failure inside a 200.
+        """Return the data in the provider's envelope. The provider reports even failures with status 200.
 
         Raises:
             Rejected: the call failed; the error has the provider's words, and the envelope as its body.

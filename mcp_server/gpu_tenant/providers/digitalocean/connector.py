@@ -49,9 +49,10 @@ _SNAPSHOT_USD_GB_MONTH = Decimal("0.06")
 """By docs.digitalocean.com/products/images/snapshots/details/pricing. We have read no such page for volumes."""
 
 _DEVICE = "/dev/disk/by-id/scsi-0DO_Volume_"
-"""Where a Droplet has an attached volume, before the volume's name: DigitalOcean's guide to mounting volumes."""
+"""The device of an attached volume is this, followed by the volume's name (DigitalOcean's guide to mounting volumes).
+"""
 _MOST_VOLUMES = 15
-"""What one Droplet can have, by the reference of `doctl compute volume-action attach`."""
+"""The most volumes that one Droplet can have, by the reference of `doctl compute volume-action attach`."""
 _SURE = (400, 401, 403, 404, 422)
 """Statuses of a refused create after which no volume exists. Any other status leaves that unclear."""
 
@@ -288,7 +289,7 @@ class DigitalOceanConnector:
         return None
 
     async def create_volume(self, volume: Volume) -> ListedVolume:
-        """Implement `Storing.create_volume`. DigitalOcean puts a file system on it, so nothing of ours ever formats one."""
+        """Implement `Storing.create_volume`. DigitalOcean puts a file system on it, so we never format one."""
         if ours := next((v for v in await self.list_volumes() if v.name == volume.mark), None):
             return ours
         order: Json = {
@@ -310,7 +311,7 @@ class DigitalOceanConnector:
         return [_volume_of(each) for each in await self._all(_VOLUMES, "volumes", _VOLUME_LIST, {})]
 
     async def grow_volume(self, volume: Volume, size_gb: int) -> None:
-        """Implement `Growing.grow_volume`. The next Droplet's script gives its file system the new room."""
+        """Implement `Growing.grow_volume`. The script of the next Droplet enlarges the file system."""
         path = f"{_VOLUMES}/{volume.volume_id}/actions"
         order: Json = {"type": "resize", "size_gigabytes": size_gb, "region": volume.region}
         await self._wire.call("POST", path, body=order, expect=(202,), repeatable="repeatable")
