@@ -464,7 +464,7 @@ class Outliving(Protocol):
     """A connector of a provider at which a volume's disk may stay, and bill, when the volume itself is deleted."""
 
     async def may_stay(self, volume: Volume) -> str | None:
-        """Say that the volume's disk may stay, and how a person sees that. None if it goes, or is refused an end.
+        """Say that the volume's disk may stay, and how a person sees that. None if it goes, or its end is refused.
 
         The words are true before the volume's end and after it.
 
@@ -593,7 +593,7 @@ class Lending(Protocol):
     """A connector with our own list of machines. Somebody else rents these machines, and may move them."""
 
     def let_go(self, lease: Lease) -> None:
-        """Remove the lease's machine from the list, because whoever rents it says so."""
+        """Remove the lease's machine from the list, because the person or tool that rents it says so."""
         ...
 
 

@@ -241,9 +241,7 @@ def _proof(
     here: Here,
     owned: Mapping[str, Mapping[str, str]],
 ) -> Literal["verified", "finished", "missing"]:
-    """Return `verified` if all files that a finished cell declared are here, `finished` if they may come, else
-    `missing`.
-    """
+    """Return whether a finished cell's files are all here (`verified`), may come (`finished`), or are `missing`."""
     said, files = placement.said, owned.get(cell.name, {})
     if said is None or said.word != "finished":
         return "finished"

@@ -45,8 +45,8 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 class GcpClient:
     """The Compute Engine API for one project. Each call returns its answer or raises one of our errors.
 
-    The client's own retries are off. We use only those methods of the client that return the plain operation. The
-    others poll the operation at the real address, whatever endpoint was configured.
+    The client's own retries are off. We use only those methods of the client that return the plain operation. The other
+    methods poll the operation at Google's real address, even if another endpoint was configured.
     """
 
     def __init__(
@@ -167,8 +167,8 @@ class GcpClient:
         try:
             # A client for each call, because threads would share a kept connection.
             with made(credentials=self._key, client_options=options) as client:
-                # The client has no public name for its session, and would read an answer of any
-                # size.
+                # The hook limits the size of an answer, because the client does not. The client's session has no public
+                # name.
                 hook = partial(self._read, said)
                 vars(client.transport)["_session"].hooks["response"].append(hook)
                 return getattr(client, method)(fields, retry=None, timeout=_TIMEOUT_S)
@@ -266,7 +266,7 @@ def failure(operation: Message) -> ProviderTrouble | None:
 
 
 def _refusal(call: str, error: Message) -> ProviderTrouble:
-    """Return our error for Google's exception. A 403 can mean four things, which its reason tells apart."""
+    """Return our error for Google's exception. A 403 can mean several things. Its reason says which."""
     status = int(error.code or 0)
     try:
         listed = error.errors
