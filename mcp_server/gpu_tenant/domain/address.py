@@ -30,9 +30,7 @@ _NAME = r"[\w.%+][\w.%+-]*"
 _TARGET = re.compile(
     rf"(?:(?P<user>[\w.%+][\w.%+:@-]*)@)?(?:\[(?P<literal>[\w.:%-]+)\]|(?P<host>{_NAME}))(?::(?P<port>[0-9]{{1,5}}))?"
 )
-"""No character is allowed that a shell interprets: the owner's ProxyCommand contains the host name, and runs in a
-shell.
-"""
+"""No character is allowed that a shell interprets: a shell runs the owner's ProxyCommand, with the host name in it."""
 
 _LONGEST_TARGET = 320
 """The longest target, in characters. A host name has at most 253."""

@@ -11,9 +11,7 @@ Trust = Literal["any", "verified", "datacenter"]
 WhenIdle = Literal["end", "alarm"]
 WhenDone = Literal["end", "park", "keep"]
 SaidWhenDone = Literal["", "end", "park", "keep"]
-"""The choice as a caller gives it. An empty string keeps the present choice. For a new lease, it means the usual
-choice.
-"""
+"""The choice as a caller gives it. An empty string keeps the present choice, or means the usual one for a new lease."""
 
 SortedBy = Literal["age", "name", "cost", "rate", "deadline"]
 """By what a list of leases is sorted."""

@@ -107,8 +107,7 @@ class _Tool(NamedTuple):
     """The tool's names for the positional arguments, in the order of the command line."""
     options: str = ""
     required: str = ""
-    """The arguments that the tool requires. If the command line omits one, its name in capitals is shown as a
-    placeholder.
+    """The arguments that the tool requires. If one is omitted, its name in capitals is shown as a placeholder.
     """
     action: str | None = None
     several: bool = False
@@ -287,9 +286,7 @@ def quoted(command: str) -> str:
 
 
 def _as_given(then: str) -> str:
-    """Return the job's command from the text after `--`. If that is a single quoted word, the word is the whole
-    command.
-    """
+    """Return the job's command from the text after `--`. A single quoted word is the whole command."""
     with suppress(ValueError):
         if len(words := shlex.split(then)) == 1:
             return words[0]

@@ -24,9 +24,9 @@ class Range(NamedTuple):
 
 
 def unseen_start(lease: Lease, *, usd_h: Decimal, since: datetime, now: datetime) -> Unseen | None:
-    """Return how far the cost may be too high of a box that has booted unseen. None if that is too little to report.
+    """Return the doubt about the cost of a box that booted while nobody looked. None if it is too small to report.
 
-    From `since` on, the higher rate `usd_h` is counted, so that the sum is not too low. The higher rate probably began
+    From `since` on, the higher rate `usd_h` is counted, so the sum may be too high. The higher rate probably began
     later, because the box took some time to boot.
     """
     if lease.price_usd_h is None or lease.quote is None or lease.active_at is None:
@@ -45,10 +45,10 @@ def unseen_start(lease: Lease, *, usd_h: Decimal, since: datetime, now: datetime
 
 
 def unseen_boot(box: Box, quote: Quote | None, *, since: datetime, now: datetime) -> Unseen | None:
-    """Return how far the cost may be too high of a box that was made at `since`, and cost less while it booted.
+    """Return the doubt about the cost of a box that is found running. None if it is too small to report.
 
-    The box is found running. Its cost is counted as if it ran from `since` on. It probably booted first, for as long as
-    its quote says. None if the difference is too small to report.
+    The box was made at `since`, and cost less while it booted. Its cost is counted as if it ran from `since` on. It
+    probably booted first, for as long as its quote says.
     """
     price, booting = box.price_usd_h, box.booting_usd_h
     if box.state is not BoxState.READY or price is None or booting is None or price <= booting:

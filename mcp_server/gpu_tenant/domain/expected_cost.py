@@ -28,7 +28,7 @@ Google says that 5 to 15 % of preemptible machines are interrupted each day. GPU
 interrupted more often.
 """
 _CHECKPOINT_H = Decimal(1)
-"""It is assumed that a job on an interruptible box saves its work so often, to a disk that survives an interruption."""
+"""The assumed hours between two saves of a job on an interruptible box, to a disk that survives an interruption."""
 _MONTH_H = 720
 _UNDISTURBED = ("compute", "waiting", "moving", "bytes")
 """The terms that have to be paid even if nothing fails."""

@@ -13,7 +13,7 @@ from typing import Final
 from gpu_tenant.domain.model import Profile
 
 READ_AGAIN: Final = "read_again"
-"""The table of `config.toml` with the day on which a person last read a platform's pages, by its slug."""
+"""The table of `config.toml` with the day on which a person last read each platform's pages, by the platform's slug."""
 
 LIVES_DAYS: Final[Mapping[str, int]] = {
     r"paths\[.*\]\.survives\.(park|destroy)": 365,  # what a stop keeps, and what an end keeps
@@ -21,13 +21,10 @@ LIVES_DAYS: Final[Mapping[str, int]] = {
     r"deadman\.provider_timer": 365,  # whether the platform's own timer ends the bill
     r"gone\.(list_lag_s|confirm_s)": 365,  # how soon the platform's list is believed
 }
-"""For how many days a fact is believed. Each key is a pattern of its place in a profile. Other facts do not matter
-here.
-"""
+"""For how many days a fact is believed, by a pattern for its place in a profile. Other facts do not matter here."""
 
 _SLOWEST_LIST_S, _SLOWEST_PROOF_S = 600.0, 60.0
-"""What is assumed if the facts about a platform's list are too old, in seconds: its delay, and the wait before a proof.
-"""
+"""Assumed if the facts about a platform's list are too old, in seconds: its delay, and the wait before a proof."""
 
 
 def as_believed(profile: Profile, today: date, read_again: date | None = None) -> Profile:

@@ -58,8 +58,9 @@ def fleet_of(name: str, leases: Sequence[Lease], *, asked: int, missing: Sequenc
 
 
 def request_of(said: Mapping[str, JsonValue], asked: RentRequest, *, count: int) -> str:
-    """Return a name for a request for several boxes. Requests with equal numbers get the same name, even if these were
-    written differently.
+    """Return a name for a request for several boxes.
+
+    Requests with equal numbers get the same name, even if these were written differently.
     """
     terms = asked.model_dump(mode="json", exclude_defaults=True, exclude={"labels"})
     return known_again(json.dumps({**said, "count": count, "terms": terms}))

@@ -35,9 +35,7 @@ class GpuMemory(Record):
         return "too small" if has < self.low_bytes else "tight" if has < self.high_bytes else "fits"
 
     def warning(self, vram_gib: float | None, smoke: str) -> str | None:
-        """Return a warning if a GPU with this much memory may be too small for what the smoke test ran. None if it
-        fits.
-        """
+        """Return a warning if a GPU with this much memory may be too small for the tested job. None if it fits."""
         match self.fit(vram_gib):
             case "too small":
                 return (

@@ -1,6 +1,6 @@
 """Decides whether a provider took a box away, and why.
 
-This is distinguished from a job that crashed, and from a box that we merely cannot see.
+A job that crashed does not count as taken away, and neither does a box that we merely cannot see.
 """
 
 from datetime import datetime, timedelta
@@ -70,7 +70,7 @@ def fate(
 def _why_stopped(
     lease: Lease, profile: Profile, box: Box, said: str, now: datetime, balance_usd: Decimal | None
 ) -> Taken:
-    """Return the strongest known reason why a box stopped that nobody here has parked."""
+    """Return the most certain reason for the stop of a box that nobody here has parked."""
     if now >= lease.terms.deadline_at:
         return Taken("walltime", "it was stopped, and its deadline has passed")
     if _rented_until(lease, now) <= now:
@@ -132,7 +132,7 @@ def fate_met(lines: Lines, job: str) -> tuple[datetime, KillingFate] | None:
 
 
 def cut_off_at(lines: Lines, job: str) -> datetime | None:
-    """Return when it was noticed that the job ended because its box was taken. None if it did not end, or not by that.
+    """Return when it was noticed that the job ended because its box was taken. None if it did not end for that reason.
 
     Such a job did not fail by itself. If it is launched again, it continues. A job that was killed shortly before
     counts, too, because the box may know sooner than its provider says it. So does a job that was asked to save because

@@ -1,5 +1,6 @@
-"""What people call a lease: its project, its name and its tags. Lists are searched by these labels, and costs are
-summed by them.
+"""What people call a lease: its project, its name and its tags.
+
+Lists are searched by these labels, and costs are summed by them.
 """
 
 import re
@@ -81,6 +82,4 @@ def short_label(said: str) -> str | None:
 
 
 UNNAMED = Labels.model_construct()
-"""The labels of a lease that nobody named. It is not validated, because that would build the validator in every
-command.
-"""
+"""The labels of a lease that nobody named. Not validated, because that would build the validator in every command."""

@@ -26,8 +26,9 @@ _NOT_HERE = (
     *("bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "proc", "root"),
     *("run", "sbin", "sys", "tmp", "usr", "var"),
 )
-"""No volume is mounted there, because these belong to the system or hold login homes. A login home holds the mark of
-its lease, which must be on no other box.
+"""No volume may be mounted in these directories, because they belong to the system or hold login homes.
+
+A login home holds the mark of its lease, which must be on no other box.
 """
 MOST_COMMAND = 4000
 _SHOWN = 120
@@ -204,7 +205,7 @@ class Order(Record):
     )
     public_ports: Annotated[tuple[PublicPort, ...], AfterValidator(_public_once)] = Field(
         default=(),
-        max_length=10,  # RunPod's proxy opens ten of a pod.
+        max_length=10,  # RunPod's proxy opens at most ten ports of a pod.
         description="ports that the platform opens to the whole internet, such as `8000/http`; whoever finds one "
         "can use it",
     )
@@ -222,7 +223,7 @@ class Order(Record):
         return tuple(f"{name}={reference}" for name, reference in self.env.items())
 
     def image_at(self, provider: str) -> AtProvider:
-        """Return what the box is to be started from at that platform. Empty: its usual image."""
+        """Return what the box is to be started from at that platform. An empty result means its usual image."""
         own = self.provider.get(provider, AtProvider())
         if own.template is not None:
             return AtProvider(template=own.template, registry=own.registry)

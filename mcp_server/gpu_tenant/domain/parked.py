@@ -52,9 +52,9 @@ class Kept(NamedTuple):
 
 
 def read_at_stop(events: Lines) -> timeline.ReadAtStop | None:
-    """Return what was read right before the stop. None if something may have changed the box since, by the ledger.
+    """Return what was read right before the stop. None if the ledger has an event that may have changed it.
 
-    The ledger does not know whether somebody else has started the box. Ask its provider.
+    Only its provider knows whether somebody else has started the box since.
     """
     for _, event in reversed(events):
         if isinstance(event, timeline.ReadAtStop):
@@ -67,7 +67,7 @@ def read_at_stop(events: Lines) -> timeline.ReadAtStop | None:
 def read_in_notice(lines: Lines) -> tuple[datetime, timeline.ReadInNotice] | None:
     """Return when the box was last read during a notice, and what was read. None if something may be new on it since.
 
-    The ledger does not know whether the box was stopped soon after, and not started again. Ask its provider.
+    Only its provider knows whether the box was stopped soon after, and was not started again.
     """
     for at, event in reversed(lines):
         if isinstance(event, timeline.ReadInNotice):

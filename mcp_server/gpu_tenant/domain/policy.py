@@ -40,8 +40,7 @@ def rules_of(
     looked_after: LookedAfter = "watched",
     now: datetime | None = None,
 ) -> tuple[str, ...]:
-    """Return all rules for the lease from now on, one in each sentence. If `now` is given, they say what was spent by
-    then.
+    """Return all rules for the lease from now on, one in each sentence. With `now`, they say what was spent by then.
 
     If no watchdog runs, each rule that only a watchdog can enforce says so, and the first rule says once that nobody
     enforces these now.

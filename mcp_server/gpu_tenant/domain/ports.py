@@ -451,7 +451,7 @@ class Reclaiming(Protocol):
     """A connector whose provider deletes a volume only once no box has it. Until then, the deletion waits."""
 
     async def reclaimed_with(self, lease: Lease) -> Mapping[str, str]:
-        """Return the lease's volumes that will be deleted when its box ends: by the volume's name, the reason in words.
+        """Return which of the lease's volumes will be deleted when its box ends: the reason in words, by volume name.
 
         Raises:
             ProviderTrouble: the provider did not say.

@@ -29,7 +29,7 @@ class SealedFile(Numerous):
 
 
 class Heap(Record):
-    """How many files there are of one kind, and their size."""
+    """How many files there are of one kind, and their total size."""
 
     count: int = Field(ge=0, le=10**12)
     size_bytes: int = Field(alias="bytes", ge=0, le=MOST_BYTES)

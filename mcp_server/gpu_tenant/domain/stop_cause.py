@@ -45,7 +45,7 @@ def stop_cause(lines: Lines, job: str) -> StopCause | None:
     """Return the term for which that job was stopped. None if somebody asked for the stop, or if nothing is known.
 
     The end of a lease is recorded before its jobs are stopped. The stop of a job is recorded when the job is gone.
-    Older ledgers name the cause only where the lease ends.
+    Older ledgers name the cause only in the record of the lease's end.
     """
     ending: StopCause | None = None
     stopped: StopCause | Literal["asked", "unknown"] = "unknown"

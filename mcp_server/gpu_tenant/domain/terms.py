@@ -34,7 +34,7 @@ FAILURE_LOOK_S = 900
 """How many seconds somebody has to look at a failed job before its box is ended, unless its owner says otherwise."""
 
 GRACE_S = 30
-"""How long after its last job a lease waits for the next job before it counts as done."""
+"""How many seconds after its last job a lease waits for the next job, before it counts as done."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)")
 _UNIT_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -60,7 +60,7 @@ def duration_words(seconds: float) -> str:
 
 
 class OnFailure(Record):
-    """What becomes of a box whose job failed, and how long somebody has before that to look at the job."""
+    """What becomes of a box whose job failed, and how long somebody can look at the job before that."""
 
     does: Literal["end", "park", "hold"] = "end"
     after_s: float = Field(default=FAILURE_LOOK_S, ge=0)

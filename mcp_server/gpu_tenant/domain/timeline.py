@@ -99,7 +99,7 @@ class Audited(Told):
 
 
 class TakesOver(Told):
-    """A person made the lease take the place of another."""
+    """A person made the lease take the place of another lease."""
 
     kind = "takes over"
     over: str
@@ -325,7 +325,7 @@ class Guarded(Told):
 
 
 class Launched(Told):
-    """One job was launched, or the cells of a sweep were."""
+    """One job was launched, or several cells of a sweep were launched together."""
 
     kind = "launched"
     job: str | None = None
@@ -499,8 +499,8 @@ class Refused(Told):
 class ReadAtStop(Told):
     """The whole box was read right before its stop, and it holds nothing that is not kept.
 
-    `missing` are the declared artifacts that never appeared. `last_change` is what its provider said of its newest
-    start or stop, once it was stopped.
+    `missing` are the declared artifacts that never appeared. `last_change` is the newest start or stop that its
+    provider reported after the stop.
     """
 
     kind = "read at stop"
@@ -512,7 +512,7 @@ class ReadAtStop(Told):
 class ReadInNotice(Told):
     """The whole box was read after its platform gave notice to take it, and it held nothing that is not kept.
 
-    `started` is what its provider said then of its newest start.
+    `started` is the newest start that its provider reported then.
     """
 
     kind = "read in notice"

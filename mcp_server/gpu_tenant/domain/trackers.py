@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 OFFLINE_RUNS = ("wandb/offline-run-*/", "events.out.tfevents.*")
-"""Patterns of what a tracker wrote only on the box: offline runs of W&B, and event files of TensorBoard.
-"""
+"""Patterns of what a tracker wrote only on the box: offline runs of W&B, and event files of TensorBoard."""
 _PARTS = {
     OFFLINE_RUNS[0]: ("wandb", "offline-run-20260101_000000-0a1b2c3d"),
     OFFLINE_RUNS[1]: ("events.out.tfevents.1700000000.box.1.0",),

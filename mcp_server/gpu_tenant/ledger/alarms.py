@@ -13,7 +13,7 @@ _OPEN = "SELECT * FROM alarms WHERE ended_at IS NULL ORDER BY since, seq"
 
 
 class AlarmTable(Database):
-    """The part of the ledger that knows what a person must hear of, and what was reported."""
+    """The part of the ledger that knows what a person must be told, and what was reported."""
 
     def raise_alarm(
         self, key: str, words: str, *, level: Level, lease_id: LeaseId | None, at: datetime
@@ -59,7 +59,7 @@ class AlarmTable(Database):
         return self._read(_alarm, _OPEN)
 
     def was_raised(self, key: str) -> bool:
-        """Whether there ever was an alarm with that key, open or ended, that was not about a single lease."""
+        """Whether an alarm with that key was ever raised, not about a single lease. It may have ended."""
         one = "SELECT 1 AS one FROM alarms WHERE key=? AND lease_id IS NULL LIMIT 1"
         return bool(self._read(lambda row: row["one"], one, key))
 
@@ -86,7 +86,7 @@ class AlarmTable(Database):
         return due
 
     def note_reached_nobody(self, claimed: Iterable[Alarm]) -> None:
-        """Record that those alarms reached nobody. They are due again after the first of their waiting times."""
+        """Record that those alarms reached nobody. Each is due again after the first waiting time of its level."""
         with self._transaction() as db:
             db.executemany(
                 "UPDATE alarms SET told=0 WHERE seq=? AND told_at=? AND ended_at IS NULL",

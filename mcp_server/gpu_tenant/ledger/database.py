@@ -44,7 +44,7 @@ class Database:
     ) -> None:
         """Open the ledger at `path`. It is created if there is none.
 
-        `clock` is the clock from which the ledger's moments are read. By default this is this computer's clock.
+        `clock` gives the times in the ledger. By default, it is this computer's clock.
 
         Raises:
             LedgerBusy: another process held the ledger for longer than `busy_timeout_s`.
@@ -64,7 +64,8 @@ class Database:
         try:
             with self._translate_errors():
                 self._db.row_factory = sqlite3.Row
-                # A file that is not a ledger, or a newer one, must not be changed by the next pragma.
+                # The version is checked before the next pragma, which changes the file: a newer ledger, or a file that
+                # is no ledger, must stay as it is.
                 self._version()
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=FULL")
@@ -132,7 +133,7 @@ class Database:
 
     @classmethod
     def salvage(cls, path: Path, clock: Clock | None = None) -> tuple[Self, int]:
-        """Open a new ledger with what can still be read of the damaged one at `path`, only for looking at it.
+        """Open a new ledger with what can still be read of the damaged one at `path`, only to look at it.
 
         What is written to the new ledger is thrown away. Return the new ledger, and how many rows could be read.
         """
@@ -183,7 +184,7 @@ class Database:
 
     def _migrate(self) -> None:
         with self._transaction() as db:
-            # Read this again under the lock, because another process may have migrated first.
+            # The version is read again under the lock, because another process may have migrated first.
             for script in MIGRATIONS[self._version() :]:
                 for statement in _statements(script):
                     db.execute(statement)
@@ -220,7 +221,7 @@ class Database:
     def _unwritable(self, error: Exception) -> LocalTrouble:
         """Return the error for a sound ledger that cannot be written now.
 
-        It would not help to restore an older ledger.
+        Restoring an older ledger would not help.
         """
         return LocalTrouble(
             f"the ledger {self._path} cannot be written ({error}); it was left as it is",
@@ -328,7 +329,7 @@ def _stamp(part: Path) -> tuple[int, int] | None:
 
 
 def disk_is_full(directory: Path, done: str) -> DiskFull:
-    """Return the error for a state directory on a full disk. `done` says what was done in spite of that."""
+    """Return the error for a state directory on a full disk. `done` says in words what was done nevertheless."""
     free, kept = size(free_bytes(directory)), ""
     if has_reserve(directory):
         kept = f"; {Command('teardown')} has a reserve of disk space, and works nevertheless"

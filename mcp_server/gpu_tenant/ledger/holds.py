@@ -18,7 +18,7 @@ from gpu_tenant.ledger.hold_owner import Holder, this_process
 
 
 class Renewal(NamedTuple):
-    """How a hold is kept alive. All times are real time, whatever clock the lease uses."""
+    """How a hold is kept alive. All times are in seconds of real time, even in a rehearsal."""
 
     beat_s: float = 10
     """The holder renews its hold this often."""

@@ -131,7 +131,7 @@ class JobTable(Timeline):
     def claim(
         self, lease_id: LeaseId, *, artifacts: Sequence[str], discard: Sequence[str], at: datetime
     ) -> None:
-        """Record what the owner said, after launch, about unclaimed files."""
+        """Record which unclaimed files the owner wants to keep, and which may be lost."""
         if artifacts or discard:
             claim = timeline.Claimed(artifacts=tuple(artifacts), discard=tuple(discard))
             self.note(lease_id, claim, at=at)

@@ -96,7 +96,7 @@ class LeaseTable(HostTable):
             LeaseHeld: another box of that fleet has been requested, and it is not known yet whether it exists.
             Refused: the wish or the errand has ended, or has a box.
             QuoteUsed: the quote, or one of `instead_of`, has rented a box that may still exist.
-            HostLeftOut: the quote's host did something that counts against it.
+            HostLeftOut: a report against the quote's host still counts.
         """
         with self._one_at_a_time(fleet), self._one_for(wish, errand), self._transaction() as db:
             if quote is not None:
@@ -193,7 +193,7 @@ class LeaseTable(HostTable):
         errand: str | None = None,
         allowed: Allowed = anything,
     ) -> Lease:
-        """Put a box that exists already under a lease, in one step. Its mark stays as it is.
+        """Make a lease for a box that already exists, in one step. The lease takes over the mark of the box.
 
         `touched_at` is set if somebody may already have used the box. The lease's cost counts from `since`, or from
         now.
@@ -392,7 +392,7 @@ class LeaseTable(HostTable):
         return self._read(_lease, late, at.isoformat())
 
     def ended_early(self, *, deadline_since: datetime) -> list[str]:
-        """Return the ids of the leases that have ended although their deadline is at that moment or later."""
+        """Return the ids of the leases that have ended, and whose deadline is at that moment or later."""
         early = (
             "SELECT id FROM leases WHERE state IN ('gone','void','lost')"
             " AND json_extract(terms, '$.deadline_at') >= ?"
@@ -568,9 +568,9 @@ class LeaseTable(HostTable):
         return self.lease(lease_id)
 
     def sign_ahead(self, lease_id: LeaseId, signature: Signature, *, at: datetime) -> Lease:
-        """Record that the owner has signed ahead.
+        """Record that the owner has signed ahead for a loss.
 
-        When the rescue sum is spent, whatever is not saved by then may be lost.
+        The signature allows the loss of whatever is not saved when the rescue sum is spent.
         """
         terms = self.lease(lease_id).terms.model_copy(update={"on_deadline": "waive"})
         signed = timeline.WaivedAhead(by=signature.signed_by, signature=signature.code)
@@ -625,7 +625,7 @@ class LeaseTable(HostTable):
         return self.lease(lease_id)
 
     def touch(self, lease_id: LeaseId, *, at: datetime) -> None:
-        """Record that the box is about to be used. *Never used* is no longer a ground to destroy it."""
+        """Record that the box is about to be used. From then on, *never used* is no ground to destroy it."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE leases SET touched_at=coalesce(touched_at, ?) WHERE id=?",

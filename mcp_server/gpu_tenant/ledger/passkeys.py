@@ -11,7 +11,7 @@ from gpu_tenant.ledger.signatures import Signatures, use
 GRACE = timedelta(hours=24)
 """After this time, a person who has lost a passkey can sign without it.
 
-Until then, whoever has the passkey can prevent that.
+Until then, a person who has the passkey can prevent that.
 """
 
 _IN_FORCE = (

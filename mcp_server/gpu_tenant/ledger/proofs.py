@@ -265,7 +265,7 @@ class ProofTable(LeaseTable):
         return self.lease(receipt.lease_id)
 
     def receipt(self, lease_id: LeaseId) -> Receipt | None:
-        """Return the receipt of that lease. None unless a teardown has ended it."""
+        """Return the receipt of that lease. None if no teardown has ended it."""
         filed = self._read(
             _receipt,
             "SELECT record FROM receipts WHERE lease_id=?",

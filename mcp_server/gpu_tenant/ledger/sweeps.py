@@ -105,7 +105,7 @@ class Sweeps(LeaseTable):
         either.
 
         Raises:
-            Refused: a job there already has one of the names; none of the cells was placed.
+            Refused: a job on the lease already has one of the names; none of the cells was placed.
         """
         placed: list[str] = []
         with self._unless_it_changed() as db:

@@ -149,13 +149,13 @@ class VolumeTable(Signatures):
         signature: str,
         at: datetime,
     ) -> Volume:
-        """Record a volume that somebody made elsewhere, under that name. It exists, and bills.
+        """Record a volume that was not made by this program, under the name `name`. It exists, and bills.
 
         `signature` is the code of the signature that this uses up. A volume that counts as lost or gone, but is listed
         nevertheless, is adopted like any other.
 
         Raises:
-            Refused: a volume of that name, or this very volume, is on record there, or the signature was used before.
+            Refused: a volume of that name, or the same volume, is on record there, or the signature was used before.
         """
         place, secret, account = asking if asking is not None else (None, None, None)
         size_gb = 0 if listed.size_gb is None else round(listed.size_gb)
@@ -264,7 +264,7 @@ class VolumeTable(Signatures):
         return self.volume(key)
 
     def find_volume_again(self, key: VolumeKey, *, at: datetime) -> Volume | None:
-        """Record that a lost volume is listed again. None if another record has its name now, or the same volume."""
+        """Record that a lost volume is listed again. None if another volume has its name, or it was adopted again."""
         try:
             with self._transaction() as db:
                 db.execute("UPDATE volumes SET state='active', ended_at=NULL WHERE id=?", (key,))
@@ -308,7 +308,7 @@ class VolumeTable(Signatures):
         return self.volume(permit.volume)
 
     def volume_signature(self, key: str, digest: str, *, at: datetime) -> Signature | None:
-        """Return a person's signature for exactly that: an unused one, or the one with which this end began."""
+        """Return a person's signature for exactly this digest: an unused one, or the one with which this end began."""
         begun = self._read(
             signature_of_row,
             f"{SIGNED} JOIN volume_permits p ON p.volume=r.subject AND p.signature=s.code"

@@ -414,7 +414,7 @@ def _windows(headers: Mapping[str, str], now: datetime) -> list[tuple[int, datet
 
 @cache
 def _certificates(trusted: Literal["all", "none"]) -> ssl.SSLContext:
-    """Load the certificates that TLS trusts. They are cached, because reading this computer's takes 50 ms."""
+    """Load the certificates that TLS trusts. They are cached, because reading those of this computer takes 50 ms."""
     if trusted == "none":
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return ssl.create_default_context()

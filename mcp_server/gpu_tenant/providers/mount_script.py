@@ -39,7 +39,7 @@ def mount_script(volumes: Iterable[tuple[str, str]], *, made_raw: Collection[str
     as it is. Then nothing is mounted at its path, and the first contact reports that.
 
     `made_raw` are the devices of volumes that this program made, on a platform that makes them without a file
-    system. Such a volume gets an ext4 while nothing is on it, and jobs may write to it.
+    system. Such a volume gets an ext4 file system as long as nothing is on it. Jobs may write to it.
     """
     lines: list[str] = []
     for device, path in volumes:

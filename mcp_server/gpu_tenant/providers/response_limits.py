@@ -1,4 +1,4 @@
-"""Limits in time, size and pages for every answer, so that no provider holds up the watch over the others."""
+"""Limits in time, size and pages for every answer, so that a slow provider does not delay the watch over the others."""
 
 import asyncio
 import threading

@@ -194,7 +194,7 @@ async def give_up_cells(
 
 
 def settle_sweep(context: Context, sweep_id: str) -> Reckoning:
-    """Accept exactly what is wrong with the sweep now, as a person signed. Later faults are not accepted.
+    """Accept exactly what is wrong with the sweep now, if a person has signed for it. Later faults are not accepted.
 
     Raises:
         SignatureWanted: nobody has signed for that.

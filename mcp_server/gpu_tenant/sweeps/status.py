@@ -209,8 +209,8 @@ def _state(
     here: Mapping[LeaseId, Here],
     mine: Mapping[LeaseId, Mapping[str, Mapping[str, str]]],
 ) -> CellState:
-    # Two kinds of result do not count as a second one: a result that was lost with its box, and one of a cell
-    # that was to run again.
+    # A cell that finished on two boxes is a duplicate. Two kinds of result do not count for that: a result that was
+    # lost with its box, and one of a cell that was to run again.
     done = {
         p.lease_id
         for p in placements

@@ -238,8 +238,8 @@ class AutodlConnector:
     async def offers(self, wish: Wish) -> Sequence[Offer]:
         """Implement `Market.offers`: return an offer for every kind of GPU that the API rents.
 
-        Whether a kind is in stock is known only at a create. The API tells no price before a box exists, so prices
-        are those that the owner states.
+        Whether a kind is in stock is known only when a box is created. The API gives no price before a box exists, so
+        the prices are those that the owner states.
         """
         held = _read(_HELD, await self._unwrap("POST", _BALANCE, body={}))
         cny = Decimal(held.assets + held.voucher_balance) / 1000

@@ -44,13 +44,12 @@ _PAGE = 200
 _SETUP_S = 180
 
 _OUTBOUND_USD_GB = Decimal("0.01")
-"""What bytes beyond the included ones cost: docs.digitalocean.com/products/droplets/details/pricing, 2026-05."""
+"""The price of a GB beyond the included ones: docs.digitalocean.com/products/droplets/details/pricing, 2026-05."""
 _SNAPSHOT_USD_GB_MONTH = Decimal("0.06")
 """By docs.digitalocean.com/products/images/snapshots/details/pricing. We have read no such page for volumes."""
 
 _DEVICE = "/dev/disk/by-id/scsi-0DO_Volume_"
-"""The device of an attached volume is this, followed by the volume's name (DigitalOcean's guide to mounting volumes).
-"""
+"""The device of an attached volume is this and the volume's name (DigitalOcean's guide to mounting volumes)."""
 _MOST_VOLUMES = 15
 """The most volumes that one Droplet can have, by the reference of `doctl compute volume-action attach`."""
 _SURE = (400, 401, 403, 404, 422)
@@ -502,7 +501,7 @@ def _mark(tags: Sequence[str] | None) -> str | None:
 
 
 def _fields_of_volumes(wish: Wish) -> dict[str, Json]:
-    """Return the fields for the volumes that are ordered. Without one, the Droplet gets no script of ours."""
+    """Return the fields for the volumes that are ordered. Without volumes, the Droplet gets no script of ours."""
     volumes = wish.volumes_at("digitalocean")
     if not volumes:
         return {}

@@ -76,7 +76,7 @@ _METRICS = {
     "nvidia-tesla-a100": "NVIDIA_A100_GPUS",
     "nvidia-a100-80gb": "NVIDIA_A100_80GB_GPUS",
 }
-"""Newer GPUs, and the CPUs of most families, count against Cloud Quotas, which this API does not show."""
+"""The quota of each GPU. Newer GPUs, and the CPUs of most families, have Cloud Quotas, which this API does not show."""
 
 WITH_GPUS = "name eq '(a2|a3|a4|g2|g4)-.+|n1-standard-(8|16|32|64)'"
 _ATTACHED_TO = {1: "n1-standard-8", 2: "n1-standard-16", 4: "n1-standard-32", 8: "n1-standard-64"}

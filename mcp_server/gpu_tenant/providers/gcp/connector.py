@@ -83,7 +83,7 @@ _FAMILIES = (
 _CREATED_S, _STARTED_S, _DELETED_S = 300, 180, 60
 _DISK_CREATED_S, _DISK_GROWN_S, _DISK_DELETED_S = 120, 60, 60
 _NOTICE_S = 120
-"""How many seconds before it shuts a Spot box down Google gives notice. The notice must be requested, and is free."""
+"""Google gives notice this many seconds before it shuts a Spot box down. The notice must be requested, and is free."""
 _NOTICE_REFUSED = re.compile(r"preemption.?notice", re.IGNORECASE)
 _UNSEEN = "the quota of this GPU is kept in Cloud Quotas, and was not checked"
 

@@ -59,7 +59,7 @@ def claimed_gib(claim: Shown) -> float | None:
 
 
 def gib(quantity: object) -> float | None:
-    """Return the size in GiB. None if it is in no form that Kubernetes writes, or absurdly large."""
+    """Return the size in GiB. None if Kubernetes writes no sizes in that form, or if it is absurdly large."""
     parts = _QUANTITY.fullmatch(quantity) if isinstance(quantity, str) else None
     if parts is None:
         return None

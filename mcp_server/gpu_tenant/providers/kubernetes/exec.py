@@ -334,7 +334,7 @@ def _never_began(told: bytes) -> BoxTrouble:
 
 
 def _kept_out(at: PodAddress, said: str) -> BoxTrouble:
-    """Return the error for an exec that was not started, from the client's error text: it keeps no status code."""
+    """Return the error for an exec that was not started. The client gives only an error text, and no status code."""
     status = re.match(r"Handshake status (\d+)", said)
     if status is None:
         return BoxUnreachable(

@@ -192,7 +192,7 @@ class Frames:
                     take(content[0], content[1:])
 
     def _next(self) -> tuple[int, bytes] | None:
-        """Remove the first complete frame from what arrived, and return it. A fragment of a message counts as one."""
+        """Remove the first complete frame from what arrived, and return it. It may be a fragment of a message."""
         came = self._came
         if len(came) < 2:
             return None
@@ -241,7 +241,7 @@ class StderrParser:
     def complaints(self, chunk: bytes) -> bytes:
         """Return the error output in this chunk.
 
-        Text that has not our form counts as error output: another program ran in place of ours.
+        Text that does not have our form counts as error output: another program ran in place of ours.
         """
         self._came += chunk
         complaints = bytearray()

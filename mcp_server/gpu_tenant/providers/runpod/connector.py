@@ -122,7 +122,7 @@ class RunpodConnector:
     # --- boxes
 
     async def create(self, lease: Lease) -> Box:
-        """Implement `Connector.create`. Raises NoCapacity also if this account may not use the pool."""
+        """Implement `Connector.create`. Raises NoCapacity also if this account may not use this GPU there."""
         quote = wanted_quote(lease)
         if ours := find_marked(lease, await self.list_boxes()):
             return ours
@@ -216,7 +216,7 @@ class RunpodConnector:
     # --- volumes
 
     def refused_volumes(self, volumes: Sequence[Attachable]) -> str | None:
-        """Implement `Storing.refused_volumes`. The API's list of network mounts takes one."""
+        """Implement `Storing.refused_volumes`. The API accepts one network mount."""
         return "RunPod mounts one network volume on a pod" if len(volumes) > 1 else None
 
     def volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
@@ -307,7 +307,7 @@ class RunpodConnector:
     # --- what can be rented
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """Implement `Market.offers`, with one request for each of the two clouds that may be good enough."""
+        """Implement `Market.offers`, with one request for each of RunPod's two clouds that suits the wish."""
         if wish.interruptible == "yes":
             return []
         # Only its own data centers have network volumes.

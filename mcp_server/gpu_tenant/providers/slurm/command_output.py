@@ -134,7 +134,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class SlurmAnswer:
-    """All that Slurm knows about a user's jobs, from an answer that was complete."""
+    """All that Slurm knows about a user's jobs, from a complete answer."""
 
     cluster: str
     """The cluster's name."""

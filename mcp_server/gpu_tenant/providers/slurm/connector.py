@@ -188,7 +188,7 @@ class SlurmConnector:
     # --- what can be rented
 
     def refused_image(self, source: AtProvider) -> str | None:
-        """Implement `Imaging.refused_image`: a job starts with what its site has. Its command can enter an image."""
+        """Implement `Imaging.refused_image`: a job has the software of its site. Its command can enter an image."""
         if source.template is not None:
             return "a cluster has no templates"
         return (

@@ -327,7 +327,7 @@ class VastConnector:
     # --- volumes
 
     def refused_volumes(self, volumes: Sequence[Attachable]) -> str | None:
-        """Implement `Storing.refused_volumes`. An order has a field for one."""
+        """Implement `Storing.refused_volumes`. An order can name only one."""
         return "Vast.ai mounts one volume on an instance" if len(volumes) > 1 else None
 
     def volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
@@ -377,8 +377,8 @@ class VastConnector:
         """Implement `Storing.destroy_volume`. Vast.ai itself refuses it while an instance has the volume."""
         permit = genuine_for_volume(permit, provider="vastai")
         path, number = f"{VOLUMES}/", permit.volume_id
-        # The official client names the volume in the query, and the API's description names it in the body. So it is in
-        # both.
+        # The official client names the volume in the query, and the API's description names it in the body. So this
+        # call does both.
         reply = await self._call(
             "DELETE",
             path,

@@ -40,7 +40,7 @@ def search(machine: str, size_gb: int) -> dict[str, Json]:
 def room(
     rows: Sequence[Mapping[str, Json]], machine: str, size_gb: int
 ) -> tuple[int, Decimal | None] | None:
-    """Return the number of the first offer with that room, and what the volume would cost a month.
+    """Return the number of the first offer with enough room, and what the volume would cost a month.
 
     None if that machine offers no such room.
     """
