@@ -32,7 +32,7 @@ MARK_PREFIX = "gpu-tenant:"
 
 
 class BoxState(StrEnum):
-    """What a provider says about a box, in our words. `UNKNOWN` is a full answer, and never means dead."""
+    """What a provider says about a box, in our words. `UNKNOWN` is a valid answer, and never means *gone*."""
 
     BOOTING = "booting"
     READY = "ready"

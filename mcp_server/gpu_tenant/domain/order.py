@@ -172,7 +172,7 @@ class AtProvider(Record):
 
 
 class Order(Record):
-    """What a box should have besides its GPU. Whatever is left out is as the platform has it."""
+    """What a box should have besides its GPU. What the order leaves out is as usual at the platform."""
 
     image: Image | None = Field(
         default=None, description="a container image of any registry, as `name:tag`"

@@ -45,14 +45,13 @@ class Kept(NamedTuple):
     lost: str
     """What a teardown would have lost. Empty if no teardown was refused."""
     missing: tuple[str, ...]
-    """The declared artifacts that never appeared and were not given up. Empty if other things blocked the teardown.
-    """
+    """Declared artifacts that never appeared and were not given up. Empty if other things blocked the teardown."""
     given_up: bool
     """Whether everything that blocked the teardown has been given up since."""
 
 
 def read_at_stop(events: Lines) -> timeline.ReadAtStop | None:
-    """Return what was read right before the stop. None if the ledger has an event that may have changed it.
+    """Return what was read right before the stop. None if a recorded event may have changed the box since.
 
     Only its provider knows whether somebody else has started the box since.
     """

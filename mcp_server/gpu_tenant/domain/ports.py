@@ -419,7 +419,7 @@ class Storing(Protocol):
 
 @runtime_checkable
 class VolumeMarket(Protocol):
-    """A connector whose provider tells what a new volume costs only when it is asked."""
+    """A connector whose provider must be asked for the price of a new volume."""
 
     async def ask_volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
         """Return what a new volume of that size would cost a month there now. None if that is unknown.
@@ -476,7 +476,7 @@ class Outliving(Protocol):
 
 @runtime_checkable
 class Billing(Protocol):
-    """A connector whose provider tells what it has charged for one box."""
+    """A connector whose provider says what it has charged for one box."""
 
     async def ask_bill(self, lease: Lease) -> Billed | None:
         """Return what the lease's box has cost by the provider's records. None if they say nothing about it yet.
@@ -489,7 +489,7 @@ class Billing(Protocol):
 
 @runtime_checkable
 class Funded(Protocol):
-    """A connector whose provider tells what is left on the account."""
+    """A connector whose provider says how much money is left on the account."""
 
     async def balance(self) -> Balance | None:
         """Return what the account holds now. None if the provider does not say.

@@ -288,7 +288,7 @@ class SettingUp(Told):
 
 
 class SetUp(Told):
-    """The setup has ended. `filed` is how many of the files that it made are on record."""
+    """The setup has ended. `filed` is how many of the files that it made were recorded."""
 
     kind = "set up"
     job: str
@@ -315,7 +315,7 @@ class Prepared(Told):
 
 
 class Guarded(Told):
-    """What the guard on the box will do, by its own answer."""
+    """What the guard on the box will do, as far as this was tested."""
 
     kind = "guarded"
     armed: bool

@@ -92,6 +92,6 @@ def as_named(
 
 
 def _is_about(pattern: str, names: Sequence[str]) -> bool:
-    """Whether a part of the pattern stands for one of the names. A part that stands for any name does not count."""
+    """Whether a part of the pattern matches one of the names. A part that matches any name does not count."""
     parts = [part for part in pattern.split("/") if part.strip("*?")]
     return any(fnmatchcase(name, part) for part in parts for name in names)

@@ -367,7 +367,7 @@ def record(row: Row) -> str:
 
 
 def moment(text: str) -> datetime:
-    """Return the instant that the text of a column stands for."""
+    """Return the instant that a column holds as text."""
     return datetime.fromisoformat(text)
 
 

@@ -79,7 +79,7 @@ class ErrandTable(LeaseTable):
             )
 
     def errand_events(self, errand_id: str) -> list[ErrandLine]:
-        """Return what is on record of the errand, oldest first."""
+        """Return what is recorded of the errand, oldest first."""
         from gpu_tenant.domain.errand import ErrandLine, errand_event
 
         rows = self._read(

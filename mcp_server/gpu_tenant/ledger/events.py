@@ -105,7 +105,7 @@ class Timeline(Holds):
         ]
 
     def newest_event(self) -> int:
-        """Return the number of the newest line in the ledger. It grows with every line, whoever writes it."""
+        """Return the number of the newest line in the ledger. It grows with every line that any process writes."""
         return self._read(
             lambda row: int(row["newest"]), "SELECT coalesce(max(seq), 0) AS newest FROM events"
         )[0]

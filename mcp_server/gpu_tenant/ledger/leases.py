@@ -349,7 +349,7 @@ class LeaseTable(HostTable):
         return self._read(_lease, f"{_SELECT}{where} ORDER BY created_at, id")
 
     def lineage(self, lease: Lease) -> list[Lease]:
-        """Return the lease and those whose work it continues, newest first."""
+        """Return the lease and the leases whose work it continues, newest first."""
         found = [lease]
         while found[-1].recovers is not None:
             found.append(self.lease(found[-1].recovers))

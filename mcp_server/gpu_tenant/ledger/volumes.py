@@ -105,11 +105,11 @@ class VolumeTable(Signatures):
         return self.volume(key)
 
     def volume(self, key: str) -> Volume:
-        """Return the volume on record under that key."""
+        """Return the recorded volume with that key."""
         return self._read(_volume, "SELECT * FROM volumes WHERE id=?", key)[0]
 
     def volumes(self, which: Literal["live", "all"] = "live") -> list[Volume]:
-        """Return the volumes on record, oldest first."""
+        """Return the recorded volumes, oldest first."""
         return self._read(_volume, _LIVE if which == "live" else _ALL)
 
     def note_volume(self, key: VolumeKey, kind: VolumeNews, words: str, *, at: datetime) -> None:
@@ -192,7 +192,7 @@ class VolumeTable(Signatures):
         allowed: Callable[[Sequence[Volume]], None],
         signed: Sequence[str] = (),
     ) -> Volume:
-        """Record that the volume is to be that large. Its new rate counts from now on, even if it does not grow.
+        """Record that the volume is to grow to `size_gb`. Its new rate counts from now on, even if it does not grow.
 
         `allowed` and `signed` are as for `intend_volume`. `allowed` is given all the other volumes.
         """

@@ -255,8 +255,8 @@ async def _level(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> N
     for box in boxes:
         begun = _jobs_no_longer_queued(box)
         mine = [p.job for p in there.get(box.lease.id, ()) if p.job not in begun]
-        # A cell that is placed on this box but has not reached it yet is sent in this round, so it does not move. Only
-        # if the box takes no more cells, such a cell moves.
+        # A cell that is placed on this box but has not reached it yet is sent in this round, so it does not move. It
+        # moves only if the box takes no more cells.
         known = {turn.job for turn in box.roll.jobs}
         movable = [job for job in mine if job in known or not box.slots]
         loads[box.lease.id] = Load(box.slots, len(box.roll.waiting), movable)

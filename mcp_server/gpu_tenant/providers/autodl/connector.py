@@ -93,7 +93,7 @@ _TEXT = TypeAdapter(str)
 class AutodlConnector:
     """One account at AutoDL, through the API for instances Pro. A person rents the account's other boxes by hand.
 
-    It does not implement `Billing`: no call of the API tells what a box has cost.
+    It does not implement `Billing`, because the API does not say what a box has cost.
     """
 
     has_registry_logins = False
@@ -246,9 +246,9 @@ class AutodlConnector:
         return offers(wish, self._owner(), cny, today=self._clock.now().date())
 
     async def leftovers(self) -> Sequence[Leftover]:
-        """Implement `Residue.leftovers`: saved images, whose price the API does not tell.
+        """Implement `Residue.leftovers`: saved images, whose price the API does not give.
 
-        Files in a region's file storage may bill too, and no call shows them.
+        Files in a region's file storage may bill, too, but the API does not show them.
         """
         images = _read(_IMAGES, await self._pages(f"{_PRO}/image/private/list", "image_uuid"))
         return [

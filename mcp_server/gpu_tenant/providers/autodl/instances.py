@@ -1,4 +1,4 @@
-"""What AutoDL rents as instances Pro, at the prices that the owner states, because its API tells none."""
+"""What AutoDL rents as instances Pro, at the prices that the owner states, because its API gives none."""
 
 import re
 import tomllib

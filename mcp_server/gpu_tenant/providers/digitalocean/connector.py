@@ -227,8 +227,8 @@ class DigitalOceanConnector:
     async def list_boxes(self) -> Sequence[Box]:
         """Implement `Connector.list_boxes`: every GPU Droplet.
 
-        A list without a type shows no GPU Droplet, and a list by tag cannot name a type. So the call asks for every
-        GPU Droplet, and the marks are looked up here.
+        A list without a type shows no GPU Droplets, and a list by tag cannot name a type. So every GPU Droplet is
+        requested, and our marks are found in their tags here.
         """
         shown = await self._pages(_DROPLETS, "droplets", _DROPLET_LIST, {"type": "gpus"})
         named = [row["id"] for row in shown if isinstance(row.get("id"), int)]
@@ -243,7 +243,7 @@ class DigitalOceanConnector:
         return self._wire.asked_with(salt)
 
     async def account(self) -> str | None:
-        """Implement `Accounted.account`. A team's Droplets belong to the team, whoever owns the token."""
+        """Implement `Accounted.account`. A team's Droplets belong to the team, and not to the owner of the token."""
         shown = _read(_ACCOUNT, await self._wire.get("/v2/account"), "account")
         return f"team {shown.team.uuid}" if shown.team else f"user {shown.uuid}"
 
@@ -284,7 +284,7 @@ class DigitalOceanConnector:
         )
 
     def volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
-        """Implement `Storing.volume_usd_month`: no call tells the price of a volume."""
+        """Implement `Storing.volume_usd_month`: the API does not give the price of a volume."""
         return None
 
     async def create_volume(self, volume: Volume) -> ListedVolume:
@@ -560,7 +560,7 @@ def _gpu(gpu: _Gpu) -> tuple[str, float | None]:
     """Return the canonical name and the memory of each GPU, parsed from words like `nvidia_rtx6000_ada`."""
     called = gpu.model.replace("_", " ")
     amount = gpu.vram.amount if gpu.vram else None
-    # Some sizes state the memory of all GPUs together, others of one GPU. The GPU catalog tells which.
+    # Some sizes state the memory of all GPUs together, others of one GPU. The GPU catalog shows which.
     for each in (amount, amount // gpu.count if amount and gpu.count else None):
         model = known_gpu(called) or known_gpu(f"{called} {each}GB")
         if model is not None and each in (None, model.vram_gib):

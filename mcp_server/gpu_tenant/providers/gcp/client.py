@@ -141,7 +141,7 @@ class GcpClient:
             fields["page_token"] = cursor
 
     async def wait_for(self, zone: str, operation: Message, *, within_s: float) -> Message:
-        """Return the operation when it is done, or as it is when that much time has passed."""
+        """Wait until the operation is done, for at most `within_s` seconds. Return its last known state."""
         give_up_at = self._clock.now() + timedelta(seconds=within_s)
         while operation.status.name != "DONE" and self._clock.now() < give_up_at:
             await self._clock.sleep(2)

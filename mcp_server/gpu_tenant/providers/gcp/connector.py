@@ -708,7 +708,7 @@ def _subject(instance: Message) -> Subject:
 
 
 def _where(box_id: str | None) -> dict[str, str]:
-    """Return the zone and the number of the instance that our id of a box stands for."""
+    """Return the zone and the number of the instance from our id of a box."""
     zone, _, number = (box_id or "").partition("/instances/")
     return {"zone": zone, "instance": number}
 

@@ -37,7 +37,7 @@ class AttachedVolume(NamedTuple):
 
 
 def volume_label(name: str) -> str | None:
-    """Return the label that a disk of that name has if this program made it. None if it never gives a disk such a name.
+    """Return the label that a disk of that name has if this program made it. None if the name is not of our form.
 
     It is the label of the mark `gpu-tenant:DEPLOYMENT:KEY`.
     """

@@ -479,7 +479,7 @@ class KubernetesConnector:
         return claims
 
     async def _users(self) -> Mapping[str, tuple[str, ...]]:
-        """Return, by claim, the pods that run or wait with it, and the Jobs that have not ended, as kubectl names them."""
+        """Return what uses each claim: pods that run or wait, and Jobs that have not ended, as kubectl names them."""
         where = {"namespace": self._where.namespace}
         jobs, pods = await asyncio.gather(
             self._calls.pages("BatchV1Api", "list_namespaced_job", **where),
@@ -773,7 +773,7 @@ def connect(setting: Setting) -> KubernetesConnector | None:
 
 
 def _where(box_id: str | None) -> tuple[str, str, str]:
-    """Return namespace, name and uid of the Job that our id of a box stands for."""
+    """Return namespace, name and uid of the Job from our id of a box."""
     namespace, _, rest = (box_id or "").partition("/")
     name, _, uid = rest.partition("/")
     if not (namespace and name and uid):

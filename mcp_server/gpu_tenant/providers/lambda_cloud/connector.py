@@ -296,7 +296,7 @@ class LambdaCloudConnector:
         )
 
     def volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
-        """Implement `Storing.volume_usd_month`: a filesystem bills what it holds, at a price that no call tells."""
+        """Implement `Storing.volume_usd_month`: the API does not give the price of a filesystem's content."""
         return None
 
     async def create_volume(self, volume: Volume) -> ListedVolume:
@@ -346,7 +346,7 @@ class LambdaCloudConnector:
         return [offer for offer in found if offer.suits(wish)]
 
     async def leftovers(self) -> Sequence[Leftover]:
-        """Implement `Residue.leftovers`: filesystems, whose price the API does not tell."""
+        """Implement `Residue.leftovers`: filesystems, whose price the API does not give."""
         shown = _payload(_FILESYSTEM_LIST, await self._wire.get(_LISTED_FILESYSTEMS))
         return [
             Leftover(
