@@ -13,7 +13,7 @@ Fit = Literal["fits", "tight", "too small"]
 
 
 class GpuMemory(Record):
-    """An estimate of how much memory of one GPU one process of a job will need."""
+    """An estimate of the memory that one process of a job will have of one GPU."""
 
     estimate_bytes: int = Field(description="as the driver counts it for the process")
     low_bytes: int
