@@ -107,8 +107,7 @@ class _Tool(NamedTuple):
     """The tool's names for the positional arguments, in the order of the command line."""
     options: str = ""
     required: str = ""
-    """The arguments that the tool requires. If one is omitted, its name in capitals is shown as a placeholder.
-    """
+    """The arguments that the tool requires. If one is omitted, its name in capitals is shown as a placeholder."""
     action: str | None = None
     several: bool = False
     """Whether the verb takes several leases, although the tool takes one."""

@@ -73,7 +73,7 @@ class UnseenStop(NamedTuple):
 
 
 def unseen_stop(lease: Lease, box: Box, *, since: datetime, now: datetime) -> UnseenStop | None:
-    """Decide which cost is counted for a box that is found stopped, and was last seen at `since`.
+    """Decide which cost is counted for a box that was made at `since`, and is found stopped.
 
     None if the time of the stop makes no difference to the cost.
 

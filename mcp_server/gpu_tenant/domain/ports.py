@@ -285,8 +285,7 @@ class Imaging(Protocol):
     """A connector whose provider can start a box from an image or template that the tenant names."""
 
     has_registry_logins: bool
-    """Whether an order can name a login for a private image. The provider stores the login: we see no password.
-    """
+    """Whether an order can name a login for a private image. The provider stores the login: we see no password."""
 
     def refused_image(self, source: AtProvider) -> str | None:
         """Return in words why a box cannot be started from that image or template.
