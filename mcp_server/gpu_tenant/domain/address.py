@@ -30,10 +30,10 @@ _NAME = r"[\w.%+][\w.%+-]*"
 _TARGET = re.compile(
     rf"(?:(?P<user>[\w.%+][\w.%+:@-]*)@)?(?:\[(?P<literal>[\w.:%-]+)\]|(?P<host>{_NAME}))(?::(?P<port>[0-9]{{1,5}}))?"
 )
-"""No character that a shell interprets: the owner's ProxyCommand runs in a shell, with the host name in its text."""
+"""No character is allowed that a shell interprets: a shell runs the owner's ProxyCommand, with the host name in it."""
 
 _LONGEST_TARGET = 320
-"""A host name has at most 253 characters."""
+"""The longest target, in characters. A host name has at most 253."""
 
 
 class Ssh(NamedTuple):
@@ -65,7 +65,7 @@ def ssh_address(target: str) -> SshAddress | None:
 
 
 class SlurmAddress(Record):
-    """A box that is an allocation of Slurm, entered by a step of its job."""
+    """A box that is a Slurm allocation. Each command enters it as a step of its job."""
 
     kind: Literal["slurm"] = "slurm"
     login: str | None = Field(description="the login node's ssh target; None: this computer")

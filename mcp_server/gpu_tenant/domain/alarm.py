@@ -1,4 +1,4 @@
-"""Alarms: what a person must hear of, how urgent each is, and when it is repeated until its cause has ended."""
+"""Alarms: what a person must be told, how urgent each alarm is, and when it is repeated."""
 
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -75,15 +75,14 @@ def loudness(alarm: Alarm, now: datetime) -> Level:
 
 
 def is_due(alarm: Alarm, now: datetime) -> bool:
-    """Whether it is time to report the alarm. Also true if `told_at` is in the future, because a clock was ahead."""
+    """Whether it is time to report the alarm. Also true if `told_at` is in the future: a clock was wrong."""
     return due_at(alarm, now) <= now or (alarm.told_at is not None and now < alarm.told_at)
 
 
 def due_at(alarm: Alarm, now: datetime) -> datetime:
-    """Return when an open alarm is to be reported next, judged at `now`."""
+    """Return when an open alarm is to be reported next, at the level that it has at `now`."""
     if alarm.told_at is None:
         return alarm.since
     waits = PACES[loudness(alarm, now)].waits
-    # An alarm that was sent but reached nobody waits for its next try as if it had been reported
-    # once.
+    # If an alarm was sent but reached nobody, the wait until the next try is the same as after one report.
     return alarm.told_at + waits[min(max(alarm.told, 1), len(waits)) - 1]

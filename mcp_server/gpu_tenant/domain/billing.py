@@ -1,4 +1,4 @@
-"""What a provider says it has charged for a box, and what is left on an account there."""
+"""What a provider has charged for a box by its own records, and how much money an account there still holds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpu_tenant.domain.receipt import Receipt
 
 BYTES = "bytes"
-"""The part of a bill that no hourly rate predicts."""
+"""The part of a bill that is charged for transferred bytes. No hourly rate predicts it."""
 
 
 class Billed(Record):
@@ -38,7 +38,7 @@ class Billed(Record):
 
 
 def newest_bill(events: Lines) -> Billed | None:
-    """The newest amount in a timeline that a provider said it has billed."""
+    """Return the newest bill in a timeline. None if the provider has reported no sum above 0."""
     told = [event for _, event in events if isinstance(event, timeline.Billed) and event.usd]
     if not told:
         return None
@@ -56,10 +56,10 @@ def newest_bill(events: Lines) -> Billed | None:
 def counted_usd(
     lease: Lease, now: datetime, *, billed: Billed | None = None, receipt: Receipt | None = None
 ) -> Decimal | None:
-    """Return what a lease has cost, by the one count that every face shows. None if a rate is unknown.
+    """Return what a lease has cost in USD, as every face shows it. None if a rate is unknown.
 
-    If there is a receipt, this is its sum. Until then, it is the rates over the time, plus the bytes that the
-    provider has billed, which no rate covers.
+    If there is a receipt, its sum is returned. Before that, it is the cost by the hourly rates, plus what the provider
+    has billed for bytes.
     """
     if receipt is not None:
         return receipt.cost_usd
@@ -67,7 +67,7 @@ def counted_usd(
 
 
 def with_bytes(hourly_usd: Decimal | None, billed: Billed | None) -> Decimal | None:
-    """Return that cost of the hours, plus the cost of the bytes that the provider has billed."""
+    """Return `hourly_usd`, plus what the provider has billed for bytes. None if `hourly_usd` is None."""
     return None if hourly_usd is None else hourly_usd + charged_bytes_usd(billed)
 
 

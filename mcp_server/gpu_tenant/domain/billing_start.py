@@ -1,4 +1,4 @@
-"""When a box under a lease began to bill, as a pure decision."""
+"""Decides from which moment the cost of a lease's box is counted, in a pure function."""
 
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -20,18 +20,19 @@ class Birth(NamedTuple):
 def birth(box: Box, *, asked_at: datetime, now: datetime, list_lag_s: float) -> Birth:
     """Return the moment from which the cost of `box` is counted.
 
-    The box was requested at `asked_at`, and is seen now.
+    The box was requested at `asked_at`, and is seen at `now`.
 
-    The provider's own time is used if it lies between these two. So a box that is found late costs what it really
-    cost. Without such a time, the cost is counted from the request. No box is older than its request, so this never
-    counts too little. A time that cannot be true is reported and ignored.
+    If the provider says when the box was made, and that time lies between these two, it is used. So a box that is found
+    late is counted with its real cost. If the provider does not say, the cost is counted from the request. No box is
+    older than its request, so this never counts too little. A time outside this range cannot be true. It is reported
+    and ignored.
     """
     told = box.created_at
     if told is None:
         return Birth(min(asked_at, now))
     slack = max(_CLOCKS_APART, timedelta(seconds=list_lag_s))
     if asked_at - slack <= told <= now + slack:
-        # Some providers give whole seconds only, and some clocks are a little ahead.
+        # The time may lie a little outside: some providers give whole seconds only, and some clocks are ahead.
         return Birth(min(max(told, asked_at), now))
     return Birth(
         min(asked_at, now),

@@ -1,6 +1,6 @@
 """What a caller may choose between.
 
-These choices stand alone, because a command's help needs them and not the records that use them.
+They have a module of their own, because a command's help needs them without the records that use them.
 """
 
 from typing import Literal
@@ -11,7 +11,7 @@ Trust = Literal["any", "verified", "datacenter"]
 WhenIdle = Literal["end", "alarm"]
 WhenDone = Literal["end", "park", "keep"]
 SaidWhenDone = Literal["", "end", "park", "keep"]
-"""The choice as a caller gives it. An empty word keeps the present choice, or the usual one for a new lease."""
+"""The choice as a caller gives it. An empty string keeps the present choice, or means the usual one for a new lease."""
 
 SortedBy = Literal["age", "name", "cost", "rate", "deadline"]
 """By what a list of leases is sorted."""
@@ -23,7 +23,7 @@ Launcher = Literal["torchrun", "accelerate"]
 """What starts a job's workers on each of several boxes."""
 
 PORT = 29400
-"""The port on the first box where the members of such a job meet. It is torchrun's default."""
+"""The port on the first box at which the workers of a job on several boxes meet. It is torchrun's default."""
 
 Purpose = Literal["look", "salvage", "work", "watch", "end"]
 """What a tenancy is opened for: to look, to look at what is left of a damaged ledger, to do something, to watch over

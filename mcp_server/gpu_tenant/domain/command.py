@@ -1,7 +1,7 @@
-"""A next step as a value: a verb and its arguments. Each face writes it in its own words.
+"""A command that somebody may run next, as a value: a verb and its arguments. Each face writes it in its own form.
 
-Inside a sentence, a command is the line that a person can paste, between backticks. That line can be parsed
-without loss. So an alarm that was stored a year ago can still be told to an agent as a call of a tool.
+Inside a sentence, a command is written between backticks, as a line that a person can paste. That line can be parsed
+without loss. So even an alarm that was stored a year ago can be shown to an agent with a tool call in it.
 """
 
 import re
@@ -15,7 +15,7 @@ PROGRAM = "gpu-tenant"
 
 
 class _Argument(NamedTuple):
-    """What a tool calls an option of the command line."""
+    """The argument of a tool that an option of the command line corresponds to."""
 
     name: str
     kind: Literal["text", "number", "list"] = "text"
@@ -100,14 +100,14 @@ _SWITCHES = frozenset(
 
 
 class _Tool(NamedTuple):
-    """The tool for a verb, and the tool's names for the verb's words and options."""
+    """The tool for a verb, and the tool's names for the verb's arguments and options."""
 
     name: str
     places: str = ""
-    """The tool's names for the words without an option, in the order of the command line."""
+    """The tool's names for the positional arguments, in the order of the command line."""
     options: str = ""
     required: str = ""
-    """What the tool requires. If the command line omits it, it is shown as a word in capitals."""
+    """The arguments that the tool requires. If one is omitted, its name in capitals is shown as a placeholder."""
     action: str | None = None
     several: bool = False
     """Whether the verb takes several leases, although the tool takes one."""
@@ -169,18 +169,18 @@ TOOL_OF: Mapping[str, str] = {verb: tool.name for verb, tool in _TOOLS.items()}
 
 @dataclass(frozen=True, slots=True, init=False)
 class Command:
-    """One call of one verb, whoever makes it."""
+    """One call of one verb, with its arguments and options."""
 
     verb: str
     places: tuple[str, ...]
-    """The words without an option, such as the lease."""
+    """The positional arguments, such as the lease."""
     options: tuple[tuple[str, str | None], ...]
     """Each option with its value, in order. A value of None makes it a switch."""
     then: str
     """What follows `--`: the job's own command."""
 
     def __init__(self, verb: str, *places: object, then: str = "", **options: object) -> None:
-        """An option of None or False is left out, one of True is a switch, and a list repeats the option."""
+        """Leave out each option that is None or False. True makes it a switch, and a list repeats the option."""
         given: list[tuple[str, str | None]] = []
         for name, value in options.items():
             option = name.strip("_").replace("_", "-")
@@ -242,23 +242,23 @@ class Command:
 
 
 class SignedCommand(Command):
-    """A command that asks for a person's signature before it does anything. Whoever reads it knows beforehand."""
+    """A command that asks for a person's signature before it does anything. Its text says so."""
 
     __slots__ = ()
 
     def __init__(self, command: Command) -> None:
-        """Take a command as it is."""
+        """Copy the parts of a command."""
         for name in ("verb", "places", "options", "then"):
             object.__setattr__(self, name, getattr(command, name))
 
     def __str__(self) -> str:
-        """Return the line between backticks, and what it takes."""
+        """Return the line between backticks, with the remark that it takes a signature."""
         return f"`{self.line}` (takes a person's signature)"
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One argument alone, for a call that the reader has just made."""
+    """One option alone, which the reader can add to the call that they have just made."""
 
     name: str
     value: str | None = None
@@ -277,7 +277,7 @@ class _Number(str):
 
 
 def quoted(command: str) -> str:
-    """Return a job's command as it stands behind `--`, so that a shell passes on just that."""
+    """Return a job's command as it is written after `--`, so that a shell passes it on unchanged."""
     with suppress(ValueError):
         if shlex.join(shlex.split(command)) == command:
             return command
@@ -285,7 +285,7 @@ def quoted(command: str) -> str:
 
 
 def _as_given(then: str) -> str:
-    """Return the command that a terminal takes from what stands behind `--`: a single word is a command for sh."""
+    """Return the job's command from the text after `--`. A single quoted word is the whole command."""
     with suppress(ValueError):
         if len(words := shlex.split(then)) == 1:
             return words[0]
@@ -330,9 +330,9 @@ def read(line: str) -> Command | None:
 
 
 def in_tools(words: str) -> str:
-    """Rewrite the words for an agent: each command becomes a call of a tool, or is for the person to run.
+    """Rewrite a text for an agent: each command becomes a tool call, or gets a remark that the person must run it.
 
-    What a box said, between the tags of a fence, stays unchanged.
+    Text from a box, which is fenced by `<untrusted-…>` tags, stays unchanged.
     """
     told, at = [], 0
     for fenced in _FENCED.finditer(words):

@@ -1,4 +1,4 @@
-"""What a box is counted to have cost, and what it may have cost, if nobody looked while its price changed."""
+"""How far the counted cost of a box may be too high, because nobody looked while its price changed."""
 
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -24,10 +24,10 @@ class Range(NamedTuple):
 
 
 def unseen_start(lease: Lease, *, usd_h: Decimal, since: datetime, now: datetime) -> Unseen | None:
-    """Record the doubt about a booting box that is first seen running.
+    """Return the doubt about the cost of a box that booted while nobody looked. None if it is too small to report.
 
-    From `since` on, the higher rate is counted, so the sum is not too low. The higher rate likely began later,
-    because such a box takes some time to boot.
+    From `since` on, the higher rate `usd_h` is counted, so the sum may be too high. The higher rate probably began
+    later, because the box took some time to boot.
     """
     if lease.price_usd_h is None or lease.quote is None or lease.active_at is None:
         return None
@@ -45,10 +45,10 @@ def unseen_start(lease: Lease, *, usd_h: Decimal, since: datetime, now: datetime
 
 
 def unseen_boot(box: Box, quote: Quote | None, *, since: datetime, now: datetime) -> Unseen | None:
-    """Record the doubt about a box that was made at `since`, is found running, and cost less until it ran.
+    """Return the doubt about the cost of a box that is found running. None if it is too small to report.
 
-    The cost is counted as if the box ran from `since` on. It was likely booting first, for as long as its quote
-    says.
+    The box was made at `since`, and cost less while it booted. Its cost is counted as if it ran from `since` on. It
+    probably booted first, for as long as its quote says.
     """
     price, booting = box.price_usd_h, box.booting_usd_h
     if box.state is not BoxState.READY or price is None or booting is None or price <= booting:
@@ -73,11 +73,11 @@ class UnseenStop(NamedTuple):
 
 
 def unseen_stop(lease: Lease, box: Box, *, since: datetime, now: datetime) -> UnseenStop | None:
-    """Decide what is counted for a box that is found stopped long after it was made.
+    """Decide which cost is counted for a box that was made at `since`, and is found stopped.
 
-    None if the time of the stop makes no difference.
+    None if the time of the stop makes no difference to the cost.
 
-    If the box's deadline has passed, the provider's own timer likely stopped the box then.
+    If the lease's deadline has passed, the provider's own timer probably stopped the box at the deadline.
     """
     price = lease.quote.offer.price.running_usd_h if lease.quote else None
     running = price if box.running_usd_h is None else box.running_usd_h
@@ -99,7 +99,7 @@ def unseen_stop(lease: Lease, box: Box, *, since: datetime, now: datetime) -> Un
 
 
 class DestroyRequest(NamedTuple):
-    """The last request to destroy a box, and when the provider refused it. None if no refusal is recorded."""
+    """The last request to destroy a box. `refused_at` is when the provider refused it, or None."""
 
     asked_at: datetime
     refused_at: datetime | None = None
@@ -135,10 +135,10 @@ def in_all(
 ) -> Range:
     """Return the cost of a box that was last seen at `listed_at`, and seen gone at `absent_at`.
 
-    The box billed until its destroy was carried out. That was likely when the destroy was requested, or when the box
-    was last seen after that. At the latest it was when the box was seen gone. A request that was refused counts,
-    too, because a gateway's error hides what happened behind the gateway. It does not count if the box was listed
-    after the refusal. The bytes that are `billed` are in the sum.
+    The box billed until its destroy was carried out. Probably that was when the destroy was requested, or when the box
+    was last listed after the request. At the latest it was `absent_at`. A refused request counts, too, because a
+    gateway may report an error although the server behind it did the work. It does not count if the box was listed
+    after the refusal. The sum includes the bytes in `billed`.
     """
     most = counted_usd(lease, absent_at, billed=billed)
     if most is None:

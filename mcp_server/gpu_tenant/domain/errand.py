@@ -1,6 +1,6 @@
 """An errand is one command that is to run on a box, from the smoke test to the receipt.
 
-Also what the ledger records of it.
+The module also defines what the ledger records of an errand.
 """
 
 import json
@@ -21,7 +21,7 @@ ERRAND = "run"
 """The word that the id of an errand begins with."""
 
 RENTED = "rented"
-"""The place of an errand if its box is rented wherever it is cheapest."""
+"""The value of `on` in a request whose box is rented wherever it is cheapest."""
 
 _Names = tuple[str, ...]
 
@@ -60,9 +60,9 @@ class Usual(Record):
 
 
 class ErrandRequest(Record):
-    """What is to be done.
+    """What an errand is to do.
 
-    If the same errand is asked for again while it is open, it is the same one, and not a second.
+    While the errand is open, an equal request continues it, and does not begin a second one.
     """
 
     directory: str = Field(description="the work tree here")
@@ -92,7 +92,7 @@ class ErrandRequest(Record):
     @property
     def digest(self) -> str:
         """The errand in one canonical form, to recognize it when it is asked for again."""
-        # Another name for the same work is no other work.
+        # The name is left out: the same work under another name is the same errand.
         asked = self.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
         return json.dumps(asked, sort_keys=True)
 
@@ -144,7 +144,7 @@ class Unprepared(Noted):
 
 
 class EndShown(Noted):
-    """The end was shown to whoever asked. Only then is the errand over, and the same line begins another."""
+    """The end was shown to the caller. Only then is the errand over, and an equal request begins a new one."""
 
     kind = "shown"
     outcome: Literal["receipt", "lost", "called off"]
@@ -165,7 +165,7 @@ class ErrandLine(NamedTuple):
 
 
 def errand_event(kind: str, detail: Mapping[str, JsonValue]) -> ErrandEvent | None:
-    """Return the event that is stored under that word. None if this version cannot read it."""
+    """Return the stored event of that kind. None if this version cannot read it."""
     known = _KINDS.get(kind)
     if known is not None:
         with suppress(ValidationError):

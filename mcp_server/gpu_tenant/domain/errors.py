@@ -58,9 +58,9 @@ _LONGEST_LOG = 1200
 class TenantError(Exception):
     """An error that is shown to a caller: what happened, and the next command to run.
 
-    `remedy` is required, because an error that leaves the reader with a billing box and no next step is only half an
-    error. Both texts are one plain, short line each, whatever a box or a provider put in them. `log` is the fenced
-    end of a box's log, which keeps its lines.
+    `remedy` is required, because a reader whose box is billing must learn what to do next. `message` and `remedy` are
+    one short line each, even if a box or a provider put other text in them. `log` is the fenced end of a box's log, and
+    keeps its line breaks.
     """
 
     code: ClassVar[str] = "TENANT_ERROR"

@@ -1,4 +1,4 @@
-"""What finished work would cost on one offer, as terms that explain themselves and add up."""
+"""Estimates what it would cost to finish the work on one offer, as a sum of terms, each with an explanation."""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -10,7 +10,7 @@ from gpu_tenant.domain.record import Record
 # Assumptions, used if nobody has given a figure. Each is a judgment, and its term says so. They
 # are meant to rank offers, and do not predict a bill.
 _ASSUMED_MBPS = Decimal(100)
-"""The speed of a link that nobody has measured: the low end of what hosts have shown."""
+"""The assumed speed of a link that nobody has measured, in Mbit/s. It is at the low end of what hosts have shown."""
 _ASSUMED_USD_GB = Decimal("0.12")
 """The assumed price of bytes: the list price of a large provider for internet traffic. Cheap providers ask less."""
 _ASSUMED_RELIABILITY = {
@@ -20,19 +20,20 @@ _ASSUMED_RELIABILITY = {
 }
 """The reliability of a host without a score. Only the order of these three is certain."""
 _LOST_BY_FAILURE = Decimal("0.5")
-"""A failed host takes its disk with it. On average it fails halfway through the work."""
+"""The share of the work that is lost if the host fails. Its disk is lost, too, and on average it fails halfway."""
 INTERRUPTIONS_PER_DAY = Decimal(1)
-"""Google says that 5 to 15 % of preemptible machines are interrupted each day.
+"""The assumed interruptions a day of an interruptible box.
 
-GPUs, and boxes won by bids, are interrupted more often.
+Google says that 5 to 15 % of preemptible machines are interrupted each day. GPUs, and boxes won by bids, are
+interrupted more often.
 """
 _CHECKPOINT_H = Decimal(1)
-"""A job on an interruptible box saves its work every hour, to a disk that survives the interruption."""
+"""The assumed hours between two saves of a job on an interruptible box, to a disk that survives an interruption."""
 _MONTH_H = 720
 _UNDISTURBED = ("compute", "waiting", "moving", "bytes")
-"""The terms of work during which nothing fails."""
+"""The terms that have to be paid even if nothing fails."""
 _UNVERIFIED_PREMIUM = Decimal("0.10")
-"""A host that somebody vouches for is worth a tenth more. The risk that a host reads your data is not counted."""
+"""A host that nobody vouches for counts as a tenth dearer. The risk that it reads your data is not counted."""
 
 
 class Term(Record):
@@ -53,7 +54,7 @@ class Expected(Record):
 def expected_cost(offer: Offer, wish: Wish, record: HostRecord | None = None) -> Expected:
     """Return what the wished work would cost on that offer: compute, waiting, bytes, and failures.
 
-    `record` is what counts against its host, or None.
+    `record` is what was reported against the offer's host. None if nothing was.
     """
     rate = offer.price.running_usd_h
     if rate is None:
@@ -65,9 +66,9 @@ def expected_cost(offer: Offer, wish: Wish, record: HostRecord | None = None) ->
 def estimated_usd(
     offer: Offer, wish: Wish, hours: float, record: HostRecord | None = None
 ) -> float | None:
-    """Return what `expected_cost` comes to for work of so many hours, in floats and without words. None if unknown.
+    """Return the total of `expected_cost` for so many hours of work, without volumes, in USD. None if unknown.
 
-    A search ranks thousands of offers and explains a few.
+    It is fast, because it uses floats and no words: a search ranks thousands of offers, and explains only a few.
     """
     price = offer.price
     running = price.running_usd_h
@@ -176,7 +177,7 @@ def _terms(offer: Offer, wish: Wish, rate: Decimal, record: HostRecord | None) -
 
 
 def _volume_terms(offer: Offer, wish: Wish) -> Iterator[Term]:
-    """What the volumes bill meanwhile. Offers without that provider's volumes are none, so this ranks nothing."""
+    """Yield what each ordered volume at the offer's provider bills during the work."""
     for volume in wish.volumes_at(offer.provider):
         if volume.usd_month is not None:
             yield _term(
@@ -187,7 +188,7 @@ def _volume_terms(offer: Offer, wish: Wish) -> Iterator[Term]:
 
 
 def _short(usd: Decimal | None) -> Decimal | None:
-    """Return the rate, with no more decimal places than anybody bills by."""
+    """Return the rate with at most four decimal places, as many as anybody bills by."""
     return None if usd is None else min(usd, usd.quantize(USD_STEP), key=lambda one: len(str(one)))
 
 

@@ -1,8 +1,8 @@
-"""How long a platform's fact is believed. After that, a stop or a destroy no longer rests on it.
+"""How long a fact about a platform is believed. After that, no stop and no destroy relies on it.
 
-Vendors change what a stop keeps, and they do not write to us. So an old fact becomes *unknown* where it would be used:
-unknown survival counts as loss, and an unknown timer as none. A person who has read the vendor's page again says so
-in `config.toml`, and the fact is believed from that day on.
+Vendors change what a stop keeps, and do not tell us. So a fact that is too old counts as *unknown*. If it is unknown
+whether a path survives, the path counts as lost. An unknown timer counts as no timer. A person who has read the
+vendor's page again writes the day into `config.toml`. From that day on, the fact is believed again.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Final
 from gpu_tenant.domain.model import Profile
 
 READ_AGAIN: Final = "read_again"
-"""The table of `config.toml` with the day on which a person last read a platform's pages, by its slug."""
+"""The table of `config.toml` with the day on which a person last read each platform's pages, by the platform's slug."""
 
 LIVES_DAYS: Final[Mapping[str, int]] = {
     r"paths\[.*\]\.survives\.(park|destroy)": 365,  # what a stop keeps, and what an end keeps
@@ -21,17 +21,17 @@ LIVES_DAYS: Final[Mapping[str, int]] = {
     r"deadman\.provider_timer": 365,  # whether the platform's own timer ends the bill
     r"gone\.(list_lag_s|confirm_s)": 365,  # how soon the platform's list is believed
 }
-"""How many days each kind of fact is believed, by its place in a profile. Other facts decide no stop and no destroy."""
+"""For how many days a fact is believed, by a pattern for its place in a profile. Other facts do not matter here."""
 
 _SLOWEST_LIST_S, _SLOWEST_PROOF_S = 600.0, 60.0
-"""What is assumed of a platform's list where nobody has looked for so long."""
+"""Assumed if the facts about a platform's list are too old, in seconds: its delay, and the wait before a proof."""
 
 
 def as_believed(profile: Profile, today: date, read_again: date | None = None) -> Profile:
-    """Return the profile in which each fact past its life counts as unknown, and `outlived` names these facts.
+    """Return the profile with each fact that is too old replaced by unknown. `outlived` names these facts.
 
-    `read_again` is the day on which a person last compared the profile with the vendor's pages. A day to come counts
-    as none. What we know of this computer, and of the owner's own machines, does not age.
+    `read_again` is the day on which a person last compared the profile with the vendor's pages. A day in the future is
+    ignored. Facts about this computer, and about the owner's own machines, do not age.
     """
     if profile.kind == "own":
         return profile
@@ -70,7 +70,7 @@ def as_believed(profile: Profile, today: date, read_again: date | None = None) -
 
 
 def stop_is_in_doubt(profile: Profile) -> bool:
-    """Whether nobody has looked for so long what a stop keeps at that platform."""
+    """Whether the facts about what a stop keeps at that platform are too old."""
     return any(
         place == "verbs.park.effect" or place.endswith(".survives.park")
         for place in profile.outlived
@@ -92,9 +92,9 @@ def asks_to_read_again(profile: Profile) -> tuple[str, str]:
 
 
 def _outlived_places(profile: Profile, today: date, read: date) -> Iterator[str]:
-    """Yield the places of the facts that are past their life, in the order of `LIVES_DAYS`.
+    """Yield the places of the facts that are too old, in the order of `LIVES_DAYS`.
 
-    A fact without a day of its own is as old as the file.
+    A fact without a date of its own has the date of the profile.
     """
     known = dict.fromkeys(
         ("verbs.park.effect", "deadman.provider_timer", "gone.list_lag_s", "gone.confirm_s"),

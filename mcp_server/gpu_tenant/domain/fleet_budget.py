@@ -58,7 +58,10 @@ def fleet_of(name: str, leases: Sequence[Lease], *, asked: int, missing: Sequenc
 
 
 def request_of(said: Mapping[str, JsonValue], asked: RentRequest, *, count: int) -> str:
-    """Name a request for several boxes. Equal numbers give the same name, however they were written."""
+    """Return a name for a request for several boxes.
+
+    Requests with equal numbers get the same name, even if these were written differently.
+    """
     terms = asked.model_dump(mode="json", exclude_defaults=True, exclude={"labels"})
     return known_again(json.dumps({**said, "count": count, "terms": terms}))
 
@@ -98,11 +101,11 @@ def part_of(
 ) -> RentRequest:
     """Decide what may be spent on the next box of a fleet of `count`, given the boxes that it already has.
 
-    The box's budget is an equal share of what is left, over the boxes still missing, rounded down. What is left is
-    what remains after subtracting the budget of every live lease and the cost of every ended lease. If the cost of
-    an ended lease is unknown, its whole budget is subtracted. The box's cap is what the caps of the live leases
-    leave. A lost lease whose work may yet continue under its own terms counts as live. So neither the budgets nor
-    the caps ever add up to more than was asked.
+    What is left of the whole budget is divided equally among the missing boxes, and rounded down. What is left is the
+    whole budget minus the budget of every live lease and the cost of every ended lease. If the cost of an ended lease
+    is unknown, its whole budget is subtracted. The box's cap is the whole cap minus the caps of the live leases. A lost
+    lease whose work may yet continue under its own terms counts as live. So neither the budgets nor the caps ever add
+    up to more than was asked.
 
     Raises:
         Refused: nothing is left.
@@ -148,7 +151,7 @@ def _used_up(what: str) -> Refused:
 
 
 def cap_quote(quote: Quote, most_usd_h: Decimal | None, *, boxes: int = 1) -> Quote:
-    """Return the quote under a cap that its owner named, either for one box or for `boxes` together.
+    """Return the quote with the price cap that follows from the owner's cap for `boxes` boxes together.
 
     Raises:
         Refused: the quote's price is above the cap, or unknown.

@@ -1,4 +1,4 @@
-"""How much of a GPU's memory a job will want, as far as a smoke test on the CPU can tell."""
+"""How much GPU memory a job will need, as estimated from a smoke test on the CPU."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -28,14 +28,14 @@ class GpuMemory(Record):
         return f"{self.estimate_bytes / GIB:.1f} GiB ({low:.1f} to {most:.1f})"
 
     def fit(self, vram_gib: float | None) -> Fit | None:
-        """Whether that GPU has as much memory. None if its memory is unknown."""
+        """Return whether the job fits a GPU with this much memory. None if `vram_gib` is unknown."""
         if vram_gib is None:
             return None
         has = vram_gib * GIB
         return "too small" if has < self.low_bytes else "tight" if has < self.high_bytes else "fits"
 
     def warning(self, vram_gib: float | None, smoke: str) -> str | None:
-        """Say that a GPU of that memory may not do for what that smoke test ran. None if nothing speaks against it."""
+        """Return a warning if a GPU with this much memory may be too small for the tested job. None if it fits."""
         match self.fit(vram_gib):
             case "too small":
                 return (
@@ -52,7 +52,7 @@ class GpuMemory(Record):
 
 
 class MemoryTest(Record):
-    """A smoke test that said how much memory its job will want."""
+    """A smoke test, and how much memory its job will need by that test."""
 
     smoke: str
     memory: GpuMemory

@@ -1,4 +1,4 @@
-"""What a host was seen to do, and how long that counts against the host."""
+"""What went wrong with a host, and how long that counts against the host."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -12,7 +12,7 @@ from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.record import Line, Record
 
 Misdeed = Literal["never ready", "failed audit", "host lost", "vanished", "stopped", "throttled"]
-"""What a host can do. The words are stored, and never change."""
+"""What can go wrong with a host. The words are stored in the ledger, so they must never change."""
 
 _LEAVES_OUT: frozenset[Misdeed] = frozenset({"never ready", "failed audit", "host lost"})
 """After one of these, work on the host would most likely be lost, or never begin."""
@@ -29,7 +29,7 @@ RULE = (
 
 
 class HostReport(Record):
-    """One thing that a host did, with the lease that saw it."""
+    """One thing that went wrong with a host, and the lease during which that was seen."""
 
     provider: str
     host: Line = Field(description="the machine's number at its provider")
@@ -67,7 +67,7 @@ class HostRecord(NamedTuple):
 
     @property
     def dearer(self) -> Decimal:
-        """How much is added to the host's price in comparisons, as a part of that price."""
+        """The share of the host's price that is added to it in comparisons."""
         return DEARER * min(len(self.reports), _MOST)
 
     @property

@@ -1,6 +1,6 @@
-"""What happened to a box that its provider took away.
+"""Decides whether a provider took a box away, and why.
 
-Such a box is distinguished from a crash, and from a box that we merely cannot see.
+A job that crashed does not count as taken away, and neither does a box that we merely cannot see.
 """
 
 from datetime import datetime, timedelta
@@ -18,20 +18,20 @@ _BACK = timeline.Ready | timeline.Resumed | timeline.Parked
 """After one of these events an earlier fate no longer counts."""
 
 INTERRUPTIONS: frozenset[Fate] = frozenset({"preempted", "outbid", "host_lost"})
-"""The fates that end a box in the middle of its work, however well the account is funded and whatever was agreed."""
+"""The fates that may interrupt the work at any time, even if the account has money and the lease's time is not over."""
 
 SAID_WITHIN = timedelta(minutes=10)
 """A job that was killed at most this long before its provider took the box counts as killed together with the box."""
 
 _NOTICE_STANDS = timedelta(minutes=15)
-"""A notice counts for this long."""
+"""A notice that the box will be taken counts for this long."""
 
 KillingFate = Literal["preempted", "outbid", "host_lost", "balance_zero", "walltime"]
-"""The fates that end what runs on the box. A stop of another kind may be anybody's."""
+"""The fates that explain why a job on the box ended. Any other stop may have been requested by anybody."""
 
 
 class Taken(NamedTuple):
-    """What took the box, and a sentence that shows it."""
+    """What took the box, and a sentence that says how we know."""
 
     fate: Fate
     words: str
@@ -47,9 +47,9 @@ def fate(
 ) -> Taken | None:
     """Return what took the lease's box, as its provider shows it. None if nothing did.
 
-    `box` is None if no list shows the box. That alone proves nothing. Only if the lease is `lost` was its box
-    omitted twice. `balance_usd` is what the account holds, or None if nobody asked. Three things are not the fate
-    of a box: a state that nobody understands, a provider that does not answer, and a job that died.
+    `box` is None if no list shows the box. That alone proves nothing: the list has omitted the box twice only if the
+    lease is `lost`. `balance_usd` is what the account holds. None if nobody asked. Three things do not count as a fate:
+    a state that nobody understands, a provider that does not answer, and a job that died.
     """
     if lease.state is LeaseState.LOST:
         return Taken("host_lost", "its provider no longer lists it, and nobody here ended it")
@@ -70,7 +70,7 @@ def fate(
 def _why_stopped(
     lease: Lease, profile: Profile, box: Box, said: str, now: datetime, balance_usd: Decimal | None
 ) -> Taken:
-    """Return the strongest known reason why a box stopped that nobody here has parked."""
+    """Return the most certain reason for the stop of a box that nobody here has parked."""
     if now >= lease.terms.deadline_at:
         return Taken("walltime", "it was stopped, and its deadline has passed")
     if _rented_until(lease, now) <= now:
@@ -94,7 +94,7 @@ def _rented_until(lease: Lease, now: datetime) -> datetime:
 
 
 def recorded_fate(lines: Lines) -> Fate | None:
-    """Return the recorded fate that took the box and is not over. None if there is none."""
+    """Return the newest recorded fate of the box. None if there is none, or if the box has come back since."""
     told: Fate | None = None
     for _, event in lines:
         if isinstance(event, timeline.Taken):
@@ -107,8 +107,8 @@ def recorded_fate(lines: Lines) -> Fate | None:
 def fate_met(lines: Lines, job: str) -> tuple[datetime, KillingFate] | None:
     """Return what took the box while that job ran, and when that was noticed. None if nothing did.
 
-    It stays so for the job when the box runs again. It no longer counts for a job that was launched anew since, that
-    had ended before, or that was seen to run after that.
+    The fate still counts for the job after the box runs again. It does not count if the job had ended before, was
+    launched again since, or was seen running after it.
     """
     met: tuple[datetime, KillingFate] | None = None
     runs = False
@@ -132,11 +132,12 @@ def fate_met(lines: Lines, job: str) -> tuple[datetime, KillingFate] | None:
 
 
 def cut_off_at(lines: Lines, job: str) -> datetime | None:
-    """Return when it was noticed that the taking of its box ended that job. None if something else ended it, or nothing.
+    """Return when it was noticed that the job ended because its box was taken. None if it did not end for that reason.
 
-    Such a job did not fail by itself: launched again, it continues. A box may know sooner than its provider says what
-    happened, so a job that was killed right before counts, and so does one that was asked to save because of it, also
-    before its provider says anything. A deadline and the end of a rental are terms of the lease, and count as the ends of a job.
+    Such a job did not fail by itself. If it is launched again, it continues. A job that was killed shortly before
+    counts, too, because the box may know sooner than its provider says it. So does a job that was asked to save because
+    of a notice, even before its provider says anything. The deadline and the end of a rental do not count, because they
+    are terms of the lease.
     """
     met: datetime | None = None
     killed_at: datetime | None = None
@@ -184,7 +185,7 @@ def notice_on_record(lines: Lines) -> timeline.Forewarned | None:
 
 
 def is_being_taken(lines: Lines, now: datetime) -> bool:
-    """Whether the box was told that its provider will take it back, and still exists, as far as the record says.
+    """Whether the box has notice that its provider will take it back, and still exists as far as the record says.
 
     If the box still runs long after its notice, it is treated like any other box.
     """

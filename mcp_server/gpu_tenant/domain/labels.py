@@ -1,4 +1,7 @@
-"""What people call a lease: its project, its name and its tags. Lists are searched by it, and costs are summed by it."""
+"""What people call a lease: its project, its name and its tags.
+
+Lists are searched by these labels, and costs are summed by them.
+"""
 
 import re
 from typing import Annotated, Self
@@ -38,7 +41,7 @@ def _tags(said: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Labels(Record):
-    """What a person called a lease. An empty part was not said."""
+    """The labels that a person gave a lease. Parts that the person left out are None or empty."""
 
     project: Annotated[str, AfterValidator(_project)] | None = None
     name: Annotated[str, AfterValidator(_part)] | None = None
@@ -60,23 +63,23 @@ class Labels(Record):
         return cls(project=project.strip() or None, name=name.strip() or None, tags=tags)
 
     def filled(self, *, project: str | None, name: str | None) -> "Labels":
-        """Return the same with what is known without a person's word, where a part was not said."""
+        """Return the labels, with this project and name where the person gave none."""
         return self.model_copy(
             update={"project": self.project or project, "name": self.name or name}
         )
 
     @property
     def words(self) -> str:
-        """The same, as `parse` reads it. Empty: nothing was said."""
+        """The labels in the form that `parse` reads. Empty if there are none."""
         head = f"{self.project}/{self.name or ''}" if self.project else (self.name or "")
         return " ".join(filter(None, (head, *(f"#{tag}" for tag in self.tags))))
 
 
 def short_label(said: str) -> str | None:
-    """Return a text that somebody else wrote as part of a label: cleaned, and cut. None if nothing is left of it."""
+    """Clean and shorten a text that somebody else wrote, for use as part of a label. None if nothing is left of it."""
     cleaned = sentence(said.replace("#", " "), most=_MOST).strip()
     return cleaned or None
 
 
 UNNAMED = Labels.model_construct()
-"""Nobody called the lease anything. It is made unchecked: a check would build the type's validator in every command."""
+"""The labels of a lease that nobody named. Not validated, because that would build the validator in every command."""

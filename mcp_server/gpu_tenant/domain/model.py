@@ -32,12 +32,12 @@ MARK_PREFIX = "gpu-tenant:"
 
 
 class BoxState(StrEnum):
-    """What a provider says about a box, in our words. `UNKNOWN` is a full answer, and never means dead."""
+    """What a provider says about a box, in our words. `UNKNOWN` is a valid answer, and never means *gone*."""
 
     BOOTING = "booting"
     READY = "ready"
     STOPPING = "stopping"
-    """On its way to `PARKED` or out of the list: the provider's own steps say which."""
+    """It will be `PARKED`, or leave the list. The provider's own steps say which."""
     PARKED = "parked"
     BROKEN = "broken"
     UNKNOWN = "unknown"
@@ -46,7 +46,7 @@ class BoxState(StrEnum):
 Fate = Literal[
     "preempted", "outbid", "host_lost", "balance_zero", "walltime", "stopped_by_provider"
 ]
-"""What took a box from us."""
+"""How a box was taken from us."""
 
 
 class Box(Record):
@@ -208,7 +208,7 @@ class Lease(Record):
 
     @property
     def goes_by_address(self) -> bool:
-        """Whether a person named the box by its address. No provider's ids contain an `@`."""
+        """Whether a person named the box by its address: the id has an `@`, which no provider's id has."""
         return self.box_id is not None and "@" in self.box_id
 
     @property
@@ -218,7 +218,7 @@ class Lease(Record):
 
     @property
     def was_taken_over(self) -> bool:
-        """Whether the box was in use before the lease. Files on it are older than any record, and count."""
+        """Whether the box was in use before the lease. Its files may be older than our records, and count as well."""
         return self.touched_at is not None and self.touched_at == self.created_at
 
     @property

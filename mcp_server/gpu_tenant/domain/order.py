@@ -13,20 +13,23 @@ _IMAGE = re.compile(
     r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*"
     r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
 )
-"""An image as the registries write it: name, tag and digest."""
+"""An image in the form that registries use: name, tag and digest."""
 _TEMPLATE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,200}")
 _REGISTRY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _VERSION = re.compile(r"\d{1,2}\.\d{1,2}")
 _PUBLIC_PORT = re.compile(r"([1-9]\d{0,4})/(http|tcp)")
 _VOLUME = re.compile(r"[a-z][a-z0-9-]{0,30}[a-z0-9]")
-"""A name that every platform takes as part of its own."""
+"""A name that every platform accepts as part of its own name for the volume."""
 _PATH = re.compile(r"/[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*")
 _NOT_HERE = (
     *("bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "proc", "root"),
     *("run", "sbin", "sys", "tmp", "usr", "var"),
 )
-"""What belongs to the system, and to the login homes: the mark of a lease must be on its box alone."""
+"""No volume may be mounted in these directories, because they belong to the system or hold login homes.
+
+A login home holds the mark of its lease, which must be on no other box.
+"""
 MOST_COMMAND = 4000
 _SHOWN = 120
 
@@ -77,10 +80,10 @@ def _volume_names(said: "dict[str, VolumeMount]") -> "dict[str, VolumeMount]":
 
 
 def must_be_volume_name(name: str) -> str:
-    """Return the name of a volume, if it is one.
+    """Return `name` if a volume may have it.
 
     Raises:
-        ValueError: it is none.
+        ValueError: no volume may have this name.
     """
     if not _VOLUME.fullmatch(name):
         raise ValueError(
@@ -169,7 +172,7 @@ class AtProvider(Record):
 
 
 class Order(Record):
-    """What a box should have besides its GPU. Whatever is left out is as the platform has it."""
+    """What a box should have besides its GPU. What the order leaves out is as usual at the platform."""
 
     image: Image | None = Field(
         default=None, description="a container image of any registry, as `name:tag`"
@@ -202,7 +205,7 @@ class Order(Record):
     )
     public_ports: Annotated[tuple[PublicPort, ...], AfterValidator(_public_once)] = Field(
         default=(),
-        max_length=10,  # RunPod's proxy opens ten of a pod.
+        max_length=10,  # RunPod's proxy opens at most ten ports of a pod.
         description="ports that the platform opens to the whole internet, such as `8000/http`; whoever finds one "
         "can use it",
     )
@@ -220,7 +223,7 @@ class Order(Record):
         return tuple(f"{name}={reference}" for name, reference in self.env.items())
 
     def image_at(self, provider: str) -> AtProvider:
-        """Return what the box is to be started from at that platform. Empty: its usual image."""
+        """Return what the box is to be started from at that platform. An empty result means its usual image."""
         own = self.provider.get(provider, AtProvider())
         if own.template is not None:
             return AtProvider(template=own.template, registry=own.registry)
@@ -251,7 +254,8 @@ class Order(Record):
             said += [f"{name} {told} or newer"] if told else []
         said += [f"volume {name} at {mount.path}" for name, mount in self.volumes.items()]
         if self.env:
-            # A work tree may be a stranger's. So whoever rents sees which of their variables its jobs will get.
+            # A work tree may come from a stranger. So the person who rents sees which of their variables its jobs will
+            # get.
             said += [f"{name} from {reference}" for name, reference in self.env.items()]
         if self.ports:
             named = ", ".join(map(str, self.ports))
@@ -260,13 +264,13 @@ class Order(Record):
             )
         if self.public_ports:
             said.append(f"open to the whole internet: {', '.join(self.public_ports)}")
-        # The same goes for what is run on the box.
+        # For the same reason, they see what is run on the box.
         said += [f"setup `{sentence(command, most=_SHOWN)}`" for command in self.setup]
         return tuple(said)
 
 
 NOTHING_ORDERED = Order.model_construct()
-"""The usual box of each platform. It is made unchecked: a check would build the type's validator in every command."""
+"""The usual box of each platform. It is not validated, because that would build the validator in every command."""
 
 
 def _from(source: AtProvider, where: str) -> list[str]:

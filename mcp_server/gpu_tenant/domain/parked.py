@@ -1,4 +1,4 @@
-"""Why a parked box is kept, and whether it was read in full right before its stop, by a lease's timeline."""
+"""Reads from a lease's timeline why a parked box is kept, and whether it was read in full right before its stop."""
 
 from datetime import datetime
 from typing import NamedTuple
@@ -24,7 +24,7 @@ _CHANGES_NO_DISK = (
     | timeline.Permitted
     | timeline.Destroyed
 )
-"""What may follow without anything new on a stopped box's disk. After any other event the box has to be read again."""
+"""Events that put nothing new on the disk of a stopped box. After any other event, the box has to be read again."""
 
 
 _TAKES_IT = (
@@ -34,26 +34,26 @@ _TAKES_IT = (
     | timeline.Progressed
     | timeline.JobEnded
 )
-"""What its platform does when it takes a box back, and what is recorded meanwhile: nothing new on the box's disk."""
+"""Events that are recorded while a platform takes a box back. They put nothing new on its disk either."""
 
 
 class Kept(NamedTuple):
     """Why a box was parked and is kept."""
 
     ending: str
-    """The term that ended the lease's time, in words. Empty if a person or an agent parked it."""
+    """The term of the lease because of which it was parked, in words. Empty if a person or an agent parked it."""
     lost: str
-    """What a teardown would have lost. Empty if none was refused."""
+    """What a teardown would have lost. Empty if no teardown was refused."""
     missing: tuple[str, ...]
-    """The declared artifacts that never appeared and that nobody has given up, if nothing else is in the way."""
+    """Declared artifacts that never appeared and were not given up. Empty if other things blocked the teardown."""
     given_up: bool
-    """Whether everything that was in the way has been given up since."""
+    """Whether everything that blocked the teardown has been given up since."""
 
 
 def read_at_stop(events: Lines) -> timeline.ReadAtStop | None:
-    """Return what was read right before the stop, if the ledger knows of nothing that changed the box since.
+    """Return what was read right before the stop. None if a recorded event may have changed the box since.
 
-    That somebody else has not started the box is for its provider to say.
+    Only its provider knows whether somebody else has started the box since.
     """
     for _, event in reversed(events):
         if isinstance(event, timeline.ReadAtStop):
@@ -64,9 +64,9 @@ def read_at_stop(events: Lines) -> timeline.ReadAtStop | None:
 
 
 def read_in_notice(lines: Lines) -> tuple[datetime, timeline.ReadInNotice] | None:
-    """Return what was last read of a box that had notice, and when, if the ledger knows of nothing new on it since.
+    """Return when the box was last read during a notice, and what was read. None if something may be new on it since.
 
-    That the box was stopped soon after, and was not started again, is for its provider to say.
+    Only its provider knows whether the box was stopped soon after, and was not started again.
     """
     for at, event in reversed(lines):
         if isinstance(event, timeline.ReadInNotice):
@@ -86,7 +86,8 @@ def why_kept(events: Lines) -> Kept:
             case timeline.Ending(words=words):
                 ending = words or ending
             case timeline.Refused() if event.missing or refused is None or not parked:
-                # Once it is parked, a teardown may be refused because it is parked. That is no reason to keep it.
+                # A teardown of a parked box may be refused only because the box is parked. That does not explain why it
+                # is kept.
                 refused = event
             case timeline.Parked():
                 parked = True

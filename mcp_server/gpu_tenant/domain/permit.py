@@ -42,7 +42,7 @@ class Waived:
     signed_by: str
     loss_digest: str
     signature: str
-    """The code of the signature. It is `waived ahead` if the signature is older than such codes."""
+    """The code of the signature. It is `waived ahead` if the signature was made before there were codes."""
 
 
 Ground = Verified | NeverUsed | Waived
@@ -129,7 +129,7 @@ class VolumePermit(_Unforgeable):
 
     @property
     def claim(self) -> tuple[VolumeKey, str, str, str, str]:
-        """What this permit permits, read now."""
+        """What this permit permits, as it is at this moment."""
         return self.volume, self.provider, self.volume_id, self.region, self.signature
 
     def __init_subclass__(cls) -> Never:

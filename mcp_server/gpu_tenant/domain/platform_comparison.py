@@ -14,8 +14,8 @@ def comparison(profiles: Sequence[Profile], say: Callable[[str], str] = str) -> 
 
     `say` puts a cell into the reader's language.
 
-    "?" stands for unknown, "-" for an event that the platform does not have, and days for bytes that a stop
-    keeps no longer than that.
+    "?" means unknown, and "-" means that the platform has no such event. A number of days means that a stop keeps the
+    bytes only so long.
     """
     short = {"unknown": "?", "n/a": "-"}
     paths = [
@@ -61,7 +61,7 @@ def comparison(profiles: Sequence[Profile], say: Callable[[str], str] = str) -> 
 
 
 def _fate(profile: Profile, place: Place, event: str) -> str:
-    """Say in a word what becomes of a path. What a stop keeps may have an end of its own, which goes with the box."""
+    """Say in a word what becomes of a path. If a stopped box is deleted after some days, say how many days."""
     fate = place.survives[event]
     ends_h = (
         profile.parked_for_h if event == "park" and place.survives["destroy"] != "yes" else None

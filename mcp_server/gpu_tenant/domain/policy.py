@@ -40,7 +40,7 @@ def rules_of(
     looked_after: LookedAfter = "watched",
     now: datetime | None = None,
 ) -> tuple[str, ...]:
-    """Return all rules for the lease from now on, one in each sentence. `now` tells what is spent by then.
+    """Return all rules for the lease from now on, one in each sentence. With `now`, they say what was spent by then.
 
     If no watchdog runs, each rule that only a watchdog can enforce says so, and the first rule says once that nobody
     enforces these now.
@@ -56,13 +56,13 @@ def rules_of(
 
 _UNWATCHED = "by a watchdog"
 END_S = 300
-"""A budget is acted on so much earlier, at least, because it pays for the end of the lease, too."""
+"""A lease is ended at least this many seconds before its budget is spent, because the budget also pays for the end."""
 
 _SAME_DAY_S = 20 * 3600
-"""A time that is no further away is written without its date."""
+"""A time that is at most this many seconds away is written without its date."""
 
 _AT_ONCE = OnFailure(after_s=0)
-"""As `run` ends a box whose job failed."""
+"""What `run` does with a box whose job failed: it ends the box at once."""
 
 
 def _rules(
@@ -198,7 +198,7 @@ class ShortTerms(NamedTuple):
     ends: str
     """What ends the lease, and when."""
     left_to_you: str | None
-    """What nobody ends or decides but a person."""
+    """What only a person can end or decide."""
     agreed: tuple[str, ...]
     """Terms that are not the usual ones."""
 
@@ -250,7 +250,7 @@ def left_to_you(lease: Lease, profile: Profile) -> str | None:
 
 
 def _agreed(lease: Lease, profile: Profile) -> Iterator[str]:
-    """The terms that a person named, or that this lease has and most leases do not."""
+    """Yield the terms that a person named, and those that most leases do not have."""
     terms = lease.terms
     cap = owners_cap(lease)
     if cap is not None:
@@ -267,7 +267,7 @@ def _agreed(lease: Lease, profile: Profile) -> Iterator[str]:
 
 
 def _asked_for(terms: Terms, profile: Profile, only: str = "") -> Iterator[str]:
-    """The terms that nobody has without asking for them. `only` says who alone moves the work."""
+    """Yield the terms that a lease has only if somebody asked for them. `only` says who alone moves the work."""
     if ordered := terms.order.words(profile.id):
         yield f"ordered: {'; '.join(ordered)}"
     if terms.store is not None:
@@ -282,7 +282,7 @@ def _places(terms: Terms) -> str:
 
 
 def alone_words(protection: Protection, *, guard: Literal["armed", "not armed"]) -> str | None:
-    """Say in few words what ends the bill if this computer dies. None if nothing has to."""
+    """Say in few words what ends the bill if this computer dies. None if nothing has to end it."""
     match protection.kind:
         case "provider timer":
             return "if this computer dies, its platform ends it at the deadline"
@@ -328,7 +328,7 @@ def rescue(lease: Lease) -> Decimal | None:
 
 
 def running_usd_h(lease: Lease) -> Decimal | None:
-    """Return what the lease's box costs an hour while it runs: by its quote, or else the most it ever cost."""
+    """Return what the lease's box costs an hour while it runs. Without a quote, this is its highest rate so far."""
     if lease.quote is not None:
         return lease.quote.offer.price.running_usd_h
     known = [rate.usd_h for rate in lease.rates if rate.usd_h is not None]
@@ -353,7 +353,7 @@ def must_be_doable(terms: Terms, profile: Profile) -> None:
 
 
 def ends_unseen(profile: Profile) -> bool:
-    """Whether something at the platform ends the bill, except for the disk, when nobody looks any more."""
+    """Whether something at the platform ends the bill (except that of the disk) even if nobody looks any more."""
     if profile.kind == "own" or profile.provider_timer in ("stop", "delete"):
         return True
     # A stop that empties the disk with the work does not count, because the guard does not use such a stop.

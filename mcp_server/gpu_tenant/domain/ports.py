@@ -23,7 +23,7 @@ class Clock(Protocol):
 
     @property
     def shared_with_boxes(self) -> bool:
-        """Whether the boxes should show the same time. If so, a difference is worth an alarm."""
+        """Whether the clocks of the boxes should show the same time. If so, a difference raises an alarm."""
         ...
 
     def now(self) -> datetime:
@@ -31,11 +31,11 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until `seconds` have passed on this clock, for a platform. The clock of a rehearsal jumps over that."""
+        """Wait `seconds` on this clock, for a platform. The clock of a rehearsal jumps over this time."""
         ...
 
     async def follow(self, seconds: float) -> None:
-        """Wait as long for work, or for people. No clock jumps over that: they take their time in a rehearsal, too."""
+        """Wait `seconds` for work, or for people. They need real time, so a rehearsal's clock waits, too."""
         ...
 
 
@@ -87,8 +87,8 @@ class Listener(Protocol):
 class Transport(Protocol):
     """The link to one box, kept open between calls and re-opened as needed.
 
-    Remote paths are relative to the login home unless they are absolute. Text that stands for a file name is in
-    Python's surrogateescape form, so that a name that is not UTF-8 survives the trip.
+    Remote paths are relative to the login home unless they are absolute. File names are text in Python's
+    surrogateescape form, so that a name that is not UTF-8 stays unchanged.
     """
 
     async def run(
@@ -99,15 +99,15 @@ class Transport(Protocol):
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """Run a command to its end, whatever its status, and return its status and all of its output.
+        """Run a command to its end, and return its status and all of its output. A status other than 0 raises nothing.
 
-        `listener` is told what comes and goes meanwhile. If it cancels this call, the command ends.
+        `listener` is told of each piece of input and output. If it cancels this call, the command ends.
 
         Raises:
             BoxUnreachable: the box did not answer, the link broke, or `timeout_s` passed.
             HostKeyChanged: the host key is not the pinned one; nothing was sent.
 
-        After any exception the command may have run, may be running still, or never started.
+        After any exception the command may have run, may still be running, or may never have started.
         """
         ...
 
@@ -229,7 +229,7 @@ class Connector(Protocol):
     async def destroy(self, permit: TeardownPermit) -> None:
         """Tell the provider to destroy the permitted box, unless the provider does not have the box.
 
-        That this returns is no proof. The box is gone when `list_boxes` has omitted it twice.
+        A return without an error is no proof. The box is gone when `list_boxes` has omitted it twice.
 
         Raises:
             PermitForged: `permit` was not minted by verification, or is for another provider.
@@ -285,7 +285,7 @@ class Imaging(Protocol):
     """A connector whose provider can start a box from an image or template that the tenant names."""
 
     has_registry_logins: bool
-    """Whether an order can name a login for a private image, which the provider stores. No password passes us."""
+    """Whether an order can name a login for a private image. The provider stores the login: we see no password."""
 
     def refused_image(self, source: AtProvider) -> str | None:
         """Return in words why a box cannot be started from that image or template.
@@ -297,9 +297,9 @@ class Imaging(Protocol):
 
 @runtime_checkable
 class Publishing(Protocol):
-    """A connector whose provider can open ports of a box to the internet. Its `create` opens those of the order.
+    """A connector whose provider can open ports of a box to the internet. Its `create` opens the ordered ports.
 
-    `list_boxes` shows the address that each has, in `Box.published`. It can change with each start.
+    `list_boxes` shows the address of each port, in `Box.published`. The address can change with each start.
     """
 
     def refused_ports(self, ports: Sequence[str]) -> str | None:
@@ -375,7 +375,7 @@ class Residue(Protocol):
 
 @runtime_checkable
 class Storing(Protocol):
-    """A connector whose provider keeps volumes that outlive boxes. Its `create` mounts those of the quote's wish."""
+    """A connector whose provider keeps volumes that outlive boxes. Its `create` mounts the volumes of the wish."""
 
     def refused_volumes(self, volumes: Sequence[Attachable]) -> str | None:
         """Return in words why no box there can have all these volumes. None if a box can. The provider is not asked."""
@@ -405,7 +405,7 @@ class Storing(Protocol):
     async def destroy_volume(self, permit: VolumePermit) -> None:
         """Tell the provider to destroy the permitted volume, unless the provider does not have it.
 
-        That this returns is no proof. The volume is gone when `list_volumes` has omitted it twice.
+        A return without an error is no proof. The volume is gone when `list_volumes` has omitted it twice.
 
         Raises:
             PermitForged: `permit` was not minted by verification, or is for another provider.
@@ -418,7 +418,7 @@ class Storing(Protocol):
 
 @runtime_checkable
 class VolumeMarket(Protocol):
-    """A connector whose provider tells what a new volume costs only when it is asked."""
+    """A connector whose provider must be asked for the price of a new volume."""
 
     async def ask_volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
         """Return what a new volume of that size would cost a month there now. None if that is unknown.
@@ -432,7 +432,7 @@ class VolumeMarket(Protocol):
 
 @runtime_checkable
 class Growing(Protocol):
-    """A connector whose provider can make a volume larger, with all that is on it. None makes one smaller."""
+    """A connector whose provider can make a volume larger, with all that is on it. No provider makes one smaller."""
 
     async def grow_volume(self, volume: Volume, size_gb: int) -> None:
         """Tell the provider to make the volume that large. `list_volumes` then shows how large it is.
@@ -447,10 +447,10 @@ class Growing(Protocol):
 
 @runtime_checkable
 class Reclaiming(Protocol):
-    """A connector whose provider, once told to delete a volume, waits until no box has it. It goes with that box."""
+    """A connector whose provider deletes a volume only once no box has it. Until then, the deletion waits."""
 
     async def reclaimed_with(self, lease: Lease) -> Mapping[str, str]:
-        """Return those of the lease's volumes that go when its box ends, each with the reason in words, by its name.
+        """Return which of the lease's volumes will be deleted when its box ends: the reason in words, by volume name.
 
         Raises:
             ProviderTrouble: the provider did not say.
@@ -463,7 +463,7 @@ class Outliving(Protocol):
     """A connector of a provider at which a volume's disk may stay, and bill, when the volume itself is deleted."""
 
     async def may_stay(self, volume: Volume) -> str | None:
-        """Say that the volume's disk may stay, and how a person sees that. None if it goes, or is refused an end.
+        """Say that the volume's disk may stay, and how a person sees that. None if it goes, or its end is refused.
 
         The words are true before the volume's end and after it.
 
@@ -475,7 +475,7 @@ class Outliving(Protocol):
 
 @runtime_checkable
 class Billing(Protocol):
-    """A connector whose provider tells what it has charged for one box."""
+    """A connector whose provider says what it has charged for one box."""
 
     async def ask_bill(self, lease: Lease) -> Billed | None:
         """Return what the lease's box has cost by the provider's records. None if they say nothing about it yet.
@@ -488,7 +488,7 @@ class Billing(Protocol):
 
 @runtime_checkable
 class Funded(Protocol):
-    """A connector whose provider tells what is left on the account."""
+    """A connector whose provider says how much money is left on the account."""
 
     async def balance(self) -> Balance | None:
         """Return what the account holds now. None if the provider does not say.
@@ -509,7 +509,7 @@ class Asking(NamedTuple):
     """The provider's own name for the account. None if unknown."""
 
     def of(self, account: str | None) -> "Asking":
-        """Return the same, for that account."""
+        """Return a copy with that account."""
         return self._replace(account=account)
 
     def is_like(self, other: "Asking") -> bool:
@@ -552,12 +552,12 @@ class Findable(Protocol):
 
 @runtime_checkable
 class Chronicling(Protocol):
-    """A connector whose provider keeps a record of each start and stop of a box, by whomever."""
+    """A connector whose provider records each start and stop of a box, whoever caused it."""
 
     async def last_change(self, lease: Lease) -> str | None:
         """Return what its provider says of the newest start or stop of the lease's box.
 
-        After any further start or stop it says something else. None if the provider does not say.
+        Each further start or stop changes this text. None if the provider does not say.
 
         Raises:
             ProviderTrouble: the provider did not answer.
@@ -569,14 +569,14 @@ class Turns(NamedTuple):
     """When a box was last started and stopped, as its provider says."""
 
     started: str
-    """The newest start, in the provider's words. After any further start it is another."""
+    """The newest start, in the provider's words. Each further start changes this text."""
     stopped_at: datetime | None
     """The newest stop. None if there was none."""
 
 
 @runtime_checkable
 class Dating(Protocol):
-    """A connector whose provider says when a box was last started, and when it was last stopped, by whomever."""
+    """A connector whose provider says when a box was last started, and when it was last stopped, whoever caused it."""
 
     async def turns(self, lease: Lease) -> Turns | None:
         """Return when the lease's box was last started and stopped. None if its provider does not say.
@@ -592,7 +592,7 @@ class Lending(Protocol):
     """A connector with our own list of machines. Somebody else rents these machines, and may move them."""
 
     def let_go(self, lease: Lease) -> None:
-        """Remove the lease's machine from the list, because whoever rents it says so."""
+        """Remove the lease's machine from the list, because the person or tool that rents it says so."""
         ...
 
 

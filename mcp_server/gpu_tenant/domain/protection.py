@@ -187,8 +187,8 @@ def _nothing(profile: Profile, lease: Lease, armed: GuardState | None) -> str:
 def way_out(profile: Profile, lease: Lease) -> Mapping[str, JsonValue] | None:
     """Return how a box of that lease could end its own bill, for `scripts/leave.py`. None if it cannot.
 
-    A stop that may lose what is on the disk does not count, unless the owner has signed for that. A box also may not
-    switch itself off if it could be this computer.
+    A stop that may lose what is on the disk does not count, unless the owner has signed for that. A box that could be
+    this computer may not switch itself off.
     """
     if profile.kind == "own" or profile.in_box == "none":
         return None

@@ -59,7 +59,7 @@ class Receipt(Record):
 
     @property
     def sum_words(self) -> str:
-        """The sum, and next to it the other one if the count and the bill differ."""
+        """The sum in words. If our count and the bill differ, both are named."""
         counted, billed = self.cost_usd, self.billed_usd
         if billed is None or counted is None:
             told = cost_words(self.spent_usd, self.counts)

@@ -149,9 +149,9 @@ def way_on(lease: Lease, fate: Fate | None) -> Literal["recover", "resume"]:
 
 
 def ways_on(lease: Lease, fate: Fate | None, resume: Command) -> str:
-    """Return the command that continues the work of a box that was taken, or both if there are two.
+    """Return the command that continues the work of a box that was taken. If there are two ways, return both commands.
 
-    `resume` is the command that starts the box, with what its terms need for that.
+    `resume` is the command that starts the box, with the options that its terms require.
     """
     on, elsewhere = resume, Command("recover", lease.id)
     may_go = lease.touched_at is not None and lease.quote is not None and fate in GOES_ON
@@ -180,8 +180,8 @@ def news(
 ) -> News:
     """Return how the box differs from its record in the ledger. `fate` is what took the box, if that is known.
 
-    With `stops="when done"`, the guard on the box may have stopped it because its work was done. `on` is what is to be
-    done about a box that was stopped, and `resume` starts it, with what its terms need for that.
+    With `stops="when done"`, the guard on the box may have stopped it because its work was done. `on` says what is to
+    be done about a stopped box. `resume` is the command that starts the box, with the options that its terms require.
     """
     price = box.price_usd_h
     moved = price if price is not None and price != lease.price_usd_h else None
@@ -229,7 +229,7 @@ def _present(lease: Lease, box: Box, now: datetime) -> Step:
 def overdue(lease: Lease, now: datetime, *, went_on_under: str | None = None) -> str | None:
     """Return in words which of its terms the lease has exceeded. None if it has exceeded none.
 
-    `went_on_under` is the lease that continues its work, and took most of the budget with it.
+    `went_on_under` is the lease that continues its work, and that took over most of its budget.
     """
     cost, terms = lease.cost_usd(now), lease.terms
     outrun = []

@@ -19,10 +19,10 @@ MOST_H = 8760
 
 
 def amount(said: Decimal) -> Decimal:
-    """Return the amount, checked: finite, not negative, and small enough to calculate with.
+    """Return the amount, if it is finite, not negative, and small enough to calculate with.
 
     Raises:
-        ValueError: the amount is not like that.
+        ValueError: it is not, or it has more than nine decimal places.
     """
     if not said.is_finite() or not 0 <= said <= MOST_USD:
         raise ValueError(f"an amount of money is a number from 0 to {MOST_USD:,}, in USD")
@@ -48,7 +48,8 @@ Line = Annotated[str, AfterValidator(lambda said: sentence(said, most=400))]
 class Record(BaseModel):
     """A value that crosses a boundary: immutable, and closed to fields that nobody declared."""
 
-    # Built when the first value is made, because a command needs few of the types that it imports.
+    # A validator is built when the first value of its type is made (`defer_build`), because a command needs few of the
+    # types that it imports.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 

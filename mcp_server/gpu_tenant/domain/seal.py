@@ -29,7 +29,7 @@ class SealedFile(Numerous):
 
 
 class Heap(Record):
-    """How many files there are of one kind, and their size."""
+    """How many files there are of one kind, and their total size."""
 
     count: int = Field(ge=0, le=10**12)
     size_bytes: int = Field(alias="bytes", ge=0, le=MOST_BYTES)
@@ -47,7 +47,7 @@ class Discarded(Heap):
 
 
 class Unclaimed(Heap):
-    """What was written since launch, and nobody has claimed or discarded."""
+    """What was written since launch, and was neither claimed nor discarded."""
 
     class Path(Record):
         """One of the largest unclaimed paths."""
@@ -69,7 +69,7 @@ class Elsewhere(Unclaimed):
     """What was written since launch, in places that a seal does not cover."""
 
     whole: bool
-    """Whether this is all of it. If not, there was no time to look further."""
+    """Whether these are all such files. If not, there was no time to look further."""
 
 
 class Problem(Record):

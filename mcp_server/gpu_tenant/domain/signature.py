@@ -86,7 +86,7 @@ PASSKEY = "passkey"
 
 
 def digest_of(words: Sequence[str]) -> str:
-    """Return a digest of exactly these words, in any order."""
+    """Return a digest of exactly these words. Their order does not matter."""
     return sha256("\0".join(sorted(words)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
@@ -96,7 +96,7 @@ def new_code() -> str:
 
 
 def typed_code(said: str) -> str:
-    """Return the code that a person meant, however they typed it."""
+    """Return a typed code in its usual form: in capitals, without blanks and hyphens."""
     return said.strip().upper().replace("-", "").replace(" ", "")
 
 

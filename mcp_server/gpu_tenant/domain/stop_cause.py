@@ -24,7 +24,7 @@ class StopCause(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Which term ended the job, and how far it went."""
+        """Which term ended the job, and how it was exceeded."""
         ended = _ENDED_BY[self.term]
         return f"{ended}: {self.words}" if self.words else ended
 
@@ -42,10 +42,10 @@ class StopCause(NamedTuple):
 
 
 def stop_cause(lines: Lines, job: str) -> StopCause | None:
-    """Return what that job was stopped for, if it was stopped. None if somebody asked for it, or nothing is known.
+    """Return the term for which that job was stopped. None if somebody asked for the stop, or if nothing is known.
 
-    A stop is written down when the job is gone, and that its lease is being ended before that. Older ledgers have
-    the cause only there.
+    The end of a lease is recorded before its jobs are stopped. The stop of a job is recorded when the job is gone.
+    Older ledgers name the cause only in the record of the lease's end.
     """
     ending: StopCause | None = None
     stopped: StopCause | Literal["asked", "unknown"] = "unknown"

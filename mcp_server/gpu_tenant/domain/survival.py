@@ -25,9 +25,9 @@ def work_place(profile: Profile, lease: Lease) -> str:
 
 
 def possible_places(profile: Profile, lease: Lease) -> tuple[str, ...]:
-    """Return the platform's places for the lease's directory. A volume is none.
+    """Return the platform's places for the lease's directory. Volumes are left out.
 
-    Another box may have the same volume, and the lease's mark must tell its box from every other.
+    Another box may mount the same volume, and would then carry the mark that identifies the lease's box.
     """
     mounts = {mount.path for mount in lease.terms.order.volumes.values()}
     return tuple(path for path in profile.work_places if path not in mounts)
@@ -36,8 +36,8 @@ def possible_places(profile: Profile, lease: Lease) -> tuple[str, ...]:
 def accounted_paths(profile: Profile, lease: Lease) -> tuple[str, ...]:
     """Return the paths where a destroy loses bytes, as a command on the lease's box reaches them.
 
-    What is on a mounted volume outlives the box. A volume that was ordered and is not known to be mounted is
-    only a directory on the box's own disk.
+    A mounted volume outlives the box, so its path is left out. If an ordered volume is not known to be mounted, its
+    path may be a directory on the box's own disk, and is included.
     """
     mounted = {volume.path for volume in mounted_volumes(lease)}
     ordered = (mount.path for mount in lease.terms.order.volumes.values())
@@ -79,7 +79,7 @@ def kept_paths(profile: Profile, lease: Lease) -> tuple[str, ...]:
 
 
 def kept_disks(lease: Lease) -> tuple[str, ...]:
-    """Return the paths that outlive a stop only while the platform's disk is mounted there, as on every real box."""
+    """Return the paths that outlive a stop only if the platform's disk is mounted there. None in a rehearsal."""
     place = lease.place
     return (place.at,) if place is not None and place.at and place.at == place.path else ()
 
@@ -87,8 +87,8 @@ def kept_disks(lease: Lease) -> tuple[str, ...]:
 def stop_keeps(profile: Profile, lease: Lease) -> Kept:
     """Return what a stop of the lease's box keeps, as far as that is known.
 
-    If this is `work`, the box must be searched before a stop, because what would be lost may have something that
-    counts.
+    If this is `work`, the box must be searched before a stop, because files that are needed may lie where the stop
+    loses them.
     """
     if profile.park == "none" or "verbs.park.effect" in profile.outlived:
         return "nothing"
@@ -114,7 +114,7 @@ def deleted_at(profile: Profile, lease: Lease) -> datetime | None:
 
 
 def kept_words(profile: Profile, lease: Lease) -> str:
-    """Say in one line what each verb keeps of what is on this very box, and what that costs an hour."""
+    """Say in one line what a park and a teardown keep of the files on the box, and what that costs an hour."""
     ends = "hands the machine back as it is" if profile.destroy == "hands_back" else "keeps nothing"
     mounts = {mount.path for mount in lease.terms.order.volumes.values()}
     stays = [

@@ -50,7 +50,7 @@ class Grid(Record):
         return _fill(self.command, cell, shlex.quote)
 
     def artifacts_of(self, cell: Cell) -> tuple[str, ...]:
-        """Return the patterns of what the cell must leave behind."""
+        """Return the patterns of the files that the cell must produce."""
         return tuple(_fill(pattern, cell, escape) for pattern in self.artifacts)
 
     def discard_of(self, cell: Cell) -> tuple[str, ...]:

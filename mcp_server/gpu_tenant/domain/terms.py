@@ -31,10 +31,10 @@ A higher cost needs a person's consent.
 """
 
 FAILURE_LOOK_S = 900
-"""How long somebody has to look at a job that failed, unless its owner says otherwise."""
+"""How many seconds somebody has to look at a failed job before its box is ended, unless its owner says otherwise."""
 
 GRACE_S = 30
-"""How long after its last job a lease waits for the next job before it counts as done."""
+"""How many seconds after its last job a lease waits for the next job, before it counts as done."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)")
 _UNIT_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -60,7 +60,7 @@ def duration_words(seconds: float) -> str:
 
 
 class OnFailure(Record):
-    """What becomes of a box whose job failed, and how long somebody has before that to look at the job."""
+    """What becomes of a box whose job failed, and how long somebody can look at the job before that."""
 
     does: Literal["end", "park", "hold"] = "end"
     after_s: float = Field(default=FAILURE_LOOK_S, ge=0)
@@ -95,7 +95,7 @@ SaidOnFailure = Annotated[str, AfterValidator(_on_failure)]
 
 
 class Terms(Record):
-    """What the owner agreed to. Whoever looks at the lease keeps it to these terms."""
+    """What the owner agreed to. Every process that looks at the lease enforces these terms."""
 
     deadline_at: AwareDatetime = Field(description="when its jobs are stopped and the lease ends")
     max_price_usd_h: Decimal | None = Field(default=None, ge=0)
@@ -124,7 +124,7 @@ class Terms(Record):
     order: Order = Field(default=NOTHING_ORDERED, description="what its box has besides its GPU")
 
     def rescue(self, usd_h: Decimal | None) -> Decimal | None:
-        """Return what may be spent beyond the end, if the box costs that rate. None if the rate is unknown."""
+        """Return what may be spent beyond the end, if the box costs `usd_h` an hour. None if that is unknown."""
         if self.rescue_usd is not None:
             return self.rescue_usd
         return None if usd_h is None else usd_h * RESCUE_H
@@ -192,7 +192,7 @@ class Rate(Record):
 
 
 def cost_usd(rates: tuple[Rate, ...], *, since: datetime | None, until: datetime) -> Decimal | None:
-    """Return what those rates add up to between two moments. None if one of them is unknown."""
+    """Return what those rates add up to between two moments. None if a rate in this time is unknown."""
     total = Decimal(0)
     ends = [rate.at for rate in rates[1:]] + [until]
     # A lease that never had a box has no rates, and has cost nothing.

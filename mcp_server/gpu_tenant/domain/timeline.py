@@ -1,4 +1,4 @@
-"""Everything that can be a line of a lease's timeline. Each kind has its fields, as they are stored.
+"""Every kind of event in a lease's timeline, with its fields as the ledger stores them.
 
 The words in a ledger never change: a kind keeps its name, and a field keeps its name and its form. A field that was
 added later has a default, because older ledgers lack it.
@@ -54,7 +54,7 @@ class Ready(Told):
 
 
 class Placed(Told):
-    """It was settled where the lease's directory is on its box."""
+    """It was decided where the lease's directory is on its box."""
 
     kind = "placed"
     path: str
@@ -88,7 +88,7 @@ class Looked(Told):
 
 
 class Audited(Told):
-    """What an audit saw of the box. None: it does not say."""
+    """What an audit saw of the box. A field is None if the audit could not find it out."""
 
     kind = "audited"
     gpus: tuple[str, ...]
@@ -99,7 +99,7 @@ class Audited(Told):
 
 
 class TakesOver(Told):
-    """A person made the lease take the place of another."""
+    """A person made the lease take the place of another lease."""
 
     kind = "takes over"
     over: str
@@ -159,7 +159,7 @@ class Tested(Told):
 
 
 class Labelled(Told):
-    """Somebody said what the lease is called. What was said before no longer counts."""
+    """Somebody set the labels of the lease. Earlier labels no longer count."""
 
     kind = "labelled"
     project: str | None = None
@@ -193,7 +193,7 @@ class Noticed(Told):
 
 
 class Taken(Told):
-    """The provider took the box. Without a fate, the box is no longer taken."""
+    """The provider took the box. If `fate` is None, the box is no longer taken."""
 
     kind = "taken"
     fate: Fate | None = None
@@ -201,7 +201,7 @@ class Taken(Told):
 
 
 class Forewarned(Told):
-    """The box heard that its platform will take it back, or has done more because of that notice."""
+    """The box heard that its platform will take it back. Later events of this kind say what was done then."""
 
     kind = "preemption notice"
     source: str
@@ -260,7 +260,7 @@ class Pushed(Told):
 
 
 class Overwritten(Told):
-    """A push replaced files that were saved nowhere, because they were named. `files` has their sizes."""
+    """A push replaced files that were saved nowhere else, because its caller named them. `files` has their sizes."""
 
     kind = "overwritten"
     files: dict[str, int] = Field(default={})
@@ -280,7 +280,7 @@ class Executed(Told):
 
 
 class SettingUp(Told):
-    """The commands that set the box up are about to run, as that job of the caretaker's."""
+    """The commands that set the box up are about to run, as the caretaker's job `job`."""
 
     kind = "setting up"
     job: str
@@ -288,7 +288,7 @@ class SettingUp(Told):
 
 
 class SetUp(Told):
-    """The setup has ended. `filed` is how many of the files that it made are on record."""
+    """The setup has ended. `filed` is how many of the files that it made were recorded."""
 
     kind = "set up"
     job: str
@@ -315,7 +315,7 @@ class Prepared(Told):
 
 
 class Guarded(Told):
-    """What the guard on the box promised."""
+    """What the guard on the box will do, as far as this was tested."""
 
     kind = "guarded"
     armed: bool
@@ -325,7 +325,7 @@ class Guarded(Told):
 
 
 class Launched(Told):
-    """One job was launched, or the cells of a sweep were."""
+    """One job was launched, or several cells of a sweep were launched together."""
 
     kind = "launched"
     job: str | None = None
@@ -361,7 +361,7 @@ class Progressed(Told):
 
 
 class Tracked(Told):
-    """A look found links to a tracker's pages in a job's log. With none, its beginning was searched in vain."""
+    """Links to a tracker's pages were found in a job's log. If `links` is empty, the beginning of the log had none."""
 
     kind = "tracked"
     job: str
@@ -416,7 +416,7 @@ class Accepted(Told):
 
 
 class Done(Told):
-    """The work is done, and so the lease is being ended, or this event says why it was not ended."""
+    """The work is done. The lease is being ended for that reason, or this event says why it was not ended."""
 
     kind = "done"
     outcome: str | None = None
@@ -424,7 +424,7 @@ class Done(Told):
 
 
 class Snapped(Told):
-    """What was complete was copied here while a job ran, or was pruned by its owner's policy."""
+    """Complete files were copied here while a job ran, or copies were deleted by the owner's policy."""
 
     kind = "snapshot"
     files: int = 0
@@ -439,7 +439,7 @@ class Snapped(Told):
 
 
 class Claimed(Told):
-    """What was said after launch about unclaimed files."""
+    """Somebody said after the launch which unclaimed files must be kept, and which may be lost."""
 
     kind = "claimed"
     artifacts: tuple[str, ...] = ()
@@ -493,14 +493,14 @@ class Refused(Told):
     lost: str = ""
     """What would have been lost, as the start of a sentence."""
     missing: tuple[str, ...] = ()
-    """The declared artifacts that never appeared, if nothing else was in the way."""
+    """The declared artifacts that never appeared. Empty if anything else was in the way."""
 
 
 class ReadAtStop(Told):
     """The whole box was read right before its stop, and it holds nothing that is not kept.
 
-    `missing` are the declared artifacts that never appeared. `last_change` is what its provider said, once it was
-    stopped, of the newest start or stop.
+    `missing` are the declared artifacts that never appeared. `last_change` is the newest start or stop that its
+    provider reported after the stop.
     """
 
     kind = "read at stop"
@@ -510,9 +510,9 @@ class ReadAtStop(Told):
 
 
 class ReadInNotice(Told):
-    """The whole box was read after its platform had said that it takes it, and it held nothing that is not kept.
+    """The whole box was read after its platform gave notice to take it, and it held nothing that is not kept.
 
-    `started` is what its provider said then of its newest start.
+    `started` is the newest start that its provider reported then.
     """
 
     kind = "read in notice"
@@ -567,7 +567,7 @@ class Unseen(Told):
 
 
 class Destroyed(Told):
-    """The provider was asked to destroy the box. `outcome` says how far that is."""
+    """The provider was asked to destroy the box. `outcome` says how far that went."""
 
     kind = "destroy"
     outcome: str | None = None

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 def instant(told: object) -> datetime | None:
     """Return the moment in `told`, in UTC. None if there is none, or if its form is ambiguous.
 
-    An unreadable moment is None and not an error, because a box with an odd date exists all the same.
+    An unreadable moment gives None and raises nothing, because a box with an odd date still exists.
     """
     try:
         if isinstance(told, str):

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 OFFLINE_RUNS = ("wandb/offline-run-*/", "events.out.tfevents.*")
-"""What a tracker wrote that is nowhere else: an offline run of W&B, and a TensorBoard directory's event files."""
+"""Patterns of what a tracker wrote only on the box: offline runs of W&B, and event files of TensorBoard."""
 _PARTS = {
     OFFLINE_RUNS[0]: ("wandb", "offline-run-20260101_000000-0a1b2c3d"),
     OFFLINE_RUNS[1]: ("events.out.tfevents.1700000000.box.1.0",),
 }
-"""Names as they stand in the paths of such runs."""
+"""Examples of the names in the paths of such runs."""
 BESIDE_RUNS = ("wandb/latest-run", "wandb/debug.log", "wandb/debug-internal.log")
 """What W&B writes beside its runs: links into the newest one."""
 
@@ -50,15 +50,15 @@ def tracker_links(log: str) -> tuple[str, ...]:
 
 
 def first_links(links: Iterable[str]) -> tuple[str, ...]:
-    """Return few of the links, each once: those to known trackers first, so that no others take their place."""
+    """Return the first `MOST_LINKS` of the links, each once. Links to known trackers come before all others."""
     each = dict.fromkeys(links)
     return tuple(sorted(each, key=lambda link: not _KNOWN_HOST.match(link)))[:MOST_LINKS]
 
 
 def link_words(link: str) -> str:
-    """Return the link as every face shows it: one to a host that is no known tracker's is marked.
+    """Return the link as every face shows it. A link to a host that is not a known tracker's gets a remark.
 
-    A box can print a link to any host. A page on a server of one's own looks just like a stranger's.
+    A box can print a link to any host. A tracker on one's own server looks just like a stranger's page.
     """
     if _KNOWN_HOST.match(link):
         return link
@@ -68,10 +68,10 @@ def link_words(link: str) -> str:
 def kept_by_default(
     artifacts: Sequence[str], discard: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what must be kept and what may be lost, with the runs of trackers kept if there are any.
+    """Add the runs of trackers to what must be kept. Return what must be kept, and what may be lost.
 
-    A pattern that is in both is kept, and may match nothing. Whoever names a place of W&B, or event files, decides
-    about those alone.
+    A pattern that is in both results is kept if it matches anything, and may match nothing. If the caller names a path
+    of W&B, or event files, nothing is added for that tracker.
     """
     said = (*artifacts, *discard)
     runs = [p for p in OFFLINE_RUNS if not any(_is_about(one, _PARTS[p]) for one in said)]
@@ -82,7 +82,7 @@ def kept_by_default(
 def as_named(
     artifacts: Sequence[str], discard: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what `kept_by_default` was given, of what it returned: what somebody has named."""
+    """Undo `kept_by_default`: return only what somebody has named."""
     unnamed = {p for p in OFFLINE_RUNS if p in artifacts and p in discard}
     beside = {*BESIDE_RUNS} if OFFLINE_RUNS[0] in unnamed else set[str]()
     return (
@@ -92,6 +92,6 @@ def as_named(
 
 
 def _is_about(pattern: str, names: Sequence[str]) -> bool:
-    """Whether a part of the pattern stands for one of the names. A part that stands for any name does not count."""
+    """Whether a part of the pattern matches one of the names. A part that matches any name does not count."""
     parts = [part for part in pattern.split("/") if part.strip("*?")]
     return any(fnmatchcase(name, part) for part in parts for name in names)

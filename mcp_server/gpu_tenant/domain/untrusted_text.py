@@ -108,9 +108,9 @@ def quote_text(text: str) -> str:
 
 
 def fence(text: str, *, nonce: str, of: str = "box log") -> str:
-    """Put the text, made plain, between tags that it cannot close itself, and that say what it is.
+    """Put the text, made plain, between tags that say what it is. The text cannot close these tags.
 
-    `of` is in our own words. `nonce` is 8 to 64 letters and digits that the box cannot know.
+    `of` says in our own words what the text is. `nonce` is 8 to 64 letters and digits that the box cannot know.
     """
     if not _NONCE.fullmatch(nonce):
         raise ValueError("a nonce is 8 to 64 letters and digits")
@@ -119,7 +119,7 @@ def fence(text: str, *, nonce: str, of: str = "box log") -> str:
 
 
 def without_fence(text: str) -> str:
-    """Return what stands between such tags. A person at a terminal is told otherwise whose words these are."""
+    """Return the text between the tags of `fence`. A terminal says in another way whose words these are."""
     held = _FENCED.fullmatch(text)
     return held[2] if held else text
 

@@ -16,7 +16,7 @@ VolumeKey = NewType("VolumeKey", str)
 """Our own id of a volume, such as `vol-abcd`. Its name may be given to another volume after its end."""
 
 MONTH_H = 720
-"""Thirty days."""
+"""The hours of thirty days."""
 
 
 class VolumeState(StrEnum):
@@ -113,5 +113,5 @@ class Volume(Record):
 
 
 def sum_usd_h(volumes: Sequence[Volume]) -> Decimal:
-    """Return what these volumes bill an hour together. What is unknown is not in it."""
+    """Return what these volumes bill an hour together. Volumes with an unknown rate are left out."""
     return sum((v.usd_h for v in volumes if v.usd_h is not None), Decimal(0))

@@ -19,9 +19,9 @@ class Wait:
 
 
 waits_to: ContextVar[Callable[[Wait], None]] = ContextVar("waits_to", default=lambda wait: None)
-"""The function that is told what is waited for, each time that changes. A face sets it."""
+"""The function that is called with each new wait. A face sets it."""
 
 
 def wait_for(words: str, *, ends: str = "", usd_h: Decimal | None = None) -> None:
-    """Tell whoever called this verb what it waits for from here on."""
+    """Tell the caller of this verb what the verb waits for from now on."""
     waits_to.get()(Wait(words, ends, usd_h))

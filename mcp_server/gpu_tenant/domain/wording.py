@@ -7,7 +7,7 @@ from decimal import Decimal
 
 NOBODY_BILLS = "nobody bills"
 IN_WORDS = 3
-"""A sentence contains this many names. The list that a person signs has all of them."""
+"""A sentence contains at most this many names. The list that a person signs has all of them."""
 _INSTANT = re.compile(r"\bat ([1-9]\d{9})(?:\.\d+)?\b")
 
 
@@ -26,7 +26,8 @@ def some(count: int, noun: str) -> str:
 def usd_words(amount: Decimal | None, unknown: str = "unknown") -> str:
     """Return a sum of money as every face writes it: `12.30 USD`, `0.0352 USD`. Unknown is never shown as 0.
 
-    Below 1 it has four places, which is what is counted. The page and the card in a chat follow the same rule.
+    A sum below 1 USD has four decimal places, because we count in steps of 0.0001 USD. The page and the card in a chat
+    follow the same rule.
     """
     if amount is None:
         return unknown
@@ -34,12 +35,12 @@ def usd_words(amount: Decimal | None, unknown: str = "unknown") -> str:
 
 
 def billed_words(amount: Decimal) -> str:
-    """Return a sum of a provider's own books with the provider's own digits: more places would claim what it did not say."""
+    """Return a sum from a provider's records, with exactly the digits that the provider gave."""
     return f"{amount:f} USD"
 
 
 def cost_words(amount: Decimal | None, counts: str | None) -> str:
-    """Do as `usd_words`. Where nothing is counted because nobody bills, that is said in place of *unknown*."""
+    """Do the same as `usd_words`. But if nothing is counted because nobody bills, say so instead of `unknown`."""
     return usd_words(amount, NOBODY_BILLS if counts == NOBODY_BILLS else "unknown")
 
 

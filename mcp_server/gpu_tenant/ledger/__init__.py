@@ -1,7 +1,8 @@
 """The SQLite file that is trusted after a crash.
 
-Every method is one transaction, which is durable when the method returns. Triggers enforce the law even if the code
-forgets it: a lease with a box becomes `terminating` or `gone` only if a permit was recorded.
+Every method is one transaction, which is durable when the method returns. Triggers enforce the laws of DESIGN.md even
+if the code has a fault. For example, a lease with a box becomes `terminating` or `gone` only if a permit to destroy the
+box was recorded.
 """
 
 from gpu_tenant.ledger.accounts import Askings

@@ -1,4 +1,4 @@
-"""For each lease, where its box was requested, with which key, and under which account."""
+"""Records for each lease at which address its box was requested, with which key, and for which account."""
 
 from datetime import datetime
 
@@ -11,7 +11,7 @@ class Askings(Database):
     """The part of the ledger that remembers under which account each box was rented."""
 
     def note_asking(self, lease_id: LeaseId, asking: Asking, *, at: datetime) -> None:
-        """Record that the lease's box belongs to that account. Earlier records stay."""
+        """Record at which address, with which key and for which account the lease's box was requested."""
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO askings(lease_id, place, key, account, at) VALUES (?,?,?,?,?)",
@@ -25,7 +25,7 @@ class Askings(Database):
         )
 
     def askings_at(self, provider: str) -> list[tuple[str, Asking]]:
-        """Return the same for every lease of a provider, each with its lease id, newest first."""
+        """Return every way in which a box of this provider was requested, with the lease's id, newest first."""
         return self._read(
             lambda row: (str(row["lease_id"]), _asking_of(row)),
             "SELECT askings.* FROM askings JOIN leases ON leases.id = lease_id WHERE provider=?"

@@ -13,7 +13,7 @@ _OPEN = "SELECT * FROM alarms WHERE ended_at IS NULL ORDER BY since, seq"
 
 
 class AlarmTable(Database):
-    """The part of the ledger that knows what a person must hear of, and what was reported."""
+    """The part of the ledger that knows what a person must be told, and what was reported."""
 
     def raise_alarm(
         self, key: str, words: str, *, level: Level, lease_id: LeaseId | None, at: datetime
@@ -21,9 +21,9 @@ class AlarmTable(Database):
         """Open an alarm about `key` that says `words`, or update the open one.
 
         An open alarm gets a higher level if `level` is higher, and is then reported again at once. Its level never
-        falls. An alarm that comes back is reported no sooner than if it had stayed open.
+        falls. If an alarm has ended and is raised again, it is reported no sooner than if it had stayed open.
         """
-        # The text often comes from outside, so keep one line of it, and nothing that a terminal would obey.
+        # The text often comes from outside. So it is made one line, without control sequences for a terminal.
         words, when = " ".join(plain(words).split())[:_WORDS], at.isoformat()
         with self._transaction() as db:
             known = db.execute(
@@ -59,7 +59,7 @@ class AlarmTable(Database):
         return self._read(_alarm, _OPEN)
 
     def was_raised(self, key: str) -> bool:
-        """Whether there ever was an alarm with that key, open or ended, that was not about a single lease."""
+        """Whether an alarm with that key was ever raised, not about a single lease. It may have ended."""
         one = "SELECT 1 AS one FROM alarms WHERE key=? AND lease_id IS NULL LIMIT 1"
         return bool(self._read(lambda row: row["one"], one, key))
 
@@ -71,7 +71,7 @@ class AlarmTable(Database):
     def claim_due(self, now: datetime, *, least: Level = Level.NOTICE) -> list[Alarm]:
         """Return the alarms that are due and have at least the level `least`, and count them as reported.
 
-        Each alarm is returned to one caller only, however many processes ask.
+        Each due alarm is returned to one caller only, even if several processes ask.
         """
         with self._transaction() as db:
             due = [
@@ -86,7 +86,7 @@ class AlarmTable(Database):
         return due
 
     def note_reached_nobody(self, claimed: Iterable[Alarm]) -> None:
-        """Record that those alarms reached nobody. They become due again as if they had never been reported."""
+        """Record that those alarms reached nobody. Each is due again after the first waiting time of its level."""
         with self._transaction() as db:
             db.executemany(
                 "UPDATE alarms SET told=0 WHERE seq=? AND told_at=? AND ended_at IS NULL",

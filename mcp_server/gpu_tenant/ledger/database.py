@@ -44,7 +44,7 @@ class Database:
     ) -> None:
         """Open the ledger at `path`. It is created if there is none.
 
-        `clock` is the clock from which the ledger's moments are read. By default this is this computer's clock.
+        `clock` gives the times in the ledger. By default, it is this computer's clock.
 
         Raises:
             LedgerBusy: another process held the ledger for longer than `busy_timeout_s`.
@@ -64,7 +64,8 @@ class Database:
         try:
             with self._translate_errors():
                 self._db.row_factory = sqlite3.Row
-                # A file that is not a ledger, or a newer one, must not be changed by the next pragma.
+                # The version is checked before the next pragma, which changes the file: a newer ledger, or a file that
+                # is no ledger, must stay as it is.
                 self._version()
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=FULL")
@@ -77,15 +78,15 @@ class Database:
 
     @property
     def path(self) -> Path:
-        """The file, where its owner knows it."""
+        """The path at which the owner knows the ledger, even if this is a copy."""
         return self._original
 
     def _must_be_there(self) -> None:
         """Create the file if there is none.
 
-        An existing file is never opened here, nor anywhere else but by SQLite. When a process closes a file, it loses
-        all its POSIX locks on that file, also those of its other connections. Another process would then take itself
-        for the last one, and remove the log that these connections go on writing.
+        An existing file is opened only by SQLite, never here. When a process closes a file, it loses all its POSIX
+        locks on that file, even those of its other connections. Another process would then believe that nobody else has
+        the file open. It would remove the log to which these connections still write.
         """
         path = self._path
         try:
@@ -105,7 +106,7 @@ class Database:
     def copy_of(cls, path: Path, clock: Clock | None = None) -> Self:
         """Open a copy of the ledger at `path`, only for reading: what is written to the copy is thrown away.
 
-        This is for a disk that takes no writes. If the system allows that, the copy is in memory.
+        Use this if the disk cannot be written. The copy is in memory, if the system has a place for it.
 
         Raises:
             LedgerCorrupt: the file cannot be read as a ledger.
@@ -132,7 +133,7 @@ class Database:
 
     @classmethod
     def salvage(cls, path: Path, clock: Clock | None = None) -> tuple[Self, int]:
-        """Open a new ledger with what can still be read of the damaged one at `path`, only for looking at it.
+        """Open a new ledger with what can still be read of the damaged one at `path`, only to look at it.
 
         What is written to the new ledger is thrown away. Return the new ledger, and how many rows could be read.
         """
@@ -183,7 +184,7 @@ class Database:
 
     def _migrate(self) -> None:
         with self._transaction() as db:
-            # Read this again under the lock, because another process may have migrated first.
+            # The version is read again under the lock, because another process may have migrated first.
             for script in MIGRATIONS[self._version() :]:
                 for statement in _statements(script):
                     db.execute(statement)
@@ -220,7 +221,7 @@ class Database:
     def _unwritable(self, error: Exception) -> LocalTrouble:
         """Return the error for a sound ledger that cannot be written now.
 
-        It would not help to restore an older ledger.
+        Restoring an older ledger would not help.
         """
         return LocalTrouble(
             f"the ledger {self._path} cannot be written ({error}); it was left as it is",
@@ -248,7 +249,7 @@ class Database:
                     self._db.execute("ROLLBACK")
 
     def _read(self, read: Callable[[sqlite3.Row], T], sql: str, *values: object) -> list[T]:
-        """Return what `read` makes of every row. If there is a row that it cannot read, the ledger is corrupt."""
+        """Apply `read` to every row, and return the results. Raise `LedgerCorrupt` if `read` cannot read a row."""
         with self._translate_errors():
             rows = self._db.execute(sql, values).fetchall()
         try:
@@ -279,9 +280,9 @@ def _memory() -> str | None:
 
 
 def _copy_whole(path: Path, copy: Path) -> None:
-    """Copy the file, and the part of it that is still in its log, to the directory of `copy`.
+    """Copy the file and its log, which holds the newest part of it, to the directory of `copy`.
 
-    The copy shows one single moment.
+    The copying is repeated, at most 20 times, until nothing was written meanwhile.
     """
     parts = [path, path.with_name(path.name + "-wal")]
     for _ in range(20):
@@ -303,7 +304,7 @@ def _error(number: int) -> OSError:
 
 
 def _copy_elsewhere(part: Path, copy: Path) -> None:
-    """Copy the file in a process of its own: were it closed in this one, the connections here would lose their locks.
+    """Copy the file in another process. If this process closed the file, its connections would lose their locks.
 
     Raises:
         OSError: it cannot be copied.
@@ -328,7 +329,7 @@ def _stamp(part: Path) -> tuple[int, int] | None:
 
 
 def disk_is_full(directory: Path, done: str) -> DiskFull:
-    """Return the error for a state directory on a full disk. `done` says what was done in spite of that."""
+    """Return the error for a state directory on a full disk. `done` says in words what was done nevertheless."""
     free, kept = size(free_bytes(directory)), ""
     if has_reserve(directory):
         kept = f"; {Command('teardown')} has a reserve of disk space, and works nevertheless"
@@ -341,7 +342,7 @@ def disk_is_full(directory: Path, done: str) -> DiskFull:
 
 @contextmanager
 def beside(path: Path) -> Iterator[Connection]:
-    """Open another connection to the file, for another thread. What fails there is skipped silently."""
+    """Open another connection to the file, for another thread. An SQLite error ends the block silently."""
     with (
         suppress(sqlite3.Error),
         closing(sqlite3.connect(path, isolation_level=None)) as db,
@@ -350,7 +351,7 @@ def beside(path: Path) -> Iterator[Connection]:
 
 
 def has_smoke(path: Path, smoke_id: str) -> bool:
-    """Whether another ledger has that smoke test. It is only read, whatever version it has. False if it is unreadable."""
+    """Whether another ledger, of any version, has that smoke test. False if that ledger cannot be read."""
     with (
         suppress(sqlite3.Error),
         closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db,
@@ -360,13 +361,13 @@ def has_smoke(path: Path, smoke_id: str) -> bool:
 
 
 def record(row: Row) -> str:
-    """Return the JSON in a row that holds a record."""
+    """Return the JSON text in the column `record` of a row."""
     text: str = row["record"]
     return text
 
 
 def moment(text: str) -> datetime:
-    """Return the instant that the text of a column stands for."""
+    """Return the instant that a column holds as text."""
     return datetime.fromisoformat(text)
 
 
@@ -378,7 +379,7 @@ def _is_shut(error: sqlite3.OperationalError) -> bool:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """Yield the statements of `script`. `executescript` would commit the transaction in which it runs."""
+    """Yield the statements of `script` one by one, because `executescript` would commit the open transaction."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

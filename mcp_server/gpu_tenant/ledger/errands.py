@@ -1,4 +1,4 @@
-"""The errands: what was asked for in one call, and what is recorded of it besides its lease's timeline."""
+"""The errands: what each call of `run` asked for, and what is recorded of it beside its lease's timeline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ErrandTable(LeaseTable):
     """The part of the ledger that knows errands. Its rows are only ever added."""
 
     def begin_errand(self, errand: ErrandRequest, *, at: datetime) -> str:
-        """Return the id of that errand. The same errand keeps its id until its end was shown."""
+        """Record the errand, and return its id. An equal errand has the same id until its end was shown."""
         from gpu_tenant.domain.errand import ERRAND
 
         with self._transaction() as db:
@@ -55,14 +55,14 @@ class ErrandTable(LeaseTable):
         return found[0]
 
     def open_errands(self) -> list[str]:
-        """Return the errands whose end nobody was shown yet, oldest first."""
+        """Return the ids of the errands whose end was not shown to anybody yet, oldest first."""
         return self._read(
             lambda row: str(row["id"]),
             f"SELECT id FROM errands WHERE {_OPEN} ORDER BY rowid",  # noqa: S608 - it is above
         )
 
     def note_errand(self, errand_id: str, event: ErrandEvent, *, at: datetime) -> None:
-        """Add a line to the errand's record. Its end is recorded once."""
+        """Add a line to the errand's record. The end of an errand is recorded only once."""
         from gpu_tenant.domain.errand import EndShown
 
         with self._transaction() as db:
@@ -79,7 +79,7 @@ class ErrandTable(LeaseTable):
             )
 
     def errand_events(self, errand_id: str) -> list[ErrandLine]:
-        """Return what is on record of the errand, oldest first."""
+        """Return what is recorded of the errand, oldest first."""
         from gpu_tenant.domain.errand import ErrandLine, errand_event
 
         rows = self._read(
@@ -104,7 +104,7 @@ class ErrandTable(LeaseTable):
         return self.errand(str(names[0])) if names else None
 
     def open_errand_of(self, lease_id: str) -> str | None:
-        """Return the id of the errand that the lease was made for. None if it was made for none, or that one is over."""
+        """Return the id of the errand that the lease was made for. None if there is none, or if its end was shown."""
         names = self._read(
             lambda row: str(row["id"]),
             f"SELECT id FROM errands WHERE id=(SELECT errand FROM leases WHERE id=?) AND {_OPEN}",  # noqa: S608 - it is above

@@ -20,11 +20,11 @@ from gpu_tenant.ledger.database import Connection, moment
 from gpu_tenant.ledger.holds import Holds
 
 _OUTLIVES = ("ended", "recovery")
-"""The keys of the alarms that are news of a lease's end, or of what comes after it."""
+"""The keys of the alarms about the end of a lease and its recovery. They stay open when the lease ends."""
 
 
 def end_alarms(db: Connection, lease_id: LeaseId, *, at: datetime) -> None:
-    """End every alarm about the box of a lease that has just ended: what it said of the box is over."""
+    """End the alarms about the box of a lease that has just ended, because they are no longer true."""
     db.execute(
         f"UPDATE alarms SET ended_at=? WHERE lease_id=? AND ended_at IS NULL AND key NOT IN {_OUTLIVES}",  # noqa: S608 - constants
         (at.isoformat(), lease_id),
@@ -37,7 +37,8 @@ class Ran(NamedTuple):
     state: LeaseState
     ended_at: datetime | None
     turns: tuple[tuple[datetime, str, str | None], ...]
-    """Each time the box became ready, was parked, or was taken: when, which of these, and its fate. Oldest first."""
+    """Each time the box became ready, was parked or was taken: the time, the kind of event, and the fate. Oldest first.
+    """
 
 
 class Timeline(Holds):
@@ -82,7 +83,7 @@ class Timeline(Holds):
         return found
 
     def interruptible(self, provider: str, *, most: int) -> list[Ran]:
-        """Return how a provider's newest `most` interruptible boxes ran, of those that ever let us in."""
+        """Return when a provider's newest `most` interruptible boxes ran. Boxes that never let us in are left out."""
         rows = self._read(
             lambda row: (
                 (row["id"], LeaseState(row["state"]), row["ended_at"] and moment(row["ended_at"])),
@@ -104,7 +105,7 @@ class Timeline(Holds):
         ]
 
     def newest_event(self) -> int:
-        """Return the number of the newest line in the ledger. It grows with every line, whoever writes it."""
+        """Return the number of the newest line in the ledger. It grows with every line that any process writes."""
         return self._read(
             lambda row: int(row["newest"]), "SELECT coalesce(max(seq), 0) AS newest FROM events"
         )[0]
@@ -125,7 +126,7 @@ class Timeline(Holds):
         return any(isinstance(event, Attested) for _, event in self.events(lease_id, Attested))
 
     def saw(self, lease_id: LeaseId, *, listed: Literal["listed", "omitted"], at: datetime) -> None:
-        """Record one look at the provider's list."""
+        """Record whether the provider's list showed the box at one look."""
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO sightings(lease_id, listed, at) VALUES (?,?,?)",

@@ -1,4 +1,4 @@
-"""The fleets: which leases belong to one request, so that the same request never rents them twice."""
+"""The fleets: which leases belong to one request, so that a repeated request rents no box twice."""
 
 from datetime import datetime
 
@@ -13,7 +13,7 @@ class Fleets(LeaseTable):
     """The part of the ledger that knows which request made which fleet."""
 
     def fleet_for(self, request: str, *, at: datetime) -> str:
-        """Return the name of the request's fleet, the newest if there are several. A new name if there is none.
+        """Return the name of the request's newest fleet. If there is none, begin a fleet under a new name.
 
         `request` is in the form that `known_again` gives. A fleet whose boxes have all ended is over. The same
         request then makes another fleet.

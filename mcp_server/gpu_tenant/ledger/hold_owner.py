@@ -1,4 +1,4 @@
-"""Which process holds a lease. A later process with the same number is not mistaken for it."""
+"""Identifies the process that holds a lease. A later process with the same number is not mistaken for it."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ class Holder(NamedTuple):
     started: str
 
     def alive(self) -> bool | None:
-        """Whether that process still runs. None if it is on another computer, where this one cannot tell."""
+        """Whether that process still runs. None if it is on another computer, because this one cannot tell."""
         if self.host != _host():
             return None
         return _start_of(self.pid) == self.started
@@ -24,7 +24,8 @@ class Holder(NamedTuple):
 @cache
 def _host() -> str:
     boot = Path("/proc/sys/kernel/random/boot_id")
-    # With the boot id, a hold from before a reboot counts as another host's, so only its expiry ends it.
+    # The boot id is part of the name. So a hold from before a reboot counts as another host's, and only its expiry ends
+    # it.
     boot_id = boot.read_text(encoding="ascii").strip() if boot.exists() else ""
     # Two containers may share a name and a boot id, yet not see each other's processes.
     return f"{os.uname().nodename}/{boot_id}{_namespace()}"

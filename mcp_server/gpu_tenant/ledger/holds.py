@@ -18,7 +18,7 @@ from gpu_tenant.ledger.hold_owner import Holder, this_process
 
 
 class Renewal(NamedTuple):
-    """How a hold is kept alive. All times are real time, whatever clock the lease uses."""
+    """How a hold is kept alive. All times are in seconds of real time, even in a rehearsal."""
 
     beat_s: float = 10
     """The holder renews its hold this often."""
@@ -34,7 +34,8 @@ class Renewal(NamedTuple):
 class Hold(NamedTuple):
     """Who is acting on a lease, and for how long.
 
-    A hold is in real time, and a rehearsal's leases are not. So a time of day would mean two things to a reader.
+    Its times are durations, in seconds of real time. The leases of a rehearsal have another clock, so a time of day
+    would be ambiguous.
     """
 
     purpose: str
@@ -106,7 +107,7 @@ class Holds(Database):
                 db.execute("DELETE FROM holds WHERE lease_id=? AND token=?", (lease_id, token))
 
     def _take(self, lease_id: str, purpose: str, me: Holder, token: str) -> LeaseHeld | None:
-        """Take the hold. None if it is ours now. Otherwise return the reason why it is not."""
+        """Take the hold. Return None if it is ours now. Otherwise return the error that says why it is not."""
         now, patience = _now(), self._renewal
         with self._transaction() as db:
             row = db.execute("SELECT * FROM holds WHERE lease_id=?", (lease_id,)).fetchone()
@@ -161,7 +162,7 @@ class Holds(Database):
     def _renew(self, lease_id: str, token: str, over: threading.Event) -> None:
         """Renew the hold, in its own thread, until the work is over or the hold is no longer ours."""
         while not over.wait(self._renewal.beat_s):
-            # If it cannot be written now, it may be possible next time.
+            # If the renewal cannot be written now, the next try may succeed.
             with beside(self._path) as db:
                 renewed = db.execute(
                     "UPDATE holds SET renewed_at=?, doubted_at=NULL WHERE lease_id=? AND token=?",
@@ -171,8 +172,9 @@ class Holds(Database):
                     return
 
     def must_still_hold(self, lease_id: str) -> None:
-        """Require that this process still holds the lease, if it took a hold on it. Call this right before something is
-        changed outside of the ledger.
+        """Require that this process still holds the lease, if it took a hold on it.
+
+        Call this right before you change anything outside of the ledger.
 
         Raises:
             LeaseHeld: the hold was broken, because it had not been renewed.

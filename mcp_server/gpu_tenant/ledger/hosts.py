@@ -1,4 +1,4 @@
-"""The hosts: what each was seen to do, and which of these reports a person has withdrawn."""
+"""The hosts: what went wrong with each, and which of these reports a person has withdrawn."""
 
 from datetime import datetime
 
@@ -17,7 +17,7 @@ from gpu_tenant.domain.offers import Quote
 from gpu_tenant.ledger.database import Row
 from gpu_tenant.ledger.signatures import Signatures
 
-# A lost lease that came back was never gone. So its host did not vanish.
+# If a lost lease has come back, its host did not vanish. So that report does not count.
 _COUNTS = (
     " FROM host_reports r WHERE at > ?1"
     " AND NOT EXISTS (SELECT 1 FROM hosts_forgotten f WHERE f.provider=r.provider AND f.host=r.host AND f.at >= r.at)"
@@ -26,7 +26,7 @@ _COUNTS = (
 
 
 class HostTable(Signatures):
-    """The part of the ledger that remembers what the rented machines did."""
+    """The part of the ledger that records what went wrong with rented machines."""
 
     def report_host(
         self,
@@ -38,9 +38,9 @@ class HostTable(Signatures):
         host: str,
         at: datetime,
     ) -> None:
-        """Record what the host of that lease's box did.
+        """Record what went wrong with the host of that lease's box.
 
-        If the same is recorded again for the same lease, it counts once.
+        If the same is reported again for the same lease, it counts once.
         """
         said = HostReport(
             provider=provider, host=host, what=what, words=words, lease_id=lease_id, at=at
@@ -65,7 +65,7 @@ class HostTable(Signatures):
         return records_of(self.host_reports(at=at))
 
     def forget_host(self, name: str, *, at: datetime) -> None:
-        """From now on, count nothing against the host that was seen until now. The reports stay on record.
+        """Stop counting what was reported against the host until now. The reports stay on record.
 
         Raises:
             BadRequest: nothing counts against a host of that name.
@@ -87,7 +87,7 @@ class HostTable(Signatures):
         """Require that the quote's host may be rented.
 
         Raises:
-            HostLeftOut: something that it did counts against it, and nobody asked for this very host.
+            HostLeftOut: a report against the host still counts, and nobody asked for this host by name.
         """
         offer = quote.offer
         if offer.host is None or quote.wish.host is not None:

@@ -20,7 +20,7 @@ _STOPS = tuple(
     )
 )
 _STOPS_WITHIN = timedelta(minutes=10)
-"""How long an answer to a request to stop a box is waited for. After that, the next look shows what came of it."""
+"""A request to stop a box counts as open for this long. After that, the next look shows whether the box stopped."""
 _Claim = tuple[Sequence[str], Sequence[str]]
 """What one declaration keeps, and what it gives up."""
 _WITHDRAWN = "SELECT job FROM placements JOIN releases ON placement = seq WHERE lease_id=? AND why='withdrawn'"
@@ -131,7 +131,7 @@ class JobTable(Timeline):
     def claim(
         self, lease_id: LeaseId, *, artifacts: Sequence[str], discard: Sequence[str], at: datetime
     ) -> None:
-        """Record what the owner said, after launch, about unclaimed files."""
+        """Record which unclaimed files the owner wants to keep, and which may be lost."""
         if artifacts or discard:
             claim = timeline.Claimed(artifacts=tuple(artifacts), discard=tuple(discard))
             self.note(lease_id, claim, at=at)
@@ -143,9 +143,9 @@ class JobTable(Timeline):
     def declarations(self, lease_id: LeaseId) -> tuple[list[str], list[str]]:
         """Return what must be kept and what may be lost, by the declarations of all jobs and by later claims.
 
-        A pattern may be in both lists. If so, what it matches is kept, and it is no error if it matches nothing. A
-        declaration with a pattern in both lists gives up nothing that another one demands. A job that was withdrawn
-        before it started declares nothing.
+        A pattern may be in both lists. Then what it matches is kept, and it is no error if it matches nothing. If one
+        declaration has a pattern in both of its lists, and another one demands it, only the demand counts. A job that
+        was withdrawn before it started declares nothing.
         """
         claims = self._claims(lease_id)
         demanded = _demanded_patterns(claims)
@@ -159,7 +159,7 @@ class JobTable(Timeline):
         return list(artifacts), list(discard)
 
     def demanded_patterns(self, lease_id: LeaseId) -> set[str]:
-        """Return the patterns that somebody demanded, who did not say at once that they may match nothing."""
+        """Return the patterns that a declaration keeps and does not give up as well: each must match something."""
         return _demanded_patterns(self._claims(lease_id))
 
     def _claims(self, lease_id: LeaseId) -> list[_Claim]:

@@ -84,16 +84,19 @@ class LeaseTable(HostTable):
 
         `recovers` is the lease whose work this one continues. The new lease joins the fleet of that lease. `wish` is
         the standing wish that the new lease fulfils. A trigger allows one box for each wish. `errand` is the errand
-        that the new lease is for. Another trigger allows an errand one box at a time. If the caller wants a single box
-        by any of several quotes, `instead_of` lists these quotes. `smoke` is the smoke test
-        that it is rented with. `allowed` raises if the owner's limits leave no room. It is called inside the transaction, so that two simultaneous calls see each other. `signed` are the
-        codes of the signatures that this uses up.
+        that the new lease is for. Another trigger allows an errand one box at a time. `smoke` is the smoke test that
+        the lease is rented with.
+
+        If the caller wants a single box by any of several quotes, `instead_of` lists these quotes.
+
+        `allowed` raises if the owner's limits leave no room. It is called inside the transaction, so that two
+        simultaneous calls see each other. `signed` are the codes of the signatures that this uses up.
 
         Raises:
             LeaseHeld: another box of that fleet has been requested, and it is not known yet whether it exists.
             Refused: the wish or the errand has ended, or has a box.
             QuoteUsed: the quote, or one of `instead_of`, has rented a box that may still exist.
-            HostLeftOut: the quote's host did something that counts against it.
+            HostLeftOut: a report against the quote's host still counts.
         """
         with self._one_at_a_time(fleet), self._one_for(wish, errand), self._transaction() as db:
             if quote is not None:
@@ -130,7 +133,7 @@ class LeaseTable(HostTable):
     ) -> None:
         """Require that the quote is unused, except in the same fleet.
 
-        For a single box, also require that no lease outside a fleet was rented by one of the `others`.
+        For a single box, also require that no live lease outside of fleets was rented by one of the `others`.
         """
         used = db.execute(
             f"{_RENTED_BY} AND ((named.value=?2 AND (fleet IS NULL OR ?3 IS NULL OR fleet <> ?3))"
@@ -190,7 +193,7 @@ class LeaseTable(HostTable):
         errand: str | None = None,
         allowed: Allowed = anything,
     ) -> Lease:
-        """Put a box that exists already under a lease, in one step. Its mark stays as it is.
+        """Make a lease for a box that already exists, in one step. The lease takes over the mark of the box.
 
         `touched_at` is set if somebody may already have used the box. The lease's cost counts from `since`, or from
         now.
@@ -346,7 +349,7 @@ class LeaseTable(HostTable):
         return self._read(_lease, f"{_SELECT}{where} ORDER BY created_at, id")
 
     def lineage(self, lease: Lease) -> list[Lease]:
-        """Return the lease and those whose work it continues, newest first."""
+        """Return the lease and the leases whose work it continues, newest first."""
         found = [lease]
         while found[-1].recovers is not None:
             found.append(self.lease(found[-1].recovers))
@@ -389,7 +392,7 @@ class LeaseTable(HostTable):
         return self._read(_lease, late, at.isoformat())
 
     def ended_early(self, *, deadline_since: datetime) -> list[str]:
-        """Return the ids of the leases that have ended although their deadline is at that moment or later."""
+        """Return the ids of the leases that have ended, and whose deadline is at that moment or later."""
         early = (
             "SELECT id FROM leases WHERE state IN ('gone','void','lost')"
             " AND json_extract(terms, '$.deadline_at') >= ?"
@@ -423,7 +426,7 @@ class LeaseTable(HostTable):
         return bool(self._read(lambda row: row["seq"], "SELECT seq FROM rehearsals"))
 
     def be_rehearsed(self) -> bool:
-        """Make this ledger a rehearsal's, from its first lease on.
+        """Make this ledger a rehearsal's. This is possible only before its first lease.
 
         Returns False if the ledger already has real leases.
         """
@@ -437,7 +440,7 @@ class LeaseTable(HostTable):
 
     @property
     def deployment(self) -> str:
-        """The name of this ledger in the marks of its boxes. It distinguishes two tenants."""
+        """The name of this ledger in the marks of its boxes. It distinguishes them from the boxes of other ledgers."""
         return self._read(lambda row: str(row["id"]), "SELECT id FROM deployment")[0]
 
     def ready(self, lease_id: LeaseId, *, at: datetime) -> Lease:
@@ -505,8 +508,8 @@ class LeaseTable(HostTable):
         """Record that the parked box is about to be started. From now on it counts as running.
 
         `allowed` is as for `intend`. It is called in the same transaction, so that a box that is being rented at
-        the same time is counted with this one. If the process dies before the answer, that rate stays recorded. If
-        `usd_h` is None, the cost is unknown from then on: the price of the stopped box would be too low.
+        the same time is counted with this one. If this process dies before the provider answers, the rate `usd_h` stays
+        recorded. If `usd_h` is None, the cost is unknown from then on: the price of the stopped box would be too low.
         """
         with self._transaction() as db:
             lease = self.lease(lease_id)
@@ -565,9 +568,9 @@ class LeaseTable(HostTable):
         return self.lease(lease_id)
 
     def sign_ahead(self, lease_id: LeaseId, signature: Signature, *, at: datetime) -> Lease:
-        """Record that the owner has signed ahead.
+        """Record that the owner has signed ahead for a loss.
 
-        When the rescue sum is spent, whatever is not saved by then may be lost.
+        The signature allows the loss of whatever is not saved when the rescue sum is spent.
         """
         terms = self.lease(lease_id).terms.model_copy(update={"on_deadline": "waive"})
         signed = timeline.WaivedAhead(by=signature.signed_by, signature=signature.code)
@@ -596,7 +599,7 @@ class LeaseTable(HostTable):
         return self.lease(lease_id)
 
     def come_back(self, lease_id: LeaseId, *, at: datetime) -> Lease:
-        """Make a lease that was declared lost live again, as before: its box is listed, and existed all the time.
+        """Make a lost lease live again. Its box is listed, so it existed all the time.
 
         Raises:
             BoxTaken: another live lease has that box by now.
@@ -622,7 +625,7 @@ class LeaseTable(HostTable):
         return self.lease(lease_id)
 
     def touch(self, lease_id: LeaseId, *, at: datetime) -> None:
-        """Record that the box is about to be used. *Never used* is no longer a ground to destroy it."""
+        """Record that the box is about to be used. From then on, *never used* is no ground to destroy it."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE leases SET touched_at=coalesce(touched_at, ?) WHERE id=?",

@@ -11,7 +11,7 @@ from gpu_tenant.ledger.signatures import Signatures, use
 GRACE = timedelta(hours=24)
 """After this time, a person who has lost a passkey can sign without it.
 
-Until then, whoever has the passkey can prevent that.
+Until then, a person who has the passkey can prevent that.
 """
 
 _IN_FORCE = (
@@ -56,7 +56,7 @@ class PasskeyTable(Signatures):
     ) -> None:
         """Let the passkey sign from now on. `signature` authorizes it.
 
-        If there was a passkey before, that one signed.
+        If there already is a passkey, it has made this signature.
         """
         with self._transaction() as db:
             use(db, signature.code, at=at)
@@ -66,7 +66,7 @@ class PasskeyTable(Signatures):
             )
 
     def end_passkeys(self, signature: Signature, *, at: datetime) -> datetime:
-        """End all passkeys, and return when: at once if one of them signed for it, otherwise after a day."""
+        """End all passkeys, and return when they end: now if one of them signed for it, otherwise in a day."""
         ends_at = at if signature.form == "passkey" else at + GRACE
         with self._transaction() as db:
             use(db, signature.code, at=at)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpu_tenant.domain.seal import Manifest, Unclaimed
 
 _AT_ONCE = 10_000
-"""How many rows are in memory as text."""
+"""How many rows are read at once. This limits how much text is in memory."""
 _OBJECT: TypeAdapter[dict[str, object]] = TypeAdapter(dict[str, object])
 
 
@@ -73,7 +73,7 @@ class ProofTable(LeaseTable):
     def unclaimed(self, lease_id: LeaseId) -> Unclaimed | None:
         """Return what nobody had claimed at the newest seal of that lease. None if there was nothing, or no seal.
 
-        The rest of a seal is not read: it may be long, and every look at a lease asks for this.
+        Only this part of the seal is read, because a seal may be long, and every look at a lease asks for this.
         """
         newest = self._read(
             lambda row: str(row["unclaimed"]),
@@ -104,10 +104,10 @@ class ProofTable(LeaseTable):
         return [evidence for _, evidence in self.evidence_filed(lease_id, digest)]
 
     def evidence_filed(self, lease_id: LeaseId, digest: str) -> list[tuple[datetime, Evidence]]:
-        """Return the same, with the time at which each file was re-read."""
+        """Return the newest evidence for that seal, one record for each file, with the time of the record."""
         from gpu_tenant.domain.evidence import Evidence
 
-        # Most files have one of a few verdicts, and share the record of it.
+        # Most files have one of a few verdicts, so equal verdicts share one record in memory.
         verdicts: dict[str, Verdict] = {}
         newest: dict[str, tuple[datetime, Evidence]] = {}
 
@@ -219,7 +219,7 @@ class ProofTable(LeaseTable):
 
     @staticmethod
     def _use_waiver(db: Connection, lease_id: LeaseId, code: str, at: datetime) -> None:
-        """Use up the signature. A teardown that was cut short continues with the signature that it began with."""
+        """Use up the signature, unless this teardown has already begun with it and was cut short."""
         begun = db.execute(
             "SELECT 1 FROM permits WHERE lease_id=?1 AND json_extract(detail, '$.signature')=?2"
             " UNION SELECT 1 FROM events WHERE lease_id=?1 AND kind=?3"
@@ -265,7 +265,7 @@ class ProofTable(LeaseTable):
         return self.lease(receipt.lease_id)
 
     def receipt(self, lease_id: LeaseId) -> Receipt | None:
-        """Return the receipt of that lease. None unless a teardown has ended it."""
+        """Return the receipt of that lease. None if no teardown has ended it."""
         filed = self._read(
             _receipt,
             "SELECT record FROM receipts WHERE lease_id=?",
@@ -279,11 +279,11 @@ class ProofTable(LeaseTable):
         return counted_usd(lease, now, billed=billed, receipt=self.receipt(lease.id))
 
     def receipts_sum(self, *, free: Collection[str]) -> tuple[Decimal, int]:
-        """Return the sum of what all receipts say was spent, and the number of receipts that say it is unknown.
+        """Return the sum of the costs on all receipts, and how many receipts have an unknown cost.
 
-        Receipts of `free` providers are left out.
+        `free` are the providers that bill nothing. Their receipts do not count as unknown.
         """
-        # In whole parts of a cent, because SQLite adds up no decimals.
+        # The sum is counted in steps of `USD_STEP`, because SQLite has no exact decimals.
         told = self._read(
             lambda row: (Decimal(row["parts"] or 0) * USD_STEP, int(row["unknown"] or 0)),
             "SELECT sum(CAST(round(usd / ?) AS INTEGER)) AS parts,"

@@ -1,4 +1,4 @@
-"""What was sent to each box, and since when files on the box count.
+"""What was sent to each box, and from which moment on the files on the box must be accounted for.
 
 This is kept here, because jobs can rewrite the records on the box.
 """
@@ -20,7 +20,7 @@ class Sent(Timeline):
         return hmac.new(drawn.encode(), lease_id.encode(), sha256).hexdigest()
 
     def send(self, lease_id: LeaseId, files: Iterable[tuple[str, int, str]]) -> None:
-        """Record which files are about to go to the work directory, by name, size and hash."""
+        """Record which files are about to go to the lease's work directory, by name, size and hash."""
         with self._transaction() as db:
             db.executemany(
                 "INSERT INTO sent(lease_id, name, size_bytes, sha256) VALUES (?,?,?,?)"
@@ -29,7 +29,7 @@ class Sent(Timeline):
             )
 
     def sent_versions(self, lease_id: LeaseId) -> dict[str, list[tuple[int, str]]]:
-        """Return every version of every file that was ever sent there: its size and its hash, by name."""
+        """Return every version of every file that was ever sent to the box: by its name, its sizes and hashes."""
         found: dict[str, list[tuple[int, str]]] = {}
         for name, version in self._read(
             lambda row: (str(row["name"]), (int(row["size_bytes"]), str(row["sha256"]))),
@@ -40,7 +40,7 @@ class Sent(Timeline):
         return found
 
     def sent_before(self, lease_id: LeaseId) -> bool:
-        """Whether files were sent before such records were kept. If so, only the box can say which."""
+        """Whether files were sent to the box before the ledger recorded them. If so, only the box can say which."""
         known = self._read(
             lambda row: str(row["lease_id"]),
             "SELECT lease_id FROM sent_before WHERE lease_id=?",
@@ -70,7 +70,7 @@ class Sent(Timeline):
             db.execute("INSERT INTO since(lease_id, since_ns) VALUES (?,?)", (lease_id, since_ns))
 
     def since_ns(self, lease_id: LeaseId) -> int | None:
-        """Return the earliest of those moments. None if the box was never asked."""
+        """Return the earliest moment that `counts_since` recorded, in ns by the box's clock. None if there is none."""
         return min(self._sinces(lease_id), default=None)
 
     def _sinces(self, lease_id: LeaseId) -> list[int]:

@@ -6,7 +6,7 @@ from gpu_tenant.domain.offers import Quote
 from gpu_tenant.ledger.database import Database, record
 
 _KEPT = timedelta(days=7)
-"""Kept this long for later questions about a quote. A quote that was rented is also recorded in its lease."""
+"""Expired quotes are kept this long, for later questions. A quote that was rented is also recorded in its lease."""
 
 
 class Quotes(Database):

@@ -1,4 +1,4 @@
-"""What can still be read of a damaged ledger, in a fresh one."""
+"""Copies what can still be read of a damaged ledger into a fresh one."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from pathlib import Path
 def salvage(damaged: Path, fresh: Path) -> int:
     """Copy every row of `damaged` that can be read into the ledger at `fresh`. Return how many there were.
 
-    `fresh` has empty tables. It loses its triggers, because what is left of a record need not obey the law.
+    `fresh` has empty tables. Its triggers are removed, because incomplete records may break the law that they enforce.
     `damaged` is a copy of the damaged ledger, with its log beside it.
     """
     copied = 0
@@ -42,7 +42,7 @@ def salvage(damaged: Path, fresh: Path) -> int:
 
 
 def _rows(old: sqlite3.Connection, table: str, named: str) -> Iterator[tuple[object, ...]]:
-    """Yield the rows that can be read: those before the damage, and then those after it, from the last one back."""
+    """Yield the rows that can be read: those before the damage, and then those after it, in reverse order."""
     for order in ("", " ORDER BY rowid DESC"):
         with suppress(sqlite3.Error):
             yield from old.execute(f'SELECT {named} FROM "{table}"{order}')  # noqa: S608 - the schema's own names

@@ -399,8 +399,8 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX since_of ON since(lease_id);
     """
     + _append_only("since"),
-    # A machine that is handed back (`own`) keeps its files. Whoever has the provider's console can
-    # start a parked box, work on it and stop it again. So no look from before the stop counts.
+    # A machine that is handed back (`own`) keeps its files. A person with the provider's console can start a parked
+    # box, work on it and stop it again. So a look from before the stop does not count.
     """
     CREATE TRIGGER never_used_means_looked_at BEFORE INSERT ON permits
       WHEN NEW.ground = 'never_used' AND EXISTS (
@@ -568,8 +568,8 @@ MIGRATIONS: tuple[str, ...] = (
     + _append_only("volume_events", "volume_sightings", "volume_permits")
     + _never_replaced("id", "volumes")
     + _never_replaced("seq", "volume_events", "volume_sightings", "volume_permits"),
-    # Two volumes that were made elsewhere may have one name at their provider. `mark` stays unique, and tells our own
-    # volumes apart; `called` is the name of one that was taken up.
+    # Two volumes that were made elsewhere may have the same name at their provider. `mark` stays unique, and identifies
+    # our own volumes. `called` is the provider's name of a volume that was adopted.
     """
     ALTER TABLE volumes ADD COLUMN called TEXT;
     CREATE UNIQUE INDEX one_live_volume_an_id ON volumes(provider, volume_id)
@@ -593,7 +593,7 @@ MIGRATIONS: tuple[str, ...] = (
            'setting up','preparing','executed','logged in')))
       BEGIN SELECT raise(ABORT, 'law: nobody has read this box since it last ran'); END;
     """,
-    # A disk that was not shown may have outlived its volume. Only somebody who has looked knows.
+    # The disk of a volume may outlive it, and no list shows it. Only a person who has looked knows whether it is gone.
     """
     CREATE TRIGGER a_disk_that_may_stay_is_seen_gone_by_a_person BEFORE UPDATE OF state ON volumes
       WHEN NEW.state = 'gone' AND OLD.state <> 'gone'

@@ -173,7 +173,7 @@ class Signatures(Timeline):
     def unused_signature(
         self, kind: str, subject: str, digest: str, *, at: datetime
     ) -> Signature | None:
-        """Return a signature for exactly that, which has not been used yet. None if there is none."""
+        """Return an unused signature of that kind, for that subject and digest. None if there is none."""
         found = self._read(
             signature_of_row,
             f"{SIGNED} WHERE r.kind=? AND r.subject=? AND r.digest=? AND {_UNUSED}",
@@ -199,7 +199,7 @@ class Signatures(Timeline):
         )
 
     def use_signature(self, code: str, *, at: datetime) -> None:
-        """Use up the signature, if its purpose leaves no other line in this ledger.
+        """Use up a signature whose purpose is recorded nowhere else in this ledger.
 
         Raises:
             Refused: it was used before, has expired, or does not exist.

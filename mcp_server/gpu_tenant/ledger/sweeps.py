@@ -69,7 +69,7 @@ class Sweeps(LeaseTable):
         return found[0] if found else None
 
     def join_sweep(self, sweep_id: str, leases: Iterable[LeaseId], *, at: datetime) -> None:
-        """Allow that cells of the sweep are placed on those leases from now on."""
+        """Allow cells of the sweep to be placed on those leases from now on."""
         with self._transaction() as db:
             for lease_id in leases:
                 db.execute(
@@ -105,7 +105,7 @@ class Sweeps(LeaseTable):
         either.
 
         Raises:
-            Refused: a job there already has one of the names; none of the cells was placed.
+            Refused: a job on the lease already has one of the names; none of the cells was placed.
         """
         placed: list[str] = []
         with self._unless_it_changed() as db:

@@ -55,7 +55,7 @@ class VolumeUse(NamedTuple):
     begun_at: datetime
     ended_at: datetime | None
     ground: str | None
-    """On which ground its box was destroyed. None if the box was not destroyed by us."""
+    """The ground on which its box was destroyed. None if we did not destroy it."""
 
 
 class VolumeTable(Signatures):
@@ -75,11 +75,11 @@ class VolumeTable(Signatures):
         allowed: Callable[[Sequence[Volume]], None],
         signed: Sequence[str] = (),
     ) -> Volume:
-        """Record that a volume is wanted. None exists for it yet.
+        """Record that a volume is wanted. The provider has not made it yet.
 
-        `allowed` raises if the owner's limits leave no room besides the volumes that it is given. It is called
-        inside the transaction, so that two simultaneous calls see each other. `signed` are the codes of the
-        signatures that this uses up.
+        `allowed` gets the live volumes, and raises if the owner's limits leave no room for another. It is called inside
+        the transaction, so that two simultaneous calls see each other. `signed` are the codes of the signatures that
+        this uses up.
 
         Raises:
             Refused: a volume of that name may exist there, or a signature was used before.
@@ -105,11 +105,11 @@ class VolumeTable(Signatures):
         return self.volume(key)
 
     def volume(self, key: str) -> Volume:
-        """Return the volume on record under that key."""
+        """Return the recorded volume with that key."""
         return self._read(_volume, "SELECT * FROM volumes WHERE id=?", key)[0]
 
     def volumes(self, which: Literal["live", "all"] = "live") -> list[Volume]:
-        """Return the volumes on record, oldest first."""
+        """Return the recorded volumes, oldest first."""
         return self._read(_volume, _LIVE if which == "live" else _ALL)
 
     def note_volume(self, key: VolumeKey, kind: VolumeNews, words: str, *, at: datetime) -> None:
@@ -149,13 +149,13 @@ class VolumeTable(Signatures):
         signature: str,
         at: datetime,
     ) -> Volume:
-        """Record a volume that somebody made elsewhere, under that name. It exists, and bills.
+        """Record a volume that was not made by this program, under the name `name`. It exists, and bills.
 
-        `signature` is the code of the signature that this uses up. One that counts as lost or gone, and is listed
-        nevertheless, is taken up like any other.
+        `signature` is the code of the signature that this uses up. A volume that counts as lost or gone, but is listed
+        nevertheless, is adopted like any other.
 
         Raises:
-            Refused: a volume of that name, or this very volume, is on record there, or the signature was used before.
+            Refused: a volume of that name, or the same volume, is on record there, or the signature was used before.
         """
         place, secret, account = asking if asking is not None else (None, None, None)
         size_gb = 0 if listed.size_gb is None else round(listed.size_gb)
@@ -192,7 +192,7 @@ class VolumeTable(Signatures):
         allowed: Callable[[Sequence[Volume]], None],
         signed: Sequence[str] = (),
     ) -> Volume:
-        """Record that the volume is to be that large. Its new rate counts from now on, whatever comes of it.
+        """Record that the volume is to grow to `size_gb`. Its new rate counts from now on, even if it does not grow.
 
         `allowed` and `signed` are as for `intend_volume`. `allowed` is given all the other volumes.
         """
@@ -264,7 +264,7 @@ class VolumeTable(Signatures):
         return self.volume(key)
 
     def find_volume_again(self, key: VolumeKey, *, at: datetime) -> Volume | None:
-        """Record that a lost volume is listed again. None if another one has its name now, or has been taken up for it."""
+        """Record that a lost volume is listed again. None if another volume has its name, or it was adopted again."""
         try:
             with self._transaction() as db:
                 db.execute("UPDATE volumes SET state='active', ended_at=NULL WHERE id=?", (key,))
@@ -276,9 +276,9 @@ class VolumeTable(Signatures):
         return self.volume(key)
 
     def file_volume_permit(self, permit: VolumePermit, *, at: datetime) -> Volume:
-        """Record the permit, use its signature up, and begin the end of the volume. From then on no lease takes it.
+        """Record the permit, use up its signature, and begin the end of the volume. From then on, no lease can use it.
 
-        A permit on a signature with which this end began already is on record, and changes nothing.
+        If this end has already begun with the same signature, the permit is on record, and nothing changes.
 
         Raises:
             Refused: the signature was used before or has expired, or a live lease uses the volume.
@@ -308,7 +308,7 @@ class VolumeTable(Signatures):
         return self.volume(permit.volume)
 
     def volume_signature(self, key: str, digest: str, *, at: datetime) -> Signature | None:
-        """Return a person's signature for exactly that: an unused one, or the one with which this end began."""
+        """Return a person's signature for exactly this digest: an unused one, or the one with which this end began."""
         begun = self._read(
             signature_of_row,
             f"{SIGNED} JOIN volume_permits p ON p.volume=r.subject AND p.signature=s.code"
@@ -321,7 +321,7 @@ class VolumeTable(Signatures):
     def uses_of(self, volume: Volume) -> list[VolumeUse]:
         """Return every lease that had the volume, oldest first. An intent that never had a box is left out.
 
-        A volume that was lost and taken up again has two records. The leases under both had it.
+        A volume that was lost and adopted again has two records. The leases of both are returned.
         """
         return self._read(
             _use_of,

@@ -124,7 +124,7 @@ class KeyPlaces:
         return reference
 
     def values(self, environ: Mapping[str, str]) -> frozenset[str]:
-        """Return the account's keys that can be read here without asking anybody."""
+        """Return the keys of accounts that can be read here without asking a person."""
         found = {environ.get(name, "").strip() for name in self.variables}
         for place in self.places:
             with suppress(OSError, UnicodeDecodeError):
@@ -160,7 +160,7 @@ def resolve_all(
         reference = key_places.resolve_name(name, reference)
         key_places.refuse_account_key(name, reference)
         values[name] = resolve(name, reference, environ=key_places.without(environ))
-        # A copy of an account's key is that key, wherever it was found.
+        # A copy of an account's key in another place is refused like the key itself.
         if len(values[name]) >= _SHORTEST_KEY and values[name] in key_places.values(environ):
             raise _of_account(name)
     return values
@@ -169,14 +169,14 @@ def resolve_all(
 def references(assignments: Sequence[str]) -> tuple[str, ...]:
     """Return the same entries in a form that may be recorded: each says where its value is, and contains no value.
 
-    A value that was written out, as text or inside a command, becomes `NAME=text:`. The value is then not on record:
-    whoever needs it again has to look for `NAME=text:` first, and ask for the value, as a sweep and a recovery do.
+    A value that was written out, as text or inside a command, becomes `NAME=text:`. The value is then not on record.
+    Code that needs it later, such as a sweep or a recovery, finds `NAME=text:` and asks a person for the value.
     """
     return tuple(map(_without_value, assignments))
 
 
 def must_be_references(assignments: Sequence[str]) -> None:
-    """Check that each `NAME=reference` of a work tree's file says where its value is. Nothing is read.
+    """Check that each `NAME=reference` in a work tree's file only says where its value is. No value is read.
 
     Raises:
         BadRequest: an entry is no reference.

@@ -264,7 +264,7 @@ _SAYS_NOTHING = {
     "edition",
 }
 _MIG = re.compile(r"(.+?)[\s-]*(?:MIG)?[\s-]*([1-7])g\.(\d+)gb", re.IGNORECASE)
-"""A slice of a GPU, as `nvidia-smi` writes it: its number of the seven parts, and its memory."""
+"""The name of a slice of a GPU, as `nvidia-smi` writes it: how many of the seven parts it has, and its memory."""
 
 
 def _fold(name: str) -> str:
@@ -300,9 +300,9 @@ def is_amd(name: str) -> bool:
 
 
 def same_gpu(rented: str, seen: str) -> bool | None:
-    """Whether the driver's name `seen` is that of the GPU that was rented, whatever their memory. None if unknown.
+    """Whether the driver's name `seen` means the GPU that was rented. Memory does not count. None if unknown.
 
-    A driver calls cards that are sold with other memory by the same name.
+    A driver gives the same name to cards that are sold with different memory.
     """
     if _without_memory(rented) == _without_memory(seen):
         return True
@@ -320,7 +320,7 @@ def _without_memory(name: str) -> str:
 
 
 def described_gpus(words: str) -> tuple[str, int]:
-    """Return the canonical name and the count of words like `RTX 4090` or `H100 SXM:8`, which say what a machine has.
+    """Parse words like `RTX 4090` or `H100 SXM:8`, which say what a machine has, into a canonical name and a count.
 
     Raises:
         BadRequest: no such GPU is known (the error lists the nearest names), or the name stands for several GPUs.

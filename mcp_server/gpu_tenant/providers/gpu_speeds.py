@@ -24,7 +24,7 @@ class GpuSpeed(NamedTuple):
     tf32: float | None
     bf16: float | None
     fp16: float | None
-    """On tensor cores, summed in fp32."""
+    """Half precision on tensor cores, summed in fp32."""
     source: str
 
     def by(self, what: LimitedBy) -> float | None:
@@ -61,7 +61,7 @@ SPEEDS: dict[str, GpuSpeed] = {
     "RTX 4090": GpuSpeed(1008, 82.58, 82.58, 165.2, 165.2, _ADA),
     "RTX 3090": GpuSpeed(936, 35.6, None, None, None, "NVIDIA Ampere GA102 GPU Architecture"),
 }
-"""By canonical name, as in `gpu_catalog`."""
+"""The figures of each GPU, by its canonical name as in `gpu_catalog`."""
 
 
 def speed_of(gpu: str) -> GpuSpeed | None:

@@ -112,7 +112,7 @@ class Wire:
     """One provider's API behind one base URL and one credential.
 
     Safe calls are GETs, and those that the caller marks `repeatable`. They are sent again after a lost answer, a 5xx
-    or a 429. Other calls are sent once, because repeating a create may mean paying twice.
+    or a 429. Any other call is sent again only after a 429, because repeating a create may mean paying twice.
     """
 
     def __init__(
@@ -178,13 +178,14 @@ class Wire:
         Raises:
             CredentialRefused: the status is 401 or 403.
             NoFunds: the status is 402.
-            RateLimited: the status is 429, after every wait that was worthwhile. The request was not carried out.
-            ProviderSilent: there was no answer, or the status is 5xx: the request may have been carried out. Also if
+            RateLimited: the status is 429 even after waiting, or the wait would be too long. The request was not
+            carried out. ProviderSilent: there was no answer, or the status is 5xx: the request may have been carried
+            out. Also if
                 the answer is too large, or not complete within a call's time, counted over all attempts.
             ProviderTrouble: any other unexpected status, with the provider's words.
         """
         # Imported here, because the import takes a tenth of the start of a verb, and most verbs ask no
-        # provider. It happens before the first attempt, so that no attempt's time pays for it.
+        # provider. It happens before the first attempt, so that it uses none of the attempts' time.
         import httpx2
 
         lost = turned_away = 0
@@ -201,7 +202,7 @@ class Wire:
                     f"{self._bounds.call_s:g} s"
                 ) from None
             except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-                # InvalidURL: a page name of a million letters does not fit into an address.
+                # InvalidURL: the provider's name for the next page may be too long for an address.
                 problem: ProviderTrouble = ProviderSilent(
                     f"{self._title} gave no answer to {method} {path}: {type(error).__name__}",
                     remedy=f"{Command('leases')} looks again; the meter of a box may be running",
@@ -329,7 +330,7 @@ class Wire:
 
 
 def place(base_url: str) -> str:
-    """Return where that address is.
+    """Return the scheme, host, port and path of that address, to compare it with others.
 
     The port is left out for an address on this computer, because a rehearsal may have another port each time.
     """
@@ -413,7 +414,7 @@ def _windows(headers: Mapping[str, str], now: datetime) -> list[tuple[int, datet
 
 @cache
 def _certificates(trusted: Literal["all", "none"]) -> ssl.SSLContext:
-    """Load the certificates that TLS trusts. They are cached, because reading this computer's takes 50 ms."""
+    """Load the certificates that TLS trusts. They are cached, because reading those of this computer takes 50 ms."""
     if trusted == "none":
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return ssl.create_default_context()

@@ -1,4 +1,4 @@
-"""Reads a provider's list row by row, so that an unreadable row hides no other."""
+"""Reads a provider's list row by row, so that one unreadable row does not hide the others."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ def try_read(read: Callable[[R], A], row: R) -> A | Exception:
 def read_each(
     provider: str, rows: Iterable[R], read: Callable[[R], Box], subject: Callable[[R], Subject]
 ) -> Sequence[Box]:
-    """Read every row as its box. An unreadable row that has its id becomes a box of unknown state and price.
+    """Return the box of every row. An unreadable row whose id can be read becomes a box of unknown state and price.
 
     Raises:
         PartlyListed: an unreadable row does not say for certain which box, or which mark, it is about. The error

@@ -1,4 +1,4 @@
-"""The script that mounts a virtual machine's volumes at a boot, where the platform only attaches them."""
+"""Writes the script that mounts a virtual machine's volumes at each boot, for platforms that only attach them."""
 
 import shlex
 from collections.abc import Collection, Iterable
@@ -33,13 +33,13 @@ open_to_jobs() {
 
 
 def mount_script(volumes: Iterable[tuple[str, str]], *, made_raw: Collection[str] = ()) -> str:
-    """Return the script, for each volume's device and the path where it is wanted.
+    """Return the script. `volumes` has the device of each volume, and the path where it is wanted.
 
-    A device may appear some time after the boot, so the script waits for it. A volume that has no file system is
-    left as it is: then its path is no mount, and the first contact says so.
+    A device may appear some time after the boot, so the script waits for it. A volume that has no file system is left
+    as it is. Then nothing is mounted at its path, and the first contact reports that.
 
     `made_raw` are the devices of volumes that this program made, on a platform that makes them without a file
-    system. Such a volume gets an ext4 while nothing is on it, and jobs may write to it.
+    system. Such a volume gets an ext4 file system as long as nothing is on it. Jobs may write to it.
     """
     lines: list[str] = []
     for device, path in volumes:

@@ -144,7 +144,7 @@ def _profile(facts: Facts, body: str) -> Profile:
 
 
 def _parked_for_h(facts: Facts) -> Leaf | None:
-    """Return after how many hours switched off a box is deleted. None if no such clock is known."""
+    """Return for how many hours a box can be switched off before it is deleted. None if no such limit is known."""
     clocks = cast("list[Facts]", facts.get("clocks", []))
     return next((_at(x, "after_h") for x in clocks if x["id"] == "switched_off"), None)
 
@@ -182,7 +182,8 @@ _NAMES_OF_THE_FILE = ("schema", "id", "title", "checked")
 def _sources(facts: Facts) -> Iterator[dict[str, Leaf]]:
     """Yield every fact with its place.
 
-    A plain value has the source, date and confidence of the whole file, and a sourced one without a date its date.
+    A plain value has the source, date and confidence of the whole file. A value with a source but no date has the date
+    of the file.
     """
     whole = cast("Facts", facts["checked"])
     stating = (section for section in facts if section not in _NAMES_OF_THE_FILE)

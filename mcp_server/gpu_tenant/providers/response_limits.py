@@ -1,4 +1,4 @@
-"""Limits in time, size and pages for every answer, so that no provider holds up the watch over the others."""
+"""Limits in time, size and pages for every answer, so that a slow provider does not delay the watch over the others."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ _ABANDONED = 8
 
 
 class Bounds(NamedTuple):
-    """The limits of one call and of one list. Times are real time, whatever clock the lease goes by."""
+    """The limits of one call and of one list. Times are in real time, even in a rehearsal."""
 
     call_s: float = 60
     list_s: float = 120
@@ -124,7 +124,8 @@ def _add(whole: bytearray, piece: bytes, whose: str, bounds: Bounds) -> None:
 class Aside:
     """Runs the calls of a client that blocks, each in a thread of its own.
 
-    A call that hangs holds up nobody. Its caller gets an error when the time is over, and the program can still end.
+    A call that hangs does not delay other calls. Its caller gets an error when the time is over, and the program can
+    still end.
     """
 
     def __init__(self, whose: str, bounds: Bounds = BOUNDS) -> None:

@@ -1,4 +1,4 @@
-"""One command over a grid of parameters and many boxes: begin it, count its cells, accept it before any box ends."""
+"""Runs one command over a grid of parameters on many boxes: begins a sweep, counts its cells, accepts its faults."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -40,11 +40,11 @@ _TERMS = {
     "slots": Option("slots"),
     "python": Option("python"),
 }
-"""What a repeated launch must not change about a sweep, and the option that says it."""
+"""The settings of a sweep that a repeated launch must not change, each with its option."""
 
 
 class SweepReport(Record):
-    """A sweep after a look at it: its table, and what could not be done about it now."""
+    """A sweep after one round of work on it: its table, and what could not be done now."""
 
     table: Reckoning
     troubles: tuple[str, ...] = Field(description="tried again with the next look")
@@ -61,11 +61,10 @@ async def begin_sweep(
     slots: int | None = None,
     python: Literal["prepared", "image"] = "prepared",
 ) -> SweepReport:
-    """Record every cell, and queue it, now or later, on one of the leases. There each cell runs without this computer.
+    """Record every cell of the grid, and queue it on one of the leases, now or later. It runs without this computer.
 
     The same call continues a sweep of exactly that grid: the leases join it, and no cell is begun twice.
-    `attempts` is how many times a failing cell is begun. `slots` is how many cells run at the same time on a
-    box.
+    `attempts` is how often a failing cell is started in all. `slots` is how many cells run at the same time on a box.
 
     Raises:
         BadRequest, Refused: the sweep cannot be begun like this; nothing was begun.
@@ -128,7 +127,7 @@ async def tend(
 
 
 async def sorted_of(context: Context, sweep_id: str, *, by: str | None = None) -> Reckoning:
-    """Make the sweep's table from what is on record, with what each cell came to, the best first. No box is asked."""
+    """Make the sweep's table from what is on record, with each cell's results, the best first. No box is asked."""
     sweep = context.ledger.sweep(sweep_id)
     # With thousands of cells this takes a while. In a thread, it does not block anything else.
     table = await asyncio.to_thread(_to_reckon(context, sweep.id))
@@ -148,7 +147,7 @@ async def add_to_sweep(context: Context, sweep_id: str, leases: Sequence[str]) -
 
 
 async def retry_cells(context: Context, sweep_id: str, cells: Sequence[str]) -> SweepReport:
-    """Run cells that failed, or that did not leave everything they declared, once more by the identical command.
+    """Run cells once more, by the same command, if they failed or did not leave everything that they declared.
 
     Raises:
         BadRequest, Refused: there is no such cell, or it may still run, or it is done.
@@ -195,7 +194,7 @@ async def give_up_cells(
 
 
 def settle_sweep(context: Context, sweep_id: str) -> Reckoning:
-    """Accept exactly what is wrong with the sweep now, as a person signed. Later faults are not accepted.
+    """Accept exactly what is wrong with the sweep now, if a person has signed for it. Later faults are not accepted.
 
     Raises:
         SignatureWanted: nobody has signed for that.
@@ -244,7 +243,7 @@ def _to_reckon(context: Context, sweep_id: str) -> Callable[[], Reckoning]:
 
 
 def open_sweeps(context: Context) -> list[str]:
-    """The sweeps that have a live lease, or cells that wait for one. The oldest comes first."""
+    """Return the sweeps that have a live lease, or cells that wait for one. The oldest comes first."""
     return [
         sweep_id
         for sweep_id in context.ledger.sweeps()
@@ -254,7 +253,7 @@ def open_sweeps(context: Context) -> list[str]:
 
 
 async def tend_all(context: Context) -> tuple[str, ...]:
-    """Move on every sweep that is not over. Returns a line for each, with what is wrong."""
+    """Do what each sweep that is not over needs next. Return a line for each sweep, with what is wrong."""
     told = []
     for sweep_id in open_sweeps(context):
         try:
@@ -271,7 +270,7 @@ async def tend_all(context: Context) -> tuple[str, ...]:
 
 
 async def tend_on(context: Context, lease: str) -> None:
-    """Move on every sweep that has cells on that lease, as far as is possible now.
+    """Do what each sweep with cells on that lease needs next, as far as is possible now.
 
     A failure here is not reported to the caller, who asked about the lease. The next look reports it.
     """
@@ -297,7 +296,7 @@ async def vacate(context: Context, lease: str) -> None:
 
 
 async def must_be_reckoned(context: Context, lease: Lease) -> None:
-    """Check that no sweep keeps the lease from ending. If the lease is past its terms, none ever does.
+    """Check that no sweep keeps the lease from ending. Once its end by its terms has begun, no sweep can.
 
     Raises:
         SweepOpen: cells are still to run on the lease, or something is wrong that nobody has accepted.

@@ -28,7 +28,7 @@ _GROWS = (
     "precision",
     "iou",
 )
-"""Parts of the names of metrics that grow as they get better. All others are taken to fall, as a loss does."""
+"""Parts of the names of metrics that grow as they get better. All other metrics are assumed to fall, as a loss does."""
 
 
 def with_results(
@@ -42,9 +42,9 @@ def with_results(
     """Return the table with each cell's results, sorted by the metric `by`, the best first.
 
     Without `by`, the metric that most cells report is used, and losses come before other metrics. Cells without
-    this metric keep their order, and come last. A metric is the last one in the log that was collected. The time is
-    that of the cell's last run. The cost is its box's rate over that time, divided by the slots that share the box.
-    What the box costs while it waits belongs to no cell.
+    this metric keep their order, and come last. Each metric has its last value in the collected log. The time is that
+    of the cell's last run. The cost is its box's rate over that time, divided by the slots that share the box. The cost
+    of a box that waits belongs to no cell.
     """
     newest = {(p.lease_id, p.job): p for p in placements}
     rows = [_result(row, newest, leases, sweep) for row in table.rows]
@@ -102,7 +102,7 @@ def _result(
 
 
 def _metrics(lease: Lease, job: str, runs: int) -> dict[str, float]:
-    """The last metrics in the log that was collected. Empty if none was."""
+    """Return the last metrics in the collected log. Empty if no log was collected."""
     if lease.kept_in is None:
         return {}
     name = job if runs <= 1 else f"{job}.{runs}"

@@ -1,4 +1,4 @@
-"""Which box takes which cell next, by the length of its queue relative to its slots."""
+"""Decides which box takes which cell next, by the length of each box's queue relative to its slots."""
 
 import heapq
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ def deal(cells: Sequence[str], loads: Mapping[B, Load], *, prefer: Mapping[str, 
 
 
 def surplus(loads: Mapping[B, Load]) -> dict[B, list[str]]:
-    """Choose which cells to take from the end of which queue, because another box has or will have nothing to do.
+    """Choose which cells to take from the ends of which queues, because a box has free slots or takes nothing more.
 
     Nothing moves while every box is busy, because moving a cell costs two calls. A box that takes nothing
     more gives up everything that can move.

@@ -1,4 +1,4 @@
-"""What became of every cell of a sweep: its declaration, compared with what boxes said and with the files kept."""
+"""What became of every cell of a sweep, found by comparing its declaration, the boxes' reports and the kept files."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -90,7 +90,7 @@ class Reckoning(Record):
         return f"{some(len(self.rows), 'cell')}: {said}"
 
     def on(self, lease: str) -> list[CellRow]:
-        """The cells that are on that lease."""
+        """Return the cells that are on that lease."""
         return [row for row in self.rows if row.lease == lease]
 
 
@@ -106,8 +106,8 @@ def reckon(
     """Put every declared cell in one of the nine states, and say what somebody must look at.
 
     `placements` are ordered oldest first. A cell counts as verified if everything that it declared was
-    collected after the cell had ended. It counts as missing if the box was sealed after that and some of it
-    was not there, or if the box is gone. A cell that was `given_up` counts as given up once it is on no box.
+    collected after the cell had ended. It counts as missing if some of it was absent when the box was sealed after
+    that, or if the box is gone. A cell that was `given_up` counts as given up once it is on no box.
     """
     of_cell: dict[str, list[Placement]] = defaultdict(list)
     for placement in placements:
@@ -145,7 +145,7 @@ def reckon(
 def whole_on(
     sweep: Sweep, lease: LeaseId, placements: Sequence[Placement], here: Here
 ) -> dict[str, frozenset[str]]:
-    """The cells on that lease whose files are all on this computer, each with the names of its files."""
+    """Return the cells on that lease whose files are all on this computer, each with the names of its files."""
     mine = [p for p in placements if p.lease_id == lease]
     owned = _owned_files(here, sweep, {p.cell for p in mine})
     found = {}
@@ -209,8 +209,8 @@ def _state(
     here: Mapping[LeaseId, Here],
     mine: Mapping[LeaseId, Mapping[str, Mapping[str, str]]],
 ) -> CellState:
-    # Two kinds of result do not count as a second one: a result that was lost with its box, and one of a cell
-    # that was to run again.
+    # A cell that finished on two boxes is a duplicate. Two kinds of result do not count for that: a result that was
+    # lost with its box, and one of a cell that was to run again.
     done = {
         p.lease_id
         for p in placements
@@ -241,7 +241,7 @@ def _proof(
     here: Here,
     owned: Mapping[str, Mapping[str, str]],
 ) -> Literal["verified", "finished", "missing"]:
-    """Whether everything that a finished cell declared is on this computer, is still to come, or was never on the box."""
+    """Return whether a finished cell's files are all here (`verified`), may come (`finished`), or are `missing`."""
     said, files = placement.said, owned.get(cell.name, {})
     if said is None or said.word != "finished":
         return "finished"
@@ -257,7 +257,7 @@ def _proof(
 
 
 def _owned_files(here: Here, sweep: Sweep, cells: set[str]) -> dict[str, dict[str, str]]:
-    """The files on this computer by the cell that declared them. If several cells' names fit a path, the longest wins."""
+    """Return the files here, by the cell that declared them. If several cells' names fit a path, the longest wins."""
     patterns = {
         cell.name: sweep.grid.artifacts_of(cell) for cell in sweep.grid.cells if cell.name in cells
     }
@@ -273,7 +273,7 @@ def _owned_files(here: Here, sweep: Sweep, cells: set[str]) -> dict[str, dict[st
 
 
 def _mentions(path: str, cells: Mapping[str, object], sizes: Sequence[int]) -> Iterator[str]:
-    """Find the cells whose names occur in the path, the longest name first."""
+    """Yield the cells whose names occur in the path, the longest name first."""
     for size in sizes:
         for at in range(len(path) - size + 1):
             if path[at : at + size] in cells:

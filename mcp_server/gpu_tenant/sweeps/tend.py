@@ -74,7 +74,7 @@ def is_open(context: Context, sweep: Sweep) -> bool:
 
 
 def placements_of(context: Context, sweep: Sweep) -> list[Placement]:
-    """The places of the sweep's cells, without the placements that were taken back."""
+    """Return the placements of the sweep's cells, without those that were released."""
     return [p for p in context.ledger.placements(sweep.id) if p.released is None]
 
 
@@ -87,7 +87,8 @@ async def _let_go(context: Context, sweep: Sweep, troubles: list[str]) -> None:
         lease = context.ledger.lease(lease_id)
         if lease.state not in (LeaseState.LOST, LeaseState.GONE):
             continue
-        # GONE: the box was torn down, so its files had been verified, or somebody had given them up. LOST: nobody knows.
+        # GONE: the box was torn down, so its files had been verified, or somebody had given them up. LOST: nobody knows
+        # what became of its files.
         stays = OVER if lease.state is LeaseState.GONE else OVER - {"finished"}
         doubtful = [
             p for p in mine if not p.reread_at and (p.said is None or p.said.word not in stays)
@@ -191,7 +192,7 @@ def takes_cells(context: Context, lease: Lease) -> bool:
 
 
 async def _slots(context: Context, sweep: Sweep, lease: Lease) -> tuple[int, tuple[str, ...]]:
-    """How many cells run on the box at the same time, and which GPUs each of them sees."""
+    """Return how many cells run on the box at the same time, and which GPUs each of them sees."""
     if lease.quote is not None:
         gpus = lease.quote.offer.gpu_count
     else:
@@ -254,8 +255,8 @@ async def _level(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> N
     for box in boxes:
         begun = _jobs_no_longer_queued(box)
         mine = [p.job for p in there.get(box.lease.id, ()) if p.job not in begun]
-        # A cell that is placed on this box but has not reached it yet is sent in this round, so it does not move. Only
-        # if the box takes no more cells, such a cell moves.
+        # A cell that is placed on this box but has not reached it yet is sent in this round, so it does not move. It
+        # moves only if the box takes no more cells.
         known = {turn.job for turn in box.roll.jobs}
         movable = [job for job in mine if job in known or not box.slots]
         loads[box.lease.id] = Load(box.slots, len(box.roll.waiting), movable)
@@ -267,7 +268,7 @@ async def _level(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> N
 
 
 def _nowhere(context: Context, sweep: Sweep) -> list[Cell]:
-    """The cells that are on no box and are still to run."""
+    """Return the cells that are on no box and are still to run."""
     settled = {p.cell for p in placements_of(context, sweep)} | context.ledger.given_up(sweep.id)
     return [cell for cell in sweep.grid.cells if cell.name not in settled]
 
@@ -366,12 +367,12 @@ def _variables(sweep: Sweep, placement: Placement) -> dict[str, str]:
 
 
 def unrecorded_names(env_from: Sequence[str]) -> list[str]:
-    """The names of the variables whose value was given as plain text in the launch, and so is not on record."""
+    """Return the variables whose values were given as plain text in the launch. These values are not on record."""
     return [entry.removesuffix(_WRITTEN) for entry in env_from if entry.endswith(_WRITTEN)]
 
 
 def _jobs_no_longer_queued(box: Answered) -> set[str]:
-    """The jobs that the box has ever begun or withdrawn."""
+    """Return the jobs that the box has ever begun or withdrawn."""
     return {
         turn.job for turn in box.roll.jobs if turn.state not in ("queued", "needs_env") or turn.runs
     }

@@ -93,7 +93,7 @@ _TEXT = TypeAdapter(str)
 class AutodlConnector:
     """One account at AutoDL, through the API for instances Pro. A person rents the account's other boxes by hand.
 
-    It does not implement `Billing`: no call of the API tells what a box has cost.
+    It does not implement `Billing`, because the API does not say what a box has cost.
     """
 
     has_registry_logins = False
@@ -115,7 +115,7 @@ class AutodlConnector:
     # --- boxes
 
     async def create(self, lease: Lease) -> Box:
-        """Implement `Connector.create`. The command that the box runs when it starts installs our key."""
+        """Implement `Connector.create`. The box's start command installs our key."""
         quote = wanted_quote(lease)
         if ours := find_marked(lease, await self.list_boxes()):
             return ours
@@ -219,7 +219,7 @@ class AutodlConnector:
         await self._switch(lease, "power_off", ("shutting_down", "shutdown"), {})
 
     async def resume(self, lease: Lease) -> None:
-        """Implement `Parking.resume`. Port and password may have changed, and our key is installed anew."""
+        """Implement `Parking.resume`. Port and password may have changed, and our key is installed again."""
         more: dict[str, Json] = {"payload": "gpu", "start_command": _lets_in(self._public_key())}
         await self._switch(lease, "power_on", ("starting", "running"), more)
 
@@ -238,17 +238,17 @@ class AutodlConnector:
     async def offers(self, wish: Wish) -> Sequence[Offer]:
         """Implement `Market.offers`: return an offer for every kind of GPU that the API rents.
 
-        Whether a kind is in stock is known only at a create. The API tells no price before a box exists, so prices
-        are those that the owner states.
+        Whether a kind is in stock is known only when a box is created. The API gives no price before a box exists, so
+        the prices are those that the owner states.
         """
         held = _read(_HELD, await self._unwrap("POST", _BALANCE, body={}))
         cny = Decimal(held.assets + held.voucher_balance) / 1000
         return offers(wish, self._owner(), cny, today=self._clock.now().date())
 
     async def leftovers(self) -> Sequence[Leftover]:
-        """Implement `Residue.leftovers`: saved images, whose price the API does not tell.
+        """Implement `Residue.leftovers`: saved images, whose price the API does not give.
 
-        Files in a region's file storage may bill too, and no call shows them.
+        Files in a region's file storage may bill, too, but the API does not show them.
         """
         images = _read(_IMAGES, await self._pages(f"{_PRO}/image/private/list", "image_uuid"))
         return [
@@ -392,7 +392,7 @@ class AutodlConnector:
         once: Literal["", "once"] = "",
         urgent: Literal["", "teardown"] = "",
     ) -> Json:
-        """Return the data in the provider's envelope. The provider reports a failure inside a 200.
+        """Return the data in the provider's envelope. The provider reports even failures with status 200.
 
         Raises:
             Rejected: the call failed; the error has the provider's words, and the envelope as its body.

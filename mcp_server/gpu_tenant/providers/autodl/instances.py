@@ -1,4 +1,4 @@
-"""What AutoDL rents as instances Pro, at the prices that the owner states, because its API tells none."""
+"""What AutoDL rents as instances Pro, at the prices that the owner states, because its API gives none."""
 
 import re
 import tomllib
@@ -31,7 +31,7 @@ _REGIONS = ("westDC3", "beijingDC2")
 ANYWHERE = "any"
 _MOST_GPUS = 4
 _DISK_GB = 80
-"""30 GB at `/` and 50 GB at /root/autodl-tmp. More is sold at prices that no call tells."""
+"""30 GB at `/` and 50 GB at /root/autodl-tmp. More is sold, but the API does not give its price."""
 _IMAGE, _CUDA_FROM = "base-image-l2t43iu6uk", 118
 """The platform's own image, with PyTorch 2.0, CUDA 11.8 and Python 3.8."""
 _SETUP_S = 180

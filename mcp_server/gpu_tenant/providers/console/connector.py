@@ -1,7 +1,7 @@
 """Boxes that a person rents, starts, stops and ends in a platform's console, because there is no API for it.
 
 The program proves that nothing would be lost, tells the person what to do, and believes the person who says that it
-is done. Only a box that still answers contradicts that person.
+is done. It does not believe the person if the box still answers.
 """
 
 from collections.abc import Mapping, Sequence

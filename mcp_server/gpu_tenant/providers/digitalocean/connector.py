@@ -44,14 +44,14 @@ _PAGE = 200
 _SETUP_S = 180
 
 _OUTBOUND_USD_GB = Decimal("0.01")
-"""What bytes beyond the included ones cost: docs.digitalocean.com/products/droplets/details/pricing, 2026-05."""
+"""The price of a GB beyond the included ones: docs.digitalocean.com/products/droplets/details/pricing, 2026-05."""
 _SNAPSHOT_USD_GB_MONTH = Decimal("0.06")
 """By docs.digitalocean.com/products/images/snapshots/details/pricing. We have read no such page for volumes."""
 
 _DEVICE = "/dev/disk/by-id/scsi-0DO_Volume_"
-"""Where a Droplet has an attached volume, before the volume's name: DigitalOcean's guide to mounting volumes."""
+"""The device of an attached volume is this and the volume's name (DigitalOcean's guide to mounting volumes)."""
 _MOST_VOLUMES = 15
-"""What one Droplet can have, by the reference of `doctl compute volume-action attach`."""
+"""The most volumes that one Droplet can have, by the reference of `doctl compute volume-action attach`."""
 _SURE = (400, 401, 403, 404, 422)
 """Statuses of a refused create after which no volume exists. Any other status leaves that unclear."""
 
@@ -227,8 +227,8 @@ class DigitalOceanConnector:
     async def list_boxes(self) -> Sequence[Box]:
         """Implement `Connector.list_boxes`: every GPU Droplet.
 
-        A list without a type shows no GPU Droplet, and a list by tag cannot name a type. So the call asks for every
-        GPU Droplet, and the marks are looked up here.
+        A list without a type shows no GPU Droplets, and a list by tag cannot name a type. So every GPU Droplet is
+        requested, and our marks are found in their tags here.
         """
         shown = await self._pages(_DROPLETS, "droplets", _DROPLET_LIST, {"type": "gpus"})
         named = [row["id"] for row in shown if isinstance(row.get("id"), int)]
@@ -243,7 +243,7 @@ class DigitalOceanConnector:
         return self._wire.asked_with(salt)
 
     async def account(self) -> str | None:
-        """Implement `Accounted.account`. A team's Droplets belong to the team, whoever owns the token."""
+        """Implement `Accounted.account`. A team's Droplets belong to the team, and not to the owner of the token."""
         shown = _read(_ACCOUNT, await self._wire.get("/v2/account"), "account")
         return f"team {shown.team.uuid}" if shown.team else f"user {shown.uuid}"
 
@@ -284,11 +284,11 @@ class DigitalOceanConnector:
         )
 
     def volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
-        """Implement `Storing.volume_usd_month`: no call tells the price of a volume."""
+        """Implement `Storing.volume_usd_month`: the API does not give the price of a volume."""
         return None
 
     async def create_volume(self, volume: Volume) -> ListedVolume:
-        """Implement `Storing.create_volume`. DigitalOcean puts a file system on it, so nothing of ours ever formats one."""
+        """Implement `Storing.create_volume`. DigitalOcean puts a file system on it, so we never format one."""
         if ours := next((v for v in await self.list_volumes() if v.name == volume.mark), None):
             return ours
         order: Json = {
@@ -310,7 +310,7 @@ class DigitalOceanConnector:
         return [_volume_of(each) for each in await self._all(_VOLUMES, "volumes", _VOLUME_LIST, {})]
 
     async def grow_volume(self, volume: Volume, size_gb: int) -> None:
-        """Implement `Growing.grow_volume`. The next Droplet's script gives its file system the new room."""
+        """Implement `Growing.grow_volume`. The script of the next Droplet enlarges the file system."""
         path = f"{_VOLUMES}/{volume.volume_id}/actions"
         order: Json = {"type": "resize", "size_gigabytes": size_gb, "region": volume.region}
         await self._wire.call("POST", path, body=order, expect=(202,), repeatable="repeatable")
@@ -501,7 +501,7 @@ def _mark(tags: Sequence[str] | None) -> str | None:
 
 
 def _fields_of_volumes(wish: Wish) -> dict[str, Json]:
-    """Return the fields for the volumes that are ordered. Without one, the Droplet gets no script of ours."""
+    """Return the fields for the volumes that are ordered. Without volumes, the Droplet gets no script of ours."""
     volumes = wish.volumes_at("digitalocean")
     if not volumes:
         return {}
@@ -560,7 +560,7 @@ def _gpu(gpu: _Gpu) -> tuple[str, float | None]:
     """Return the canonical name and the memory of each GPU, parsed from words like `nvidia_rtx6000_ada`."""
     called = gpu.model.replace("_", " ")
     amount = gpu.vram.amount if gpu.vram else None
-    # Some sizes state the memory of all GPUs together, others of one GPU. The GPU catalog tells which.
+    # Some sizes state the memory of all GPUs together, others of one GPU. The GPU catalog shows which.
     for each in (amount, amount // gpu.count if amount and gpu.count else None):
         model = known_gpu(called) or known_gpu(f"{called} {each}GB")
         if model is not None and each in (None, model.vram_gib):

@@ -13,11 +13,11 @@ from gpu_tenant.providers.gcp.client import Message
 from gpu_tenant.providers.gpu_catalog import known_gpu
 
 AS_OF = "2026-10-04"
-"""The day on which cloud.google.com/products/compute/pricing showed these prices. In USD."""
+"""The day on which cloud.google.com/products/compute/pricing showed these prices. All are in USD."""
 _IOWA = ("us-central1", "us-east1", "us-west1")
 """The regions with Iowa's prices. There is no table for Spot, because Spot prices change daily."""
 MONTH_H = Decimal(730)
-"""Google's month, for which the price list and the owner's rates have the price of a disk."""
+"""The hours of Google's month. The price list and the owner's rates have the price of a disk for this month."""
 ADDRESS_USD_H = Decimal("0.005")
 _UNUSED_ADDRESS_USD_H = Decimal("0.01")
 _DISK_USD_GB_MONTH = {
@@ -26,8 +26,10 @@ _DISK_USD_GB_MONTH = {
     "pd-ssd": Decimal("0.17"),
 }
 VOLUME_TYPE = "pd-balanced"
-"""The kind of disk that a new volume is: that of the boot disks of N1, G2, A2 and most of A3, so it fits whatever has a T4,
-V100, L4, A100 or H100, and its price is in the table. What boots from a Hyperdisk takes no such disk.
+"""The kind of disk that a new volume is.
+
+The boot disks of N1, G2, A2 and most A3 machines are of this kind. So it fits every machine with a T4, V100, L4, A100
+or H100, and its price is in the table. A machine that boots from a Hyperdisk takes no such disk.
 """
 _ATTACHED_USD_H = {
     "nvidia-tesla-t4": Decimal("0.35"),
@@ -74,7 +76,7 @@ _METRICS = {
     "nvidia-tesla-a100": "NVIDIA_A100_GPUS",
     "nvidia-a100-80gb": "NVIDIA_A100_80GB_GPUS",
 }
-"""Newer GPUs, and the CPUs of most families, count against Cloud Quotas, which this API does not show."""
+"""The quota of each GPU. Newer GPUs, and the CPUs of most families, have Cloud Quotas, which this API does not show."""
 
 WITH_GPUS = "name eq '(a2|a3|a4|g2|g4)-.+|n1-standard-(8|16|32|64)'"
 _ATTACHED_TO = {1: "n1-standard-8", 2: "n1-standard-16", 4: "n1-standard-32", 8: "n1-standard-64"}
@@ -173,12 +175,12 @@ def list_usd_h(sold: MachineOnSale) -> Decimal | None:
 
 
 def disk_usd_gb_month(region: str, kind: str) -> Decimal | None:
-    """Return what a GB of such a disk costs in a month of Google's, by the price list. None if the list does not have it."""
+    """Return what a GB of such a disk costs in Google's month, by the price list. None if the list does not have it."""
     return _DISK_USD_GB_MONTH.get(kind) if region in _IOWA else None
 
 
 def in_thirty_days(usd_month: Decimal) -> Decimal:
-    """Return what costs that much in a month of Google's in thirty days, which are a month everywhere else here."""
+    """Convert a price for Google's month into one for thirty days, which are a month in the rest of this program."""
     return (usd_month * THIRTY_DAYS_H / MONTH_H).quantize(USD_STEP)
 
 

@@ -46,8 +46,8 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 class GcpClient:
     """The Compute Engine API for one project. Each call returns its answer or raises one of our errors.
 
-    The client's own retries are off. We use only those methods of the client that return the plain operation. The
-    others poll the operation at the real address, whatever endpoint was configured.
+    The client's own retries are off. We use only those methods of the client that return the plain operation. The other
+    methods poll the operation at Google's real address, even if another endpoint was configured.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class GcpClient:
             fields["page_token"] = cursor
 
     async def wait_for(self, zone: str, operation: Message, *, within_s: float) -> Message:
-        """Return the operation when it is done, or as it is when that much time has passed."""
+        """Wait until the operation is done, for at most `within_s` seconds. Return its last known state."""
         give_up_at = self._clock.now() + timedelta(seconds=within_s)
         while operation.status.name != "DONE" and self._clock.now() < give_up_at:
             await self._clock.sleep(2)
@@ -168,8 +168,8 @@ class GcpClient:
         try:
             # A client for each call, because threads would share a kept connection.
             with made(credentials=self._key, client_options=options) as client:
-                # The client has no public name for its session, and would read an answer of any
-                # size.
+                # The hook limits the size of an answer, because the client does not. The client's session has no public
+                # name.
                 hook = partial(self._read, said)
                 vars(client.transport)["_session"].hooks["response"].append(hook)
                 return getattr(client, method)(fields, retry=None, timeout=_TIMEOUT_S)
@@ -267,7 +267,7 @@ def failure(operation: Message) -> ProviderTrouble | None:
 
 
 def _refusal(call: str, error: Message) -> ProviderTrouble:
-    """Return our error for Google's exception. A 403 can mean four things, which its reason tells apart."""
+    """Return our error for Google's exception. A 403 can mean several things. Its reason says which."""
     status = int(error.code or 0)
     try:
         listed = error.errors

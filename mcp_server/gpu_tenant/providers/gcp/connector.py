@@ -83,7 +83,7 @@ _FAMILIES = (
 _CREATED_S, _STARTED_S, _DELETED_S = 300, 180, 60
 _DISK_CREATED_S, _DISK_GROWN_S, _DISK_DELETED_S = 120, 60, 60
 _NOTICE_S = 120
-"""The one notice that Google gives before it shuts a Spot box down. It has to be requested, and costs nothing."""
+"""Google gives notice this many seconds before it shuts a Spot box down. The notice must be requested, and is free."""
 _NOTICE_REFUSED = re.compile(r"preemption.?notice", re.IGNORECASE)
 _UNSEEN = "the quota of this GPU is kept in Cloud Quotas, and was not checked"
 
@@ -158,7 +158,7 @@ class GcpConnector:
     async def _insert_with_notice(
         self, lease: Lease, zone: str, body: dict[str, Any]
     ) -> ProviderTrouble | None:
-        """Do as `_insert`. If Google refuses the notice before a preemption, request the box without it."""
+        """Do what `_insert` does. If Google refuses to give notice before a preemption, request the box without it."""
         try:
             return await self._insert(zone, body, str(uuid5(NAMESPACE_URL, lease.mark)))
         except Rejected as error:
@@ -173,7 +173,7 @@ class GcpConnector:
     async def _insert(
         self, zone: str, body: dict[str, Any], request_id: str
     ) -> ProviderTrouble | None:
-        """Request the box. Return Google's complaint if the box may exist all the same.
+        """Request the box. Return Google's error if the box may exist nevertheless. None if nothing went wrong.
 
         Raises:
             NoCapacity: no box was made.
@@ -464,13 +464,13 @@ class GcpConnector:
         return [_volume(disk, rates) for disk in disks if disk.zone]
 
     async def grow_volume(self, volume: Volume, size_gb: int) -> None:
-        """Implement `Growing.grow_volume`. The script of the next box gives its file system the new room."""
+        """Implement `Growing.grow_volume`. The script of the next box enlarges the file system."""
         request: dict[str, object] = {
             "zone": volume.region,
             "disk": volume.volume_id or "",
             "disks_resize_request_resource": {"size_gb": size_gb},
         }
-        # Once, because Google refuses a size that the disk has already.
+        # Sent only once, because Google refuses a size that the disk already has.
         operation = await self._calls.ask("Disks", "resize_unary", request, often="once")
         _unless_failed(await self._calls.wait_for(volume.region, operation, within_s=_DISK_GROWN_S))
 
@@ -489,7 +489,7 @@ class GcpConnector:
         _unless_failed(done)
 
     async def _attached(self, volume: Attachable) -> AttachedVolume:
-        """Return the volume as a box is to have it, after a look at its disk: a box names a disk by its name alone.
+        """Check the volume's disk, and return what a box needs to mount it. A box refers to a disk only by its name.
 
         Raises:
             ProviderTrouble: the disk of that name is missing, or is another one.
@@ -509,7 +509,7 @@ class GcpConnector:
         return AttachedVolume(volume, made_raw=is_made_raw(disk, _LABEL))
 
     async def _disk_kinds(self, wish: Wish) -> list[str]:
-        """Return of which kinds the ordered volumes are. Without an order for one, Google is not asked."""
+        """Return the disk kinds of the ordered volumes. If none is ordered, Google is not asked."""
         ordered = {volume.id for volume in wish.volumes_at("gcp")}
         if not ordered:
             return []
@@ -710,7 +710,7 @@ def _subject(instance: Message) -> Subject:
 
 
 def _where(box_id: str | None) -> dict[str, str]:
-    """Return the zone and the number of the instance that our id of a box stands for."""
+    """Return the zone and the number of the instance from our id of a box."""
     zone, _, number = (box_id or "").partition("/instances/")
     return {"zone": zone, "instance": number}
 

@@ -14,9 +14,9 @@ from gpu_tenant.providers.http_client import Json
 from gpu_tenant.providers.mount_script import mount_script
 
 _DEVICE = "gpu-tenant-"
-"""What the device names of our volumes begin with. No other disk of a box is called so."""
+"""The beginning of the device names of our volumes. No other disk of a box has such a name."""
 _LINKED = "/dev/disk/by-id/google-"
-"""Where Linux has a disk of a box, before its device name: `AttachedDisk.deviceName` in Google's API reference."""
+"""On Linux, the path of a disk is this and its device name (`AttachedDisk.deviceName` in Google's API reference)."""
 _MADE = re.compile(r"gpu-tenant-(?P<deployment>[0-9a-f]+)-(?P<key>vol-[a-z0-9-]+)")
 _COPIED_FROM = (
     *("source_disk_id", "source_image_id", "source_snapshot_id", "source_instant_snapshot_id"),
@@ -25,19 +25,19 @@ _COPIED_FROM = (
 
 
 class AttachedVolume(NamedTuple):
-    """An ordered volume, and whether it came into the world without a file system."""
+    """An ordered volume, and whether it was made without a file system."""
 
     volume: Attachable
     made_raw: bool
 
     @property
     def device(self) -> str:
-        """Where the box has it. The name in the order is unique on the box, and short."""
+        """The path of its device on the box. It uses the name in the order, which is unique on the box, and short."""
         return f"{_LINKED}{_device_name(self.volume)}"
 
 
 def volume_label(name: str) -> str | None:
-    """Return the label that a disk of that name has if this program made it. None if it gives no disk such a name.
+    """Return the label that a disk of that name has if this program made it. None if the name is not of our form.
 
     It is the label of the mark `gpu-tenant:DEPLOYMENT:KEY`.
     """
@@ -56,7 +56,7 @@ def new_disk(volume: Volume, label: str) -> Json:
 
 
 def is_made_raw(disk: Message, label: str) -> bool:
-    """Whether this program has made the disk, blank. Anything may be on it by now."""
+    """Whether this program made the disk, and made it blank. By now, anything may be on it."""
     ours = volume_label(disk.name)
     return (
         ours is not None
@@ -80,7 +80,7 @@ def attached_disks(project: str, volumes: Sequence[AttachedVolume]) -> list[Json
 
 
 def startup_script(volumes: Sequence[AttachedVolume]) -> Mapping[str, str]:
-    """Return the metadata by which a box mounts its volumes at each boot. Without one it has no script of ours."""
+    """Return the metadata by which a box mounts its volumes at each boot. Empty if it has no volumes."""
     if not volumes:
         return {}
     script = mount_script(

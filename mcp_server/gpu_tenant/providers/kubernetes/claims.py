@@ -15,7 +15,7 @@ _PROVISIONED = (
     "volume.kubernetes.io/storage-provisioner",
     "volume.beta.kubernetes.io/storage-provisioner",
 )
-"""Set on a claim whose disk a storage class is to make. The first is the name from Kubernetes 1.23 on."""
+"""The annotations of a claim whose disk a storage class makes. The first is the name from Kubernetes 1.23 on."""
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(?:([eE]\d+)|([KMGTPE]i|[mkMGTPE]))?")
 _BYTES: Mapping[str | None, float] = {
     None: 1.0,
@@ -26,7 +26,7 @@ _BYTES: Mapping[str | None, float] = {
 
 
 def volume_claim(volume: Volume, where: Cluster) -> dict[str, object]:
-    """Return the claim for that volume. It has no owner, so that the end of no Job and of no pod takes it along."""
+    """Return the claim for that volume. It has no owner, so that it outlives every Job and every pod."""
     chosen = {} if where.storage_class is None else {"storageClassName": where.storage_class}
     return {
         "apiVersion": "v1",
@@ -52,14 +52,14 @@ def claims_of(pod: Shown) -> Iterable[str]:
 
 
 def claimed_gib(claim: Shown) -> float | None:
-    """Return the size that the claim has, or asks for: a disk is enlarged before its file system is."""
+    """Return the size in GiB that the claim has or asks for, whichever is larger. None if both are unknown."""
     has = gib(claim.get("status", {}).get("capacity", {}).get("storage"))
     asks = gib(claim.get("spec", {}).get("resources", {}).get("requests", {}).get("storage"))
     return max((size for size in (has, asks) if size is not None), default=None)
 
 
 def gib(quantity: object) -> float | None:
-    """Return the size in GiB. None if it is in no form that Kubernetes writes, or absurdly large."""
+    """Return the size in GiB. None if Kubernetes writes no sizes in that form, or if it is absurdly large."""
     parts = _QUANTITY.fullmatch(quantity) if isinstance(quantity, str) else None
     if parts is None:
         return None

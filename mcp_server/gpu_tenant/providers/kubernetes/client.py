@@ -33,7 +33,7 @@ Client: TypeAlias = Any
 _TIMEOUT_S = (5, 30)
 _PAGE = 250
 _EXPIRED, _BEGINNINGS = 410, 3
-"""How often a list is read from its beginning because the server has forgotten where the next page begins."""
+"""The status of an expired cursor, and how often a list is read from its beginning because of it."""
 _LOOKS_AGAIN = f"{Command('leases')} looks again; the pod may be running"
 
 
@@ -113,7 +113,7 @@ class KubernetesClient:
         more: dict[str, object] = {}
         leafing = Leafing(method, self._bounds)
         while True:
-            # The raw answer, because the client's own types refuse a whole page for one odd item.
+            # The raw answer is read, because the client's own types refuse a whole page for one odd item.
             page = await self.ask(
                 group, method, limit=_PAGE, _preload_content=False, **fields, **more
             )

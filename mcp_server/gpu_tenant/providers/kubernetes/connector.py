@@ -91,8 +91,7 @@ class KubernetesConnector:
         """Return the namespace that is asked. The leases are in it, or no namespace is noted yet.
 
         Raises:
-            ProviderTrouble: the leases are in another namespace. That this one has none of our boxes does not mean
-                that they are gone.
+            ProviderTrouble: the leases are in another namespace. Their boxes are not listed here, and are not gone.
         """
         found = await identity(self._calls, self._where.namespace)
         must_be_noted(found, self._note_of_cluster)
@@ -116,7 +115,7 @@ class KubernetesConnector:
         )
         where = {"namespace": self._where.namespace}
         note_once(await self._identify(), self._note_of_cluster)
-        # A Job that exists keeps its claims, whatever has become of them.
+        # A Job that exists already keeps its claims. So they are checked only for a new Job.
         made = await self._job_of(lease.mark) if volumes else None
         if made is None:
             await self._must_stay(volumes)
@@ -167,12 +166,12 @@ class KubernetesConnector:
     async def list_boxes(self) -> Sequence[Box]:
         """Implement `Connector.list_boxes`: every Job that carries a mark. Other Jobs there are ignored.
 
-        The first pod of a Job that runs is noted on the Job, and is the box from then on. If the Job starts another
-        pod in its place, that pod is not the box.
+        The first running pod of a Job is noted on the Job, and is the box from then on. If the Job starts another pod
+        in its place, that pod is not the box.
         """
         where = {"namespace": self._where.namespace, "label_selector": MARK}
         here = await self._identify()
-        # The Jobs come first. Then a pod whose Job is not listed was made between the two calls.
+        # The Jobs are listed first. So if a pod's Job is not listed, the pod was made between the two calls.
         jobs = await self._calls.pages("BatchV1Api", "list_namespaced_job", **where)
         pods = await self._calls.pages("CoreV1Api", "list_namespaced_pod", **where)
         noted = await asyncio.gather(*(self._noted_look(shown, pods) for shown in jobs))
@@ -184,8 +183,8 @@ class KubernetesConnector:
     async def destroy(self, permit: TeardownPermit) -> None:
         """Implement `Connector.destroy`: delete the Job and its pod. The claims, their disks and the node stay.
 
-        A claim that somebody has deleted stays only while the pod uses it, and goes with it. So the pod of such a
-        claim is left, unless a person has signed for what would be lost.
+        If somebody has deleted a claim, it stays only while the pod uses it, and ends with the pod. So a pod with such
+        a claim is not deleted, unless a person has signed for what would be lost.
         """
         permit = genuine(permit, provider="kubernetes")
         namespace, name, uid = _where(permit.box_id)
@@ -221,7 +220,7 @@ class KubernetesConnector:
     # --- volumes
 
     def refused_volumes(self, volumes: Sequence[Attachable]) -> str | None:
-        """Implement `Storing.refused_volumes`. Where a claim's disk can be is for the cluster's scheduler."""
+        """Implement `Storing.refused_volumes`. The cluster's scheduler decides where a claim's disk can be."""
         try:
             taken = self._where.taken_paths
         except ProviderTrouble as trouble:
@@ -317,9 +316,9 @@ class KubernetesConnector:
     async def destroy_volume(self, permit: VolumePermit) -> None:
         """Implement `Storing.destroy_volume`: delete the claim, which nothing uses, and with it its disk.
 
-        Kubernetes itself would take the request while a pod has the claim, and delete it when that pod ends. A disk
-        that is seen to outlive its claim would bill on, so its claim is left. See `may_stay` for a disk that is not
-        shown.
+        Kubernetes itself would accept the request even while a pod has the claim, and delete the claim when that pod
+        ends. If the disk would outlive its claim, it would bill on, so the claim is not deleted. For a disk that this
+        login may not see, see `may_stay`.
         """
         permit = genuine_for_volume(permit, provider="kubernetes")
         await self._identify()
@@ -349,12 +348,12 @@ class KubernetesConnector:
                 body={"preconditions": {"uid": permit.volume_id}},
             )
         except Rejected as refused:
-            # After a 409 another claim has its name. The list will tell.
+            # A 409 means that another claim has its name now. The list will show that.
             if refused.status not in (404, 409):
                 raise
 
     async def may_stay(self, volume: Volume) -> str | None:
-        """Implement `Outliving.may_stay`. The policy of the claim's storage class counts where the disk is not shown."""
+        """Implement `Outliving.may_stay`. If the disk is not shown, the policy of its storage class counts."""
         await self._identify()
         claim = await self._claim(volume.mark)
         if claim is None or _uid(claim) != volume.volume_id:
@@ -419,7 +418,7 @@ class KubernetesConnector:
         return found
 
     async def _going(self, claim: Shown) -> str | None:
-        """Say why the claim goes as soon as no pod has it. None if it, or at least its disk, stays."""
+        """Say why the claim will be deleted with its disk once no pod has it. None if at least the disk stays."""
         if not claim["metadata"].get("deletionTimestamp"):
             return None
         disk, policy = await self._disk_of(claim)
@@ -431,10 +430,10 @@ class KubernetesConnector:
         )
 
     async def _must_stay(self, volumes: Sequence[Attachable]) -> None:
-        """Check that each volume's claim is there, is the one on record, and goes with nothing else.
+        """Check that each volume's claim exists, is the one on record, and is not deleted together with something else.
 
         Raises:
-            ProviderTrouble: one is not.
+            ProviderTrouble: a claim fails one of these checks.
         """
         for volume in volumes:
             claim = await self._claim(volume.mark)
@@ -480,7 +479,7 @@ class KubernetesConnector:
         return claims
 
     async def _users(self) -> Mapping[str, tuple[str, ...]]:
-        """Return, by claim, the pods that run or wait with it, and the Jobs that have not ended, as kubectl names them."""
+        """Return what uses each claim: pods that run or wait, and Jobs that have not ended, as kubectl names them."""
         where = {"namespace": self._where.namespace}
         jobs, pods = await asyncio.gather(
             self._calls.pages("BatchV1Api", "list_namespaced_job", **where),
@@ -508,7 +507,7 @@ class KubernetesConnector:
         )
 
     def _rate_of(self, claim: Shown) -> Decimal | None:
-        """Return what the claim costs a month. None if its class is another than the one that has the owner's rate."""
+        """Return what the claim costs a month. None if the owner's rate is unknown, or for another storage class."""
         chosen, size_gb = self._where.storage_class, claimed_gib(claim)
         is_ours = claim["metadata"].get("labels", {}).get(MARK) == _name(claim)
         is_rated = is_ours if chosen is None else claim["spec"].get("storageClassName") == chosen
@@ -521,7 +520,7 @@ class KubernetesConnector:
     async def _disk_of(self, claim: Shown) -> tuple[str | None, str | None]:
         """Return the name of the claim's disk and its reclaim policy.
 
-        Both are None if there is no disk, and the policy if this login may not see the disk.
+        Both are None if there is no disk. Only the policy is None if this login may not see the disk.
         """
         name = claim.get("spec", {}).get("volumeName")
         if not name:
@@ -529,7 +528,7 @@ class KubernetesConnector:
         try:
             shown = await self._calls.ask("CoreV1Api", "read_persistent_volume", name=name)
         except CredentialRefused:
-            # The disks are the cluster's, and a login for one namespace may not read them.
+            # Disks belong to the whole cluster, and a login for one namespace may not read them.
             return plain(name), None
         except Rejected as refused:
             if refused.status != 404:
@@ -615,9 +614,9 @@ class KubernetesConnector:
     # --- what can be had, and what is left
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """Implement `Market.offers`: what the owner says may be asked for.
+        """Implement `Market.offers`: the GPUs that the owner's configuration names.
 
-        Whether there is room shows only with a pod.
+        Whether the cluster has room for them is known only once a pod is requested.
         """
         notes = await self._notes(wish)
         found = []
@@ -744,7 +743,7 @@ class KubernetesConnector:
         return [*found, *await self._kept_disks()]
 
     async def _kept_disks(self) -> list[Leftover]:
-        """Return the disks whose claim in this namespace is gone. None, where this login may not list disks."""
+        """Return the disks whose claim in this namespace is gone. Empty if this login may not list disks."""
         try:
             disks = await self._calls.pages("CoreV1Api", "list_persistent_volume")
         except CredentialRefused:
@@ -774,7 +773,7 @@ def connect(setting: Setting) -> KubernetesConnector | None:
 
 
 def _where(box_id: str | None) -> tuple[str, str, str]:
-    """Return namespace, name and uid of the Job that our id of a box stands for."""
+    """Return namespace, name and uid of the Job from our id of a box."""
     namespace, _, rest = (box_id or "").partition("/")
     name, _, uid = rest.partition("/")
     if not (namespace and name and uid):
@@ -838,7 +837,7 @@ def _owners(pod: Shown) -> list[str]:
 
 
 def _legible(claim: Shown) -> None:
-    """Read what is needed of a claim.
+    """Check that the needed fields of a claim can be read.
 
     Raises:
         ValueError: the claim does not show its name.
@@ -858,7 +857,7 @@ def _uid(shown: Shown) -> str:
 
 
 def _claims_in_use(shown: Shown) -> tuple[str, ...]:
-    """Return the claims that a pod has, or that a Job's pods have or will have. None are in use once it is over."""
+    """Return the claims that a pod has, or that a Job's pods have or will have. Empty once the pod or Job is over."""
     _name(shown)
     template = shown["spec"].get("template")
     over = _is_over(shown) if template is None else has_ended(shown)

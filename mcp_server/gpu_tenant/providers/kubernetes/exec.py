@@ -40,8 +40,8 @@ class PodTransport:
     """Runs commands in the container of one pod, and copies files to it.
 
     At the far end, a few lines of Python start the command, and end it when the link breaks. Without them, an exec
-    whose client is gone would continue to run. They also detect the end of the input, which version 5 of the protocol
-    can signal and version 4 cannot. So this works with both versions.
+    whose client is gone would continue to run. They also detect the end of the input. Version 4 of the protocol cannot
+    signal it, and version 5 can, so this works with both versions.
     """
 
     def __init__(self, address: PodAddress) -> None:
@@ -334,7 +334,7 @@ def _never_began(told: bytes) -> BoxTrouble:
 
 
 def _kept_out(at: PodAddress, said: str) -> BoxTrouble:
-    """Return the error for an exec that was not started, from the client's error text: it keeps no status code."""
+    """Return the error for an exec that was not started. The client gives only an error text, and no status code."""
     status = re.match(r"Handshake status (\d+)", said)
     if status is None:
         return BoxUnreachable(

@@ -84,7 +84,7 @@ class Cluster(Record):
 
     @property
     def taken_paths(self) -> tuple[str, ...]:
-        """Where a pod has something mounted already, so that no volume can be mounted there."""
+        """The paths where a pod already has something mounted. No volume can be mounted there."""
         return (_SCRATCH, *((self.claim_path,) if self.claim else ()))
 
 

@@ -78,7 +78,7 @@ the input has ended, the command is told to end. Processes that the command has 
 are left alone.
 
 Error output goes back in pieces, too (kind 1), and so does the exit status (kind 0). Then the program waits until its
-input has ended: a server that hangs up while bytes are unread drops the last thing that the program said.
+input has ended, because a server that hangs up while bytes are unread drops the program's last output.
 """
 
 
@@ -94,7 +94,7 @@ class Frames:
         self._hang_up, self._told = socket.socketpair()
 
     def hang_up(self) -> None:
-        """End the link, whoever waits on it. May be called from another thread, and more than once."""
+        """End the link, even if a thread waits on it. May be called from another thread, and more than once."""
         try:
             self._hang_up.send(b"x")
         except OSError:
@@ -192,7 +192,7 @@ class Frames:
                     take(content[0], content[1:])
 
     def _next(self) -> tuple[int, bytes] | None:
-        """Remove the first complete frame from what arrived, and return it. A fragment of a message counts as one."""
+        """Remove the first complete frame from what arrived, and return it. It may be a fragment of a message."""
         came = self._came
         if len(came) < 2:
             return None
@@ -231,7 +231,7 @@ def _watch(waiting: selectors.BaseSelector, what: socket.socket, events: int) ->
 
 
 class StderrParser:
-    """What the far end says besides the command's output, put together from pieces of any size."""
+    """Reads error output and the exit status from what the far end sends, in pieces of any size."""
 
     def __init__(self) -> None:
         self._came = bytearray()
@@ -241,7 +241,7 @@ class StderrParser:
     def complaints(self, chunk: bytes) -> bytes:
         """Return the error output in this chunk.
 
-        Text in none of our forms counts as error output: another program ran in place of ours.
+        Text that does not have our form counts as error output: another program ran in place of ours.
         """
         self._came += chunk
         complaints = bytearray()

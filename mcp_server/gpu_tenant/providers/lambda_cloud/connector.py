@@ -53,7 +53,7 @@ _ASK_AGAIN_S = 15
 _NO_SUCH_OBJECT = "global/object-does-not-exist"
 
 _MOUNT_POINT = re.compile(r"(?:/home|/lambda/nfs|/data)[/a-zA-Z0-9-]*")
-"""Where the API mounts a filesystem, by its schema."""
+"""The paths at which the API can mount a filesystem, by its schema."""
 _NOT_NAMED = "of an unknown name"
 
 _IMAGE_ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -218,7 +218,7 @@ class LambdaCloudConnector:
         return self._box(shown)
 
     async def list_boxes(self) -> Sequence[Box]:
-        """Implement `Connector.list_boxes`. The provider's list is one page with every instance not terminated."""
+        """Implement `Connector.list_boxes`. The provider's list is one page. It leaves out terminated instances."""
         shown = _payload(_INSTANCE_LIST, await self._wire.get(_INSTANCES))
         return read_each(
             "lambda_cloud", shown, lambda row: self._box(_INSTANCE.validate_python(row)), _subject
@@ -255,7 +255,7 @@ class LambdaCloudConnector:
             await self._clock.sleep(_ASK_AGAIN_S)
 
     async def _terminate(self, box_id: BoxId) -> str | None:
-        """Terminate the instance. None if it is terminating or gone. Otherwise, in words, what prevents that."""
+        """Terminate the instance. Return None if it is terminating or gone, otherwise in words what prevents that."""
         reply = await self._wire.call(
             "POST",
             _TERMINATE,
@@ -274,7 +274,7 @@ class LambdaCloudConnector:
         if shown is None or shown.status in ("terminating", "terminated"):
             return None
         if shown.actions.terminate.available and reply.status == 200:
-            # The request succeeded for no instance, which shows only in its empty list.
+            # The answer is a success, but its list of terminated instances does not name this one.
             raise told
         return plain(shown.actions.terminate.reason_code or "") or told.message
 
@@ -296,11 +296,11 @@ class LambdaCloudConnector:
         )
 
     def volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
-        """Implement `Storing.volume_usd_month`: a filesystem bills what it holds, at a price that no call tells."""
+        """Implement `Storing.volume_usd_month`: the API does not give the price of a filesystem's content."""
         return None
 
     async def create_volume(self, volume: Volume) -> ListedVolume:
-        """Implement `Storing.create_volume`. A filesystem has no size of its own: the one that is asked for is not sent."""
+        """Implement `Storing.create_volume`. A filesystem has no fixed size, so the size is not sent."""
         if ours := next((v for v in await self.list_volumes() if v.name == volume.mark), None):
             return ours
         order: Json = {"name": volume.mark, "region": volume.region}
@@ -310,7 +310,7 @@ class LambdaCloudConnector:
         return _volume_of(_payload(_FILESYSTEM, reply), [])
 
     async def list_volumes(self) -> Sequence[ListedVolume]:
-        """Implement `Storing.list_volumes`. The filesystems are asked for last: they say themselves if one is in use."""
+        """Implement `Storing.list_volumes`. The filesystems are listed last: each says whether it is in use."""
         shown = _payload(_INSTANCE_LIST, await self._wire.get(_INSTANCES))
         boxes = [_payload_of(_INSTANCE, row) for row in shown]
         filesystems = _payload(_FILESYSTEM_LIST, await self._wire.get(_LISTED_FILESYSTEMS))
@@ -346,7 +346,7 @@ class LambdaCloudConnector:
         return [offer for offer in found if offer.suits(wish)]
 
     async def leftovers(self) -> Sequence[Leftover]:
-        """Implement `Residue.leftovers`: filesystems, whose price the API does not tell."""
+        """Implement `Residue.leftovers`: filesystems, whose price the API does not give."""
         shown = _payload(_FILESYSTEM_LIST, await self._wire.get(_LISTED_FILESYSTEMS))
         return [
             Leftover(
@@ -488,7 +488,7 @@ def _mounts(wish: Wish) -> dict[str, Json]:
 
 
 def _volume_of(shown: _Filesystem, instances: Sequence[_Instance]) -> ListedVolume:
-    """Return the filesystem with the instances that mount it. Its size is what it holds."""
+    """Return the filesystem with the instances that mount it. Its size is that of its content."""
     boxes = [
         box.id
         for box in instances

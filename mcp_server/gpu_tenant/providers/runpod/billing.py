@@ -63,7 +63,7 @@ def cost(answer: Mapping[str, Json], pod_id: str, now: datetime) -> Billed | Non
 
 
 def balance(answer: Mapping[str, Json]) -> Balance | None:
-    """Return what the account holds. None if the older API no longer tells."""
+    """Return what the account holds. None if the older API no longer says it."""
     data = answer.get("data")
     myself = data.get("myself") if isinstance(data, dict) else None
     if not isinstance(myself, dict) or myself.get("clientBalance") is None:
@@ -77,7 +77,7 @@ def balance(answer: Mapping[str, Json]) -> Balance | None:
 
 
 def owner(answer: Mapping[str, Json]) -> str | None:
-    """Return the owner of the key. None if the older API does not tell."""
+    """Return the owner of the key. None if the older API does not name one."""
     data = answer.get("data")
     myself = data.get("myself") if isinstance(data, dict) else None
     name = myself.get("id") if isinstance(myself, dict) else None
@@ -85,12 +85,12 @@ def owner(answer: Mapping[str, Json]) -> str | None:
 
 
 def asks_last_change(pod_id: str) -> Json:
-    """Return the query for what last happened to the pod. Only the older API tells that."""
+    """Return the query for what last happened to the pod. Only the older API says that."""
     return {"query": _LAST_CHANGE, "variables": {"id": pod_id}}
 
 
 def last_change(answer: Mapping[str, Json], pod_id: str) -> str | None:
-    """Return what last happened to the pod, with its time. None if the older API does not tell."""
+    """Return what last happened to the pod, with its time. None if the older API does not say it."""
     data = answer.get("data")
     pod = data.get("pod") if isinstance(data, dict) else None
     if not isinstance(pod, dict) or pod.get("id") != pod_id:

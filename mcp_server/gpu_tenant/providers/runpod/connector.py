@@ -54,7 +54,7 @@ _IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
 """RunPod's own image. It starts sshd, and authorizes the key in `PUBLIC_KEY`."""
 
 _CUDA = "12.8"
-"""The lowest version that the image runs on. A host with an older driver would never start the image."""
+"""The lowest CUDA version that the image runs on. A host with an older driver would never start the image."""
 
 _STARTS_SSHD = (
     "PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; "
@@ -71,7 +71,7 @@ _STARTS_SSHD = (
     'chmod 600 "$HOME/.ssh/authorized_keys" "$HOME/.ssh/environment"; ssh-keygen -A; '
     'exec "$(command -v sshd)" -D -e -o PermitUserEnvironment=yes'
 )
-"""A command that starts an image without RunPod's sshd.
+"""The start command for an image that lacks RunPod's sshd.
 
 It installs sshd with the image's own package manager. A login gets the image's variables, such as the PATH with its
 python. The command contains no `'`, because it is put between two of them.
@@ -82,7 +82,7 @@ _LEAST_VOLUME_GB, _CONTAINER_GB = 10, 20
 """The smallest volume that can be asked for, and RunPod's own size of a container's disk, which holds the home."""
 
 _PROXY_S = 100
-"""RunPod's proxy ends an HTTP request that takes longer."""
+"""RunPod's proxy ends an HTTP request that takes longer than this many seconds."""
 
 _VOLUMES = "/v2/network-volumes"
 
@@ -122,7 +122,7 @@ class RunpodConnector:
     # --- boxes
 
     async def create(self, lease: Lease) -> Box:
-        """Implement `Connector.create`. Raises NoCapacity also if this account may not use the pool."""
+        """Implement `Connector.create`. Raises NoCapacity also if this account may not use this GPU there."""
         quote = wanted_quote(lease)
         if ours := find_marked(lease, await self.list_boxes()):
             return ours
@@ -185,7 +185,7 @@ class RunpodConnector:
         await self._act(lease, "start", done=("RUNNING", "STARTING", "PROVISIONING"))
 
     async def _act(self, lease: Lease, action: str, *, done: Sequence[str]) -> None:
-        """Tell the pod to do it. A refusal is not an error if the pod has already done it."""
+        """Tell the pod to do the action. A refusal is not an error if the pod has already done it."""
         pod = f"/v2/pods/{lease.box_id}"
         try:
             await self._wire.call(
@@ -216,7 +216,7 @@ class RunpodConnector:
     # --- volumes
 
     def refused_volumes(self, volumes: Sequence[Attachable]) -> str | None:
-        """Implement `Storing.refused_volumes`. The API's list of network mounts takes one."""
+        """Implement `Storing.refused_volumes`. The API accepts one network mount."""
         return "RunPod mounts one network volume on a pod" if len(volumes) > 1 else None
 
     def volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
@@ -224,7 +224,7 @@ class RunpodConnector:
         return standard_usd_month(size_gb)
 
     async def create_volume(self, volume: Volume) -> ListedVolume:
-        """Implement `Storing.create_volume`. Its tier is the one whose price is known."""
+        """Implement `Storing.create_volume`, in the standard tier, whose price is known."""
         if ours := next((v for v in await self.list_volumes() if v.name == volume.mark), None):
             return ours
         order: Object = {
@@ -281,8 +281,8 @@ class RunpodConnector:
             else {"persistent": {"size": _volume_gb(wish.disk_gb), "path": "/workspace"}},
             "ports": ["22/tcp", *wish.order.public_ports],
             "startSsh": True,
-            # The mark is in the environment, because the name can be changed in the console. Our key is
-            # there, too, because the account's own keys are not ours to touch.
+            # The mark is in the environment, because the name can be changed in the console. Our key is there, too,
+            # because we must not change the account's own keys.
             "env": {"GPU_TENANT_MARK": mark, "PUBLIC_KEY": self._public_key()},
         }
 
@@ -307,7 +307,7 @@ class RunpodConnector:
     # --- what can be rented
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """Implement `Market.offers`, with one request for each of the two clouds that may be good enough."""
+        """Implement `Market.offers`, with one request for each of RunPod's two clouds that suits the wish."""
         if wish.interruptible == "yes":
             return []
         # Only its own data centers have network volumes.
@@ -351,7 +351,7 @@ class RunpodConnector:
         return balance((await self._wire.call("POST", GRAPHQL, body=MYSELF)).fields)
 
     async def last_change(self, lease: Lease) -> str | None:
-        """Implement `Chronicling.last_change`, through the older API, because this one tells no stop."""
+        """Implement `Chronicling.last_change`, through the older API, because this one does not report stops."""
         pod = str(lease.box_id)
         asked = await self._wire.call("POST", GRAPHQL, body=asks_last_change(pod))
         return last_change(asked.fields, pod)
@@ -394,7 +394,7 @@ class RunpodConnector:
 
 
 def _source(order: Order) -> Object:
-    """Return what a pod is started from. If the image is not RunPod's own, our start command brings sshd."""
+    """Return what a pod is started from. If the image is not RunPod's own, our start command installs sshd."""
     source = order.image_at("runpod")
     login: Object = {} if source.registry is None else {"registry": source.registry}
     if source.template is not None:
@@ -407,7 +407,7 @@ def _source(order: Order) -> Object:
 
 
 def _cuda(order: Order) -> dict[str, str]:
-    """Return the lowest CUDA version that the host must have. Only for our own image is it known without an order."""
+    """Return the lowest CUDA version that the host must have. Without an order, it is known only for our image."""
     if order.cuda is not None:
         return {"minCudaVersion": order.cuda}
     return {"minCudaVersion": _CUDA} if order.image_at("runpod") == AtProvider() else {}
@@ -499,7 +499,7 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
     ]
     volumes = wish.volumes_at("runpod")
     if volumes:
-        # A pod mounts a network volume of its own data center alone.
+        # A pod can mount only a network volume of its own data center.
         places = [place for place in places if place == volumes[0].region]
     if part or volumes:
         within = tuple(places)
@@ -554,7 +554,7 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
 
 
 def _id(cloud: str, count: int, gpu: str, places: Sequence[str]) -> str:
-    """Return the offer's id: which cloud, how many, which GPU, and where, unless it may be anywhere."""
+    """Return the offer's id: the cloud, the number of GPUs, the GPU, and the data centers if it is limited to some."""
     return f"{cloud}/{count}/{gpu}" + (f"/{','.join(places)}" if places else "")
 
 
@@ -603,7 +603,7 @@ def _objects(value: Json, what: str) -> list[Object]:
 
 
 def _container_gb(wish: Wish) -> int:
-    """Return the size of the container's disk. Beside a network volume, it has all the room that was asked for."""
+    """Return the size of the container's disk. If there is a network volume, it has all the ordered space."""
     return max(_CONTAINER_GB, wish.disk_gb) if wish.volumes_at("runpod") else _CONTAINER_GB
 
 

@@ -1,4 +1,4 @@
-"""What we ask of Slurm for a lease: the owner's settings and the batch script. Pure, except for reading files."""
+"""What we ask of Slurm for a lease: the owner's settings and the batch script. The functions only read files."""
 
 import base64
 import math
@@ -106,8 +106,8 @@ def order(
 ) -> Sequence[str]:
     """Return the options of sbatch for the lease. The walltime is what is left until the deadline.
 
-    The signal to save goes only to the batch script, which passes it to the runner. If the owner has said where
-    interrupted work continues, Slurm does not start the job again as well.
+    The signal to save goes only to the batch script, which passes it to the runner. If the lease's terms say where
+    interrupted work continues (`recover`), Slurm is told not to start the job again.
     """
     left_h = (lease.terms.deadline_at - now).total_seconds() / 3600
     hours = left_h if max_hours is None else min(left_h, max_hours)

@@ -14,7 +14,7 @@ from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.list_rows import Subject, try_read
 
 SEPARATOR = "\x1f"
-"""Ends each field. A control character, because a job's name may contain any printable character."""
+"""The end of each field. It is a control character, because a job's name may contain any printable character."""
 
 JOB_FIELDS = (
     "JobID",
@@ -134,7 +134,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class SlurmAnswer:
-    """All that Slurm knows about a user's jobs, from an answer that was complete."""
+    """All that Slurm knows about a user's jobs, from a complete answer."""
 
     cluster: str
     """The cluster's name."""
@@ -176,7 +176,9 @@ printf '%s ended\\n' "$nonce"
   --state=TIMEOUT,PREEMPTED,NODE_FAIL,BOOT_FAIL,DEADLINE,OUT_OF_MEMORY,FAILED,COMPLETED
 printf '%s end %s\\n' "$nonce" "$?"
 """
-"""Lists the jobs that the controller remembers, the cluster and, if the site keeps accounts, forgotten jobs.
+"""A script that lists jobs and the cluster's name.
+
+The jobs are those that the controller remembers and, if the site keeps accounts, those that it has forgotten.
 
 Each part begins with a line that nobody could predict. So neither a login's greeting nor a truncated answer can
 be mistaken for a part.
@@ -244,7 +246,7 @@ def jobs(text: str) -> tuple[list[SlurmJob], list[Subject]]:
 
 
 def parse_ended(text: str) -> tuple[list[SlurmJob], list[Subject]]:
-    """Do the same as `jobs` for the rows of sacct, with `ENDED_FIELDS`. They leave out runs that were requeued."""
+    """Do the same as `jobs` for the rows of sacct, with `ENDED_FIELDS`. These leave out runs that were requeued."""
     return _each(text, ENDED_FIELDS, _seen_ended, lambda said: said["JobID"])
 
 
@@ -370,7 +372,7 @@ def _parse_job(told: dict[str, str]) -> SlurmJob:
         ends_at=_time(told["EndTime"]),
         gpus=sum(count for _, count in _gpus(told["tres-per-node"]))
         * max(1, _number(told["NumNodes"])),
-        # Not from the name, because an srun inside an allocation inherits the name.
+        # The mark is not read from the name, because an srun inside an allocation inherits the name.
         mark=_mark(told["Comment"]),
         comment=told["Comment"],
     )

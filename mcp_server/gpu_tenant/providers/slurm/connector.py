@@ -56,7 +56,7 @@ from gpu_tenant.providers.slurm.state import SlurmNotes
 
 _ASKED_WITHIN_S = 60
 _SETUP_S = 30.0
-"""From a free GPU to a step that answers. How long the queue takes is unknown."""
+"""How many seconds it takes from a free GPU until a step answers. The time in the queue is unknown."""
 _REMEMBERED = "now-7days"
 _OFFER = re.compile(r"(?P<partition>[^/\s]+)/(?P<gres>gpu(?::[^:\s]+)?):(?P<count>\d+)")
 _LEFT = timedelta(hours=1)
@@ -188,7 +188,7 @@ class SlurmConnector:
     # --- what can be rented
 
     def refused_image(self, source: AtProvider) -> str | None:
-        """Implement `Imaging.refused_image`: a job starts with what its site has. Its command can enter an image."""
+        """Implement `Imaging.refused_image`: a job has the software of its site. Its command can enter an image."""
         if source.template is not None:
             return "a cluster has no templates"
         return (
@@ -312,7 +312,7 @@ class SlurmConnector:
     async def _ask_queue(
         self, login: Transport, owner: Site, *, of: Lease | None = None
     ) -> SlurmAnswer:
-        """Ask for every job, from the cluster where the leases are. Note that the lease `of` is begun there.
+        """Return every job in the cluster where the leases are. If `of` is given, note that this lease is begun there.
 
         Raises:
             ProviderTrouble: another cluster answers.

@@ -79,7 +79,7 @@ _HAS_PYTHON = (
     "; command -v python3 >/dev/null || (apt-get update && apt-get install -y python3)"
     " || apk add --no-cache python3"
 )
-"""What works on a box is written in Python. Vast.ai itself brings sshd into any image."""
+"""Installs python3, because our scripts on a box need it. Vast.ai itself installs sshd in any image."""
 _SPACING = (
     Spacing("PUT", r"/api/v0/asks/\d+/", 4.5),
     Spacing("DELETE", r"/api/v0/instances/\d+/", 3.0),
@@ -236,7 +236,7 @@ class VastConnector:
             raise refusal
 
     async def resume(self, lease: Lease) -> None:
-        """Implement `Parking.resume`. A start that the provider only queues is withdrawn: it could bill unseen."""
+        """Implement `Parking.resume`. If the provider only queues the start, it is withdrawn: it could bill unseen."""
         refusal = await self._set(lease, "running")
         if refusal is None:
             return
@@ -327,7 +327,7 @@ class VastConnector:
     # --- volumes
 
     def refused_volumes(self, volumes: Sequence[Attachable]) -> str | None:
-        """Implement `Storing.refused_volumes`. An order has a field for one."""
+        """Implement `Storing.refused_volumes`. An order can name only one."""
         return "Vast.ai mounts one volume on an instance" if len(volumes) > 1 else None
 
     def volume_usd_month(self, size_gb: int, region: str) -> Decimal | None:
@@ -377,7 +377,8 @@ class VastConnector:
         """Implement `Storing.destroy_volume`. Vast.ai itself refuses it while an instance has the volume."""
         permit = genuine_for_volume(permit, provider="vastai")
         path, number = f"{VOLUMES}/", permit.volume_id
-        # The official client names the volume in the query, and the API's description in the body.
+        # The official client names the volume in the query, and the API's description names it in the body. So this
+        # call does both.
         reply = await self._call(
             "DELETE",
             path,
@@ -463,7 +464,7 @@ class VastConnector:
         for kind in kinds["yes" if bid else "no" if number else wish.interruptible]:
             sought = _search(wish, kind)
             if number:
-                # A search by `id` finds nothing, whatever is offered. Eight public clients search by this.
+                # A search by `id` finds nothing, whatever is offered. Eight public clients search by this field.
                 sought["ask_contract_id"] = {"eq": int(number)}
             reply = await self._call("POST", "/api/v0/bundles/", body=sought, how="repeatable")
             rows = _rows(reply.fields, "offers")
@@ -548,7 +549,7 @@ def _word(row: Mapping[str, Json]) -> str:
 
 
 def _published(row: Mapping[str, Json]) -> tuple[str, ...]:
-    """Return the open ports besides sshd's, each with its port at the host, whose address others share."""
+    """Return the open ports except sshd's, each with its port at the host's address, which other boxes share."""
     ports, ip = row.get("ports"), row.get("public_ipaddr")
     return tuple(
         f"{port} at {ip}:{at}"

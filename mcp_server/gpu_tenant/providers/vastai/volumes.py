@@ -17,11 +17,11 @@ VOLUMES, SEARCH = "/api/v0/volumes", "/api/v0/volumes/search/"
 _OURS = re.compile(r"gpu_tenant_[0-9a-z]+_vol_[0-9a-z]+")
 _MADE = re.compile(r"V\.(\d+)")
 _SOON = timedelta(days=7)
-"""The end of a host's listing is told this long before."""
+"""The end of a host's listing is reported this long before it comes."""
 
 
 def name_of(mark: str) -> str:
-    """Return the name under which Vast.ai takes a volume of that mark: letters, digits and underscores alone."""
+    """Return the mark in the form that Vast.ai accepts as a volume's name: only letters, digits and underscores."""
     return mark.replace("-", "_")
 
 
@@ -40,7 +40,7 @@ def search(machine: str, size_gb: int) -> dict[str, Json]:
 def room(
     rows: Sequence[Mapping[str, Json]], machine: str, size_gb: int
 ) -> tuple[int, Decimal | None] | None:
-    """Return the number of the first offer with that room, and what the volume would cost a month.
+    """Return the number of the first offer with enough room, and what the volume would cost a month.
 
     None if that machine offers no such room.
     """
@@ -58,7 +58,7 @@ def room(
 
 
 def made(answer: Mapping[str, Json]) -> str | None:
-    """Return the number of the volume that was just made. None if the answer has its name alone."""
+    """Return the number of the volume that was just made. None if the answer does not show it."""
     number, name = answer.get("volume_id"), answer.get("volume_name")
     if isinstance(number, int) and not isinstance(number, bool):
         return str(number)
@@ -67,7 +67,7 @@ def made(answer: Mapping[str, Json]) -> str | None:
 
 
 def linked(volumes: Sequence[Attachable]) -> dict[str, Json]:
-    """Return the field of an order that mounts an existing volume. Vast.ai's own client takes one."""
+    """Return the field of an order that mounts an existing volume. It can name only one."""
     volume = next(iter(volumes), None)
     if volume is None:
         return {}
