@@ -240,7 +240,7 @@ class _Probe:
         return level
 
     def _may_ask(self):
-        """Whether memory may be measured now: always in the first steps, later only if it has cost little time so far."""
+        """Whether to measure memory now: always in the first steps, later only if that has cost little time so far."""
         if os.getpid() != self._pid or self._ends:
             return False
         early = len(self._told["windows"]) < _FIRST

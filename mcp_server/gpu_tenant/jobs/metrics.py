@@ -194,7 +194,7 @@ def measured_by(tail: str) -> dict[str, Series]:
 
 
 class _Steps:
-    """Gives every line of a log a position on one axis, by steps. Until the log reports a step, the axis counts epochs."""
+    """Gives every line of a log a position on one axis. The axis counts steps, or epochs until a step is reported."""
 
     def __init__(self) -> None:
         self._epoch: float | None = None

@@ -303,7 +303,7 @@ async def _why(
 
 
 def _stopped_by_our_clock(status: JobStatus, events: Lines) -> JobStatus:
-    """Return the status with the time of the last stop by the ledger's clock. A rehearsal's boxes have another clock."""
+    """Return the status with the time of the last stop by the ledger's clock. In a rehearsal, boxes have another."""
     asked = [
         at
         for at, event in events

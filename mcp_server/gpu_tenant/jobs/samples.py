@@ -23,7 +23,7 @@ _APART_S = 2.0
 _MOST_BYTES = 2_000_000
 _TAIL_BYTES = 32_768
 _GROUP = 16
-"""When the file is too long, its older readings are divided into groups of this size. Only extremes stay: at most half."""
+"""When the file is too long, its older readings are divided into groups of this size, and only the extremes stay."""
 _NAME_CHARACTERS = 80
 _MOST_GPUS = 64
 

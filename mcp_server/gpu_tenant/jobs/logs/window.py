@@ -195,7 +195,7 @@ class _Part(NamedTuple):
 
 
 def _before(raw: bytes, place: int) -> int:
-    """Return where in `raw` to begin the search, so that a match is found that begins before `place` and ends after it."""
+    """Return where in `raw` to begin the search, so that a match that extends over `place` is found."""
     begin = _boundary(raw, place)
     if begin == place and raw[place - 1 : place] != b"\n":
         return _between(raw, max(0, place - _LONG_LINE_BYTES))
