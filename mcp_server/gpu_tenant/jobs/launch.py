@@ -29,7 +29,7 @@ _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Launched(Record):
-    """A job that was started, and that no longer depends on this computer."""
+    """A job that from now on runs without this computer."""
 
     lease: str
     job: str
