@@ -89,9 +89,7 @@ def accepted_reply(verb: str, finished: Finished, lease: LeaseId) -> dict[str, J
             remedy="install it (`apt-get install python3`, or activate the image's conda), then try again",
         )
     reply = reply_of(finished)
-    if (
-        reply is None or "ok" not in reply
-    ):  # Reports of progress have no "ok". They are not the reply.
+    if reply is None or "ok" not in reply:  # A report of progress has no "ok".
         raise CaretakerFailed(
             f"`{verb}` ended with status {finished.exit_status} and no reply: {quote_text(words(finished.stderr))}",
             remedy=f"{Command('audit', lease)} looks at the box",
