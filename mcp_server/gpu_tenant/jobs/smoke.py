@@ -155,9 +155,8 @@ async def smoke(
             exit_status, output, confined, peak_bytes = await _run(
                 command, inside, time_limit_s, hear, hear_every_s
             )
-            seconds = (
-                monotonic() - began_s
-            )  # not by the ledger's clock, which may jump in a rehearsal
+            # Not by the ledger's clock, which may jump in a rehearsal.
+            seconds = monotonic() - began_s
             wrote = [p for p in _files(copy) if before.get(p) != p.stat().st_mtime_ns]
             seen = await asyncio.to_thread(memory_estimate.seen_in, own / _PROBE)
     passed = exit_status == 0
