@@ -75,7 +75,7 @@ class AllocatedCaretaker(Caretaker):
     async def status(
         self, job: JobId, *, offset: int, limit: int, sample: Literal["sample", "plain"]
     ) -> JobStatus:
-        """Return the status of the job's latest run, like `Caretaker.status`. If it is to run again, it is *starting*."""
+        """Return the status of the latest run, like `Caretaker.status`. A job that will run again is *starting*."""
         seen = await super().status(job, offset=offset, limit=limit, sample=sample)
         if seen.reason is None or seen.reason.code != _INTERRUPTED:
             return seen

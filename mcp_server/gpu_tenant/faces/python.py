@@ -131,7 +131,7 @@ def run(
     answer: Says | None = None,
     hear: Hears = lambda words: None,
 ) -> ErrandStatus:
-    """Do the same as `run_async`, but without `await`. It also works in a notebook, where an event loop runs already."""
+    """Do the same as `run_async`, without `await`. It also works in a notebook, where an event loop runs already."""
 
     def whole() -> Coroutine[object, object, ErrandStatus]:
         return run_async(
