@@ -2808,7 +2808,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "tcsh", "csh"}
-BESIDE = re.compile(  # these only transport or show the work of other processes, which are checked separately
+BESIDE = re.compile(  # these only carry or show the work of other processes, which are checked separately
     r"sshd.*|dropbear|sftp-server|tmux.*|screen|mosh-server|dtach|abduco|zellij|script|less|more|man|top|htop|btop"
     r"|nvtop|nvitop|gpustat|watch|tail|nvidia-smi|journalctl|gpg-agent|ssh-agent|dbus-daemon|dirmngr|keyboxd",
     re.IGNORECASE,
@@ -5641,7 +5641,7 @@ def guard(home: str, request: dict) -> dict:
             already = already and all(record.get(n) == v for n, v in wanted.items())
             if not already:
                 from box_scripts.caretaker.guarding import (
-                    start_holder,  # which stands on most parts
+                    start_holder,  # which imports most parts
                 )
 
                 reserve_record(path)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "tcsh", "csh"}
-BESIDE = re.compile(  # these only transport or show the work of other processes, which are checked separately
+BESIDE = re.compile(  # these only carry or show the work of other processes, which are checked separately
     r"sshd.*|dropbear|sftp-server|tmux.*|screen|mosh-server|dtach|abduco|zellij|script|less|more|man|top|htop|btop"
     r"|nvtop|nvitop|gpustat|watch|tail|nvidia-smi|journalctl|gpg-agent|ssh-agent|dbus-daemon|dirmngr|keyboxd",
     re.IGNORECASE,

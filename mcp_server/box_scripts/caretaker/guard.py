@@ -65,7 +65,7 @@ def guard(home: str, request: dict) -> dict:
             already = already and all(record.get(n) == v for n, v in wanted.items())
             if not already:
                 from box_scripts.caretaker.guarding import (
-                    start_holder,  # which stands on most parts
+                    start_holder,  # which imports most parts
                 )
 
                 reserve_record(path)

@@ -161,7 +161,8 @@ class Runner:
 
         Raises:
             CaretakerFailed: nothing was queued: OTHER_COMMAND (a job of that name has another command),
-                NAME_TAKEN (`x.2` beside `x`, whose second run has that name), DEADLINE_PASSED.
+                NAME_TAKEN (for example `x.2`, if there is a job `x`, whose second run has that name),
+                DEADLINE_PASSED.
         """
         request: dict[str, JsonValue] = {
             "jobs": [_entry(turn, self._lease) for turn in turns],

@@ -17,7 +17,7 @@ _TOLD = 20
 """An agent is told at most this many losses. The terminal names all of them."""
 
 _NOT_PROVED, _NOT_PROVED_LONG = 3, 110
-"""An agent is told at most this many of the things that were not proved, each in at most so many characters."""
+"""An agent is told at most this many of the unproved things, each with at most this many characters."""
 
 ILL_ENDED = ("failed", "killed")
 """If a job ends in one of these states, the log says why."""

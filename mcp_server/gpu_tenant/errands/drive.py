@@ -89,7 +89,7 @@ if TYPE_CHECKING:
 _TURN_S = 1.0
 """A process that waits for another process with the same errand checks this often, in real time."""
 _AGAIN_S, _TRIES = 10.0, 60
-"""After a temporary failure, a step is tried again after this time, and at most so many times in a row."""
+"""After a temporary failure, a step is tried again after this many seconds, at most this many times in a row."""
 _TWIN_TRIES = 6
 """At the end, a second box of the same request is given back. At most this many attempts are made."""
 _LOG_BYTES = 2000

@@ -151,7 +151,7 @@ async def _died_at_once(session: Session, job: JobId, *, ledger: Ledger) -> _Dea
             job, offset=-_LOG_BYTES, limit=_LOG_BYTES, sample="plain"
         )
     except TenantError:
-        return None  # The job was started, whatever this second request says.
+        return None  # The job was started, even if this second request fails.
     if seen.state not in ENDED or seen.state == "finished":
         return None
     if seen.exit_code is None:

@@ -275,7 +275,7 @@ class _Probe:
         self._write()
 
     def _state(self, optimizer):
-        """Return the bytes that all optimizers keep between steps. Only this one is counted anew."""
+        """Return the bytes that all optimizers keep between steps. Only those of this one are counted again."""
         found = {}
         for state in optimizer.state.values():
             self._tensors(state, found)

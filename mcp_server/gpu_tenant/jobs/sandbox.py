@@ -49,7 +49,7 @@ def main() -> int:
     _end_with_parent(said["parent"], child)
     status = _status(os.waitpid(child, 0)[1])
     _end_all()
-    with suppress(OSError):  # Whoever asked may be gone.
+    with suppress(OSError):  # The program that started this one may have ended.
         os.write(said["says"], b"%d\n" % _peak_bytes())
     return status
 

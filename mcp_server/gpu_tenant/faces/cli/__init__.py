@@ -134,8 +134,8 @@ def _unknown(name: str) -> str:
     asked = name.casefold()
     meant = OTHER_NAMES.get(asked)
     if meant is None:
-        # `lease` is nearer to `leases` than to `teardown`, for which `release`, another of these
-        # names, stands.
+        # These other names are compared, too, and the nearest name wins: `lease` is nearer to
+        # `leases` than to `release`, another name of `teardown`.
         near = get_close_matches(asked, [*SUMMARIES, *OTHER_NAMES], n=1, cutoff=0.6)
         meant = next((OTHER_NAMES.get(one, one) for one in near), None)
     hint = f"; did you mean `gpu-tenant {meant}`?" if meant else ""

@@ -78,7 +78,7 @@ def _subject(wait: Wait) -> str:
 
 
 class _Words(ProgressColumn):
-    """The state of the wait, made anew each time that the bar is drawn, so that times go on counting in a stall."""
+    """The text of a bar. It is computed each time that the bar is drawn, so that times count on even in a stall."""
 
     def __init__(self, waiting: Waiting) -> None:
         super().__init__(table_column=Column(overflow="fold"))

@@ -67,7 +67,7 @@ class Chosen:
     every: bool
 
     def leases(self, tenancy: Tenancy) -> list[str]:
-        """Return the ids of the leases, each once. A fleet stands for its live leases, no name for the only live lease.
+        """Return the ids of the leases, each once. A fleet means its live leases. No name means the only live lease.
 
         Raises:
             BadRequest: no name was given, and not exactly one lease is live; or no lease of the fleet is

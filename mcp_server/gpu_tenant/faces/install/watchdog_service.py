@@ -42,7 +42,7 @@ _EVERY_MIN = 2
 Command = tuple[str, ...]
 
 _TABLE = Path("crontab")
-"""Stands for this user's crontab, which is not a file that the user edits."""
+"""This path means the user's crontab, which is not an ordinary file."""
 
 
 class TableChange(Change):

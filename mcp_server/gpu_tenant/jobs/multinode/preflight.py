@@ -71,7 +71,7 @@ class _Met(_Said):
 
 
 class Pair(Record):
-    """The way from one box to another, as it was tested."""
+    """The result of the test from one box to another."""
 
     source: str
     target: str
