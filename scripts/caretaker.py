@@ -2834,8 +2834,8 @@ class AtWork:
     def refuse(self, known: Collection[int] = ()) -> None:
         """Refuse the seal if there is such a process. Processes whose number is in `known` do not count.
 
-        A process counts if it began after the launch, and its directory is in one of the places, or it has a file there
-        open for writing. It counts even if it does not compute now, because it may sleep for an hour before it writes.
+        A process counts if it began after the launch and works in one of the places: its directory is there, or it has
+        a file there open for writing. It counts even if it sleeps now, because it may write later.
 
         Raises:
             Refusal: AT_WORK.
@@ -3757,9 +3757,9 @@ from box_scripts.caretaker.survey import Survey
 def complete(home: str, request: dict) -> dict:
     """List the declared artifacts that nobody is writing now, newest first. Jobs may run meanwhile.
 
-    This is no seal: it proves the content of each file, but not that no other files were written. A file is complete
-    if it has no temporary name, its checkpoint has the file that its job writes last, it did not change between two
-    checks `quiet_s` apart, and nobody has it open for writing.
+    This is no seal: it proves the content of each file, but not that no other files were written. For a file to be
+    complete, four things must be true. It has no temporary name. Its checkpoint has the file that the job writes last.
+    It did not change between two checks `quiet_s` apart. Nobody has it open for writing.
 
     This works and reads for at most `share` of the time (default: a quarter), on one core, at the lowest priority. At
     most `limit_bytes` are read, but at least one file. Files that are left out follow in the next call.
@@ -4739,8 +4739,9 @@ def elapsed_s() -> float:
 class GuardClock:
     """Measures how many seconds have passed, and waits.
 
-    The jumps (leaps) of a rehearsal's clock count only if the tenant says that this is a rehearsal, and a file in the
-    login home says where the jumps are written. A job can write that file, but on a real box, the tenant never says so.
+    In a rehearsal, the clock may jump (leap). Jumps count only if the tenant says that this is a rehearsal. A file in
+    the login home then says where the jumps are written. A job can write that file, but on a real box, the tenant never
+    says that it is a rehearsal.
     """
 
     def __init__(self, home: str, rehearsed: bool) -> None:

@@ -42,8 +42,8 @@ class AtWork:
     def refuse(self, known: Collection[int] = ()) -> None:
         """Refuse the seal if there is such a process. Processes whose number is in `known` do not count.
 
-        A process counts if it began after the launch, and its directory is in one of the places, or it has a file there
-        open for writing. It counts even if it does not compute now, because it may sleep for an hour before it writes.
+        A process counts if it began after the launch and works in one of the places: its directory is there, or it has
+        a file there open for writing. It counts even if it sleeps now, because it may write later.
 
         Raises:
             Refusal: AT_WORK.

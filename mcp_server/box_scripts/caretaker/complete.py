@@ -26,9 +26,9 @@ from box_scripts.caretaker.survey import Survey
 def complete(home: str, request: dict) -> dict:
     """List the declared artifacts that nobody is writing now, newest first. Jobs may run meanwhile.
 
-    This is no seal: it proves the content of each file, but not that no other files were written. A file is complete
-    if it has no temporary name, its checkpoint has the file that its job writes last, it did not change between two
-    checks `quiet_s` apart, and nobody has it open for writing.
+    This is no seal: it proves the content of each file, but not that no other files were written. For a file to be
+    complete, four things must be true. It has no temporary name. Its checkpoint has the file that the job writes last.
+    It did not change between two checks `quiet_s` apart. Nobody has it open for writing.
 
     This works and reads for at most `share` of the time (default: a quarter), on one core, at the lowest priority. At
     most `limit_bytes` are read, but at least one file. Files that are left out follow in the next call.

@@ -26,8 +26,9 @@ def elapsed_s() -> float:
 class GuardClock:
     """Measures how many seconds have passed, and waits.
 
-    The jumps (leaps) of a rehearsal's clock count only if the tenant says that this is a rehearsal, and a file in the
-    login home says where the jumps are written. A job can write that file, but on a real box, the tenant never says so.
+    In a rehearsal, the clock may jump (leap). Jumps count only if the tenant says that this is a rehearsal. A file in
+    the login home then says where the jumps are written. A job can write that file, but on a real box, the tenant never
+    says that it is a rehearsal.
     """
 
     def __init__(self, home: str, rehearsed: bool) -> None:

@@ -426,8 +426,9 @@ async def _run(
 ) -> tuple[int | None, bytes, str, int | None]:
     """Run the command, and end all its processes.
 
-    Returns its exit status (None if it did not end in time), the end of its output, how it was confined (as for
-    `SmokeReceipt.confined`), and the peak memory of its largest process, in bytes (None if unknown).
+    Returns four values. The first is the exit status (None if it did not end in time). The second is the end of the
+    output. The third says how the command was confined, as in `SmokeReceipt.confined`. The last is the peak memory of
+    the largest process, in bytes (None if unknown).
     """
     told, says = os.pipe()
     with tempfile.TemporaryFile() as log, os.fdopen(told, "rb") as telling:

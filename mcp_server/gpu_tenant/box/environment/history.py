@@ -1,4 +1,4 @@
-"""Reads from the ledger which environment was made last on a lease's box, and how to use it."""
+"""Reads from the ledger which environment was made last on a lease's box, and returns the variable that uses it."""
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 

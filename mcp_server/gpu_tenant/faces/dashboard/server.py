@@ -68,10 +68,10 @@ async def serve(
 ) -> None:
     """Run the dashboard until it is told to end, and then wait for the actions that its page has started.
 
-    `ready` is called once with the link, which contains the token of this start, and with a file that opens
-    the link and that only this user can read. A browser is started with that file and not with the link, because all
-    users of the computer may see the command line. `sign` shows a code at the terminal; None if no person started the
-    dashboard at a terminal. `tell` is called with what is being waited for.
+    `ready` is called once, with a link and a file. The link contains the token of this start. The file opens the link,
+    and only this user can read it. A browser is started with the file and not with the link, because all users of the
+    computer may see the command line. `sign` shows a code at the terminal; None if no person started the dashboard at a
+    terminal. `tell` is called with what is being waited for.
 
     Raises:
         BadRequest: the port is in use.
