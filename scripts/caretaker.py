@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # `make scripts` joins this file from mcp_server/box_scripts/caretaker: change it there.
-"""The one file put on a rented box: it runs jobs, tells what became of them, seals what they wrote.
+"""The caretaker, a script on a rented box: it runs jobs, reports their state, and lists and hashes their files.
 
-It needs Python 3.7 and nothing else (no root, tmux, docker, systemd, rsync, pip), and deletes nothing but
-what its owner names to `prune`, byte for byte.
+It needs Python 3.7 and nothing else (no root, tmux, docker, systemd, rsync, pip). It deletes only the files that its
+owner names to `prune`, and only if they are still the same, byte for byte.
 
     caretaker.py --home DIR VERB --request -     one JSON object of arguments on stdin
     caretaker.py --home DIR VERB --flags ...     the same by hand; see --help
@@ -11,17 +11,17 @@ what its owner names to `prune`, byte for byte.
 The reply is one JSON object on stdout: `{"ok": true, ...}` with exit status 0, or
 `{"ok": false, "code": ..., "message": ...}` with 1 (not done) or 2 (a wrong request, BAD_REQUEST).
 
-File names are bytes and JSON is text, so a path on the wire is escaped: `%`, control characters,
-characters that hide or reorder text, and every byte that is not UTF-8 are written `%XX`; all else,
-spaces, quotes and Chinese included, stands for itself. Percent-decoding gives the bytes back.
+File names are bytes and JSON is text, so paths in JSON are escaped: `%`, control characters, characters
+that hide or reorder text, and every byte that is not UTF-8 are written as `%XX`. All other characters,
+also spaces, quotes and Chinese, stand for themselves. Percent-decoding gives the bytes back.
 
-Patterns are globs in that escaped text, as in .gitignore: `*.pt` at any depth below the work
-directory, `./x` and `a/b` from its root, `out/` everything below, `**` across directories, `\\*` a star;
-`/abs/...` and `~/...` name other places.
+Patterns are globs in that escaped text, as in .gitignore. `*.pt` matches at any depth below the work
+directory, `./x` and `a/b` only from its root; `out/` matches everything below; `**` crosses directories;
+`\\*` is a star. `/abs/...` and `~/...` name other places.
 
-DIR holds jobs/<job>/{lock,log,spec,started,main,exit,ending}, since, since-push, pushed, guard, notice, hashes
-(.json each), pruned (lines of JSON), heartbeat, and queue/, which is runner.py's. The values of `env`
-are never written to it.
+DIR contains jobs/<job>/{lock,log,spec,started,main,exit,ending}, since, since-push, pushed, guard, notice, hashes
+(.json each), pruned (lines of JSON), heartbeat, and queue/, which belongs to runner.py. The values of `env`
+are never written there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PARTS = {}  # type: dict[str, str]
 
 
 class Loader:
-    """Makes modules of the texts in PARTS. A call needs a few of these, and to compile all takes longer than most calls."""
+    """Makes modules from the texts in PARTS when they are needed. Compiling all would take longer than most calls."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if name not in PARTS:
@@ -51,7 +51,7 @@ class Loader:
         name = module.__name__
         module.__file__ = __file__
         place = "%s: %s" % (__file__, name.rpartition(".")[2])
-        text = PARTS[name][1:]  # it begins below its quotes
+        text = PARTS[name][1:]  # without the newline after the opening quotes
         exec(compile(text, place, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
 
 
@@ -65,13 +65,13 @@ PARTS["box_scripts.caretaker"] = ""
 
 # --- refusal -------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.refusal"] = r'''
-"""The answer to a request that was not carried out."""
+"""The error for a request that was not carried out."""
 
 from __future__ import annotations
 
 
 class Refusal(Exception):
-    """What was asked was not done. `code` tells a program why, and the message tells a person."""
+    """The request was not carried out. The code says why to a program, and the message to a person."""
 
     def __init__(self, code: str, message: str, **more: object) -> None:
         super().__init__(message)
@@ -81,7 +81,7 @@ class Refusal(Exception):
 
 # --- progress ------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.progress"] = r'''
-"""Long work tells the tenant how much of it is done so far."""
+"""Reports to the tenant how much of a long request is done so far."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ import time
 
 
 class Telling:
-    """Tells the tenant how much is done so far, if it asked for that.
+    """Reports to the tenant how much is done so far, if the request asks for reports.
 
-    Once the tenant is gone, the write fails and this process ends: nobody needs its work any more.
+    If the tenant has disconnected, the write fails and ends this process, because nobody needs its work any more.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Telling:
         self._files = self._read_bytes = 0
 
     def did(self, files: int, read_bytes: int) -> None:
-        """Count files that were looked at, and bytes that were read. Tell the tenant, if it is time to."""
+        """Count processed files and bytes that were read. Report the totals, if the time for a report has come."""
         self._files, self._read_bytes = self._files + files, self._read_bytes + read_bytes
         if self.every_s is None or time.monotonic() - self._told_at < self.every_s:
             return
@@ -116,7 +116,7 @@ TELLING = Telling()
 
 # --- paths ---------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.paths"] = r'''
-"""File names as printable text, and which path lies below which directory."""
+"""Converts file names to printable text and back, and checks which path is below which directory."""
 
 from __future__ import annotations
 
@@ -132,16 +132,16 @@ _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})?")
 
 
 def escape_path(raw: bytes) -> str:
-    """The printable text that stands for exactly these bytes."""
+    """Return the printable text that stands for exactly these bytes."""
     text = raw.decode("utf-8", "surrogateescape")
     return _UNPRINTABLE.sub(lambda m: "".join("%%%02X" % b for b in utf8_bytes(m.group())), text)
 
 
 def unescape_path(text: str) -> bytes:
-    """The bytes that `text` stands for.
+    """Return the bytes that `text` stands for.
 
     Raises:
-        ValueError: a `%` without two hexadecimal digits, or text that no JSON should hold.
+        ValueError: a `%` has no two hexadecimal digits, or the text is not valid Unicode.
     """
 
     def byte(match: re.Match[bytes]) -> bytes:
@@ -161,10 +161,10 @@ def is_below(path: bytes, directory: bytes) -> bool:
 
 
 def inner_path(raw: bytes) -> bytes:
-    """Return `raw` without empty parts and dots. The path only leads down.
+    """Return the relative path `raw` without empty parts and dots.
 
     Raises:
-        Refusal: UNSAFE_PATH.
+        Refusal: UNSAFE_PATH: it is absolute, or contains `..` or a zero byte.
     """
     parts = [part for part in raw.split(b"/") if part not in (b"", b".")]
     if raw.startswith(b"/") or b".." in parts or b"\0" in raw:
@@ -175,7 +175,7 @@ def inner_path(raw: bytes) -> bytes:
 
 # --- patterns ------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.patterns"] = r'''
-"""Globs as in .gitignore, over escaped paths."""
+"""Matches escaped paths with globs as in .gitignore."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ _TOKEN = re.compile(
 
 
 def segment_regex(text: str) -> tuple[str, bytes | None]:
-    """Return the source of a regex for one component of a pattern, and its bytes if the component is no glob."""
+    """Return a regex for one component of a pattern. Also return its bytes; None if the component is a glob."""
     if text == "**":
         return text, None
     source, literal, is_glob = "", b"", False
@@ -216,14 +216,14 @@ def segment_regex(text: str) -> tuple[str, bytes | None]:
 
 
 class Pattern:
-    """One glob: `matches` says which escaped paths it means.
+    """One glob. `matches` says whether it covers an escaped path.
 
-    A `relative` pattern is matched below the work directory, any other against absolute paths. All that
-    an absolute pattern can match lies in `prefix`. `place` is the pattern's own text as an escaped path.
+    A `relative` pattern is matched against paths below the work directory, any other against absolute paths. All paths
+    that an absolute pattern can match are below `prefix`. `place` is the pattern's own text as an escaped path.
     """
 
     def __init__(self, text: str) -> None:
-        """Raises: Refusal: `text` is no pattern, excludes by `!`, or climbs out by `..`."""
+        """Raises: Refusal: `text` is not a valid pattern, begins with `!`, or contains `..`."""
         from_home = text == "~" or text.startswith("~/")
         self.text, self.relative, self.prefix = text, not (from_home or text.startswith("/")), b""
         names = [n for n in text.split("/") if n not in ("", ".")][1 if from_home else 0 :]
@@ -265,13 +265,16 @@ class Pattern:
     def _resolve_beginning(
         self, segments: list[tuple[str, bytes | None]], from_home: bool
     ) -> list[tuple[str, bytes | None]]:
-        """Return the segments, with every link in the literal beginning resolved: the survey sees real paths."""
+        """Return the segments, with all links resolved in the part before the first glob.
+
+        This is needed because the survey of files finds real paths.
+        """
         root = os.path.expanduser(b"~") if from_home else b"/"
         fixed = [raw for _, raw in segments]
         fixed = fixed[: fixed.index(None)] if None in fixed else fixed
         names = [raw for raw in fixed if raw is not None]
         if len(names) == len(segments) > 0 and not self.text.endswith("/"):
-            # If the last name is a link, the link itself is meant.
+            # The last name is not resolved: if it is a link, the pattern means the link itself.
             self.prefix = os.path.join(os.path.realpath(os.path.join(root, *names[:-1])), names[-1])
         else:
             self.prefix = os.path.realpath(os.path.join(root, *names))
@@ -282,7 +285,7 @@ class Pattern:
 
 # --- pattern_bounds ------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.pattern_bounds"] = r'''
-"""How much a pattern may give up; the verb `patterns`."""
+"""Limits how much a discard pattern may cover. Also the verb `patterns`."""
 
 from __future__ import annotations
 
@@ -294,9 +297,9 @@ from box_scripts.caretaker.refusal import Refusal
 
 
 def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
-    """Return the texts that are patterns.
+    """Return those of the texts that are valid patterns.
 
-    A text that is no pattern, or that gives up too much, is left out and added to `problems`.
+    A text that is not valid, or covers too much, is left out and added to `problems`.
     """
     found = []
     for text in dict.fromkeys(texts):
@@ -315,10 +318,10 @@ def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict])
 
 
 class Narrowing:
-    """Which artifacts are given up after all, because a discard is narrower than each pattern that keeps them.
+    """Decides which artifacts are discarded, because a discard is narrower than each pattern that keeps them.
 
-    The discard `out/huge.bin` lies in the artifact `out/`, so this file is given up. The discard `*.tmp` does
-    not lie in `out/`, so `out/` keeps its temporary files.
+    The discard `out/huge.bin` is a part of the artifact `out/`, so this file is discarded. The discard `*.tmp` is
+    not a part of `out/`, so the temporary files in `out/` are kept.
     """
 
     def __init__(self, artifacts: list[Pattern], discards: list[Pattern]) -> None:
@@ -327,7 +330,7 @@ class Narrowing:
         self._artifacts = artifacts
 
     def takes(self, at: str, inner: str | None) -> bool:
-        """Whether the artifact at that path is given up."""
+        """Whether the artifact at that path is discarded."""
         if not self._narrower:
             return False
 
@@ -343,7 +346,7 @@ class Narrowing:
 
 
 def _lies_in(discard: Pattern, artifact: Pattern) -> bool:
-    """Whether the discard names a part, and not all, of what the artifact names."""
+    """Whether the discard covers a part of the artifact pattern, but not all of it."""
     if discard.relative != artifact.relative or discard.place == artifact.place:
         return False
     if not artifact.matches(discard.place):
@@ -353,12 +356,12 @@ def _lies_in(discard: Pattern, artifact: Pattern) -> bool:
 
 
 def _plain(text: str) -> str:
-    """The pattern as a path that can be shown, whatever it holds."""
+    """Return the pattern with all unprintable characters escaped."""
     return escape_path(utf8_bytes(text))
 
 
 TEMPORARY = (b"/tmp", b"/var/tmp", b"/dev/shm")
-PROBES = (  # names that jobs write, with nothing else in common
+PROBES = (  # examples of names that jobs write, as different as possible
     "a",
     "zz9.bin",
     "Q7",
@@ -377,27 +380,30 @@ PROBES = (  # names that jobs write, with nothing else in common
 
 
 def _is_wide(matched: list[str]) -> bool:
-    """Whether a pattern that matches those probes matches everything, or everything in directories."""
+    """Whether a pattern that matches these probes probably matches everything, or everything in subdirectories."""
     return 2 * len(matched) >= len(PROBES) or sum("/" in probe for probe in matched) >= 4
 
 
 class Bounds:
-    """How much a pattern may give up: what it names, but no whole place, and nothing of another lease."""
+    """The limits of a discard pattern: it may cover no whole place, and nothing of another lease.
+
+    A place is a directory that must be accounted for, such as the work or the home directory.
+    """
 
     def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
         login = os.path.realpath(os.path.expanduser(b"~"))
         self._own = os.path.dirname(work)
         beside, plain = os.path.dirname(self._own), os.path.join(login, b"gpu-tenant")
         is_ours = os.path.basename(beside) == b"gpu-tenant"
-        # Another lease may have its directory on another of the box's disks.
+        # The directory of another lease may be on another disk of the box.
         self._leases = {plain, beside} if is_ours else set()
-        # A place whose very name says that it is temporary may be given up as a whole.
+        # A place whose name says that it is temporary may be discarded as a whole.
         kept = [top for top in tops if top not in TEMPORARY]
         self._work, self._tops = work, list(dict.fromkeys([*kept, login]))
         self._home = os.fsencode(home)
 
     def passed_by(self, pattern: Pattern) -> str | None:
-        """Return what the pattern would give up although it may not. None if the pattern keeps its bounds."""
+        """Return what the pattern covers although it may not, in words. None if it keeps the limits."""
         if pattern.relative:
             matched = [probe for probe in PROBES if pattern.matches(probe)]
             return "all that is written" if _is_wide(matched) else None
@@ -414,7 +420,7 @@ class Bounds:
 
 
 def patterns(home: str, request: dict) -> dict:
-    """Tell which of these patterns are no patterns, or give up too much. Do nothing else."""
+    """Report which of these patterns are not valid, or cover too much. Nothing is changed."""
     problems: list[dict] = []
     tops = [request["work"], *sorted(request.get("roots", []))]
     good_patterns(request.get("artifacts", []), None, problems)
@@ -425,7 +431,7 @@ def patterns(home: str, request: dict) -> dict:
 
 # --- records -------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.records"] = r'''
-"""The small JSON records in the caretaker's home: their fields, whole writes, strict reads, and locks."""
+"""Reads and writes the small JSON records in the caretaker's home directory, and locks them."""
 
 from __future__ import annotations
 
@@ -478,7 +484,7 @@ JOURNAL: dict = {
     "began": {"began": str, "job": str, "slot": int, "at": NUMBER, "by": str, "stay": bool},
     "ended": {"ended": str, "job": str, "final": bool, "counts": bool, "state": str},
 }
-"""The lines of a queue's journal: the field that names the kind of line, and the fields of that kind."""
+"""The lines of a queue's journal: for each kind of line, the field that identifies it, and all its fields."""
 GUARD = {
     "state": str,
     "deadline": (*NUMBER, type(None)),
@@ -497,12 +503,12 @@ def put_bytes(path: str, content: bytes, flags: int) -> None:
 
 
 def reserve_record(path: str) -> None:
-    """Reserve room, so that the record at `path` can be written even if the disk is full by then."""
+    """Reserve disk space, so that the record at `path` can be written later even if the disk is full."""
     put_bytes(path + ".spare", b" " * SPARE_BYTES, os.O_CREAT | os.O_TRUNC)
 
 
 def write_record(path: str, record: dict) -> None:
-    """Write the whole `record` to `path`, and flush it to the disk."""
+    """Write `record` to `path`, completely or not at all, and flush it to the disk."""
     content = json.dumps(record, separators=(",", ":")).encode() + b"\n"
     temporary, spare = "%s.%d.tmp" % (path, os.getpid()), path + ".spare"
     try:
@@ -512,14 +518,14 @@ def write_record(path: str, record: dict) -> None:
             os.unlink(temporary)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not os.path.exists(spare):
             raise
-        put_bytes(spare, content.ljust(SPARE_BYTES), 0)  # its blocks are ours already
+        put_bytes(spare, content.ljust(SPARE_BYTES), 0)  # its disk space is already reserved
         temporary = spare
     os.replace(temporary, path)
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(directory)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems cannot do this
             raise
     finally:
         os.close(directory)
@@ -533,9 +539,9 @@ def write_record_if_possible(path: str, record: dict) -> None:
 
 
 def is_whole(record: object, fields: dict) -> bool:
-    """Whether a value that was read from JSON is a record with its fields of the named types.
+    """Whether a value that was read from JSON is a record that has all these fields, with these types.
 
-    `[str]` stands for a list of texts. A job can write to these records, so a number may be infinite.
+    `[str]` stands for a list of texts. A job can change these records, so numbers are checked to be finite.
     """
     if not isinstance(record, dict):
         return False
@@ -547,7 +553,7 @@ def _fits(value: object, types: Any) -> bool:
         return isinstance(value, list) and all(_fits(each, types[0]) for each in value)
     if isinstance(value, float) and not math.isfinite(value):
         return False
-    if isinstance(value, str) and "\0" in value:  # no path may hold it
+    if isinstance(value, str) and "\0" in value:  # a path cannot contain this
         return False
     return isinstance(value, types)
 
@@ -556,7 +562,7 @@ def json_value(raw: bytes) -> Any:
     """Return the value of that JSON.
 
     Raises:
-        ValueError: this is no JSON, or it is nested so deeply that it cannot be read.
+        ValueError: this is not JSON, or it is nested too deeply.
     """
     try:
         return json.loads(raw.decode())
@@ -565,10 +571,10 @@ def json_value(raw: bytes) -> Any:
 
 
 def journal_line(raw: bytes) -> dict:
-    """That line of a queue's journal.
+    """Return the record in that line of a queue's journal.
 
     Raises:
-        ValueError: it is not whole.
+        ValueError: it is not a complete record.
     """
     line = json_value(raw)
     kinds = [kind for kind in JOURNAL if kind in line] if isinstance(line, dict) else []
@@ -579,10 +585,10 @@ def journal_line(raw: bytes) -> dict:
 
 
 def read_record(path: str, fields: dict) -> dict | None:
-    """The record at `path`, with its fields of the named types; None if there is no such file.
+    """Return the record at `path`. None if there is no such file.
 
     Raises:
-        Refusal: RECORD_CORRUPT. A record that cannot be read does not count as missing.
+        Refusal: RECORD_CORRUPT: it cannot be read, or does not have these fields with these types.
     """
     record: dict | None
     try:
@@ -598,7 +604,7 @@ def read_record(path: str, fields: dict) -> dict | None:
 
 
 def lock_file(path: str, mode: int) -> int | None:
-    """A descriptor that holds the lock; None if somebody else holds it."""
+    """Lock the file, and return the descriptor that holds the lock. None if another process holds it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, mode)
@@ -613,7 +619,7 @@ def lock_file(path: str, mode: int) -> int | None:
 
 
 class Locked:
-    """While the block runs, everybody else who wants this lock waits."""
+    """Holds a lock while the block runs. Other processes that want this lock wait."""
 
     def __init__(self, home: str, name: str) -> None:
         self._path = os.path.join(home, name)
@@ -629,7 +635,7 @@ class Locked:
 
 # --- processes -----------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.processes"] = r'''
-"""The processes of this machine, as /proc or ps shows them."""
+"""Lists the processes of this machine, from /proc or by ps."""
 
 from __future__ import annotations
 
@@ -662,14 +668,14 @@ def output_of(*argv: str) -> str:
 
 
 def boot_id() -> str:
-    """A text that changes when the machine restarts; empty if the system does not say."""
+    """Return a text that changes when the machine restarts. Empty if the system has none."""
     if sys.platform == "darwin":
         return output_of("sysctl", "-n", "kern.bootsessionuuid").strip()
     return text_of("/proc/sys/kernel/random/boot_id").strip()
 
 
 def _process(pid: int) -> Process | None:
-    """The living process that has this number now. One that only waits to be reaped counts as dead."""
+    """Return the living process with this number. None if there is none; a zombie does not count as living."""
     if not os.path.isdir("/proc/self"):
         return _processes_by_ps().get(pid)
     try:
@@ -677,7 +683,7 @@ def _process(pid: int) -> Process | None:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    # If only the first thread is dead, the other threads are the process.
+    # If only the main thread is dead, the process lives on in its other threads.
     if len(fields) < 20 or (fields[0] in (b"Z", b"X") and int(fields[17]) <= 1):
         return None
     return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]))
@@ -691,7 +697,10 @@ def living_processes() -> dict[int, Process]:
 
 
 def _processes_by_ps() -> dict[int, Process]:
-    """Do as `living_processes` without /proc: take the group for the session, and the second of the start for the ticks."""
+    """Return the living processes by `ps`, for systems without /proc.
+
+    In place of the session there is the process group, and in place of the ticks, the second in which it started.
+    """
     found = {}
     for line in output_of("ps", "-axo", "pid=,ppid=,pgid=,stat=,lstart=").splitlines():
         pid, parent, group, state, began = line.split(None, 4)
@@ -702,13 +711,13 @@ def _processes_by_ps() -> dict[int, Process]:
 
 
 def ticks_of(pid: int) -> int:
-    """When the process began, in the system's own count; 0 if there is no such process."""
+    """Return when the process began, in ticks of the system's clock. 0 if there is no such process."""
     process = _process(pid)
     return process.ticks if process else 0
 
 
 def started_ns(pid: int) -> int | None:
-    """When the process began, in nanoseconds since 1970, to about a second. None if that is unknown."""
+    """Return when the process began, in nanoseconds since 1970, to within about a second. None if unknown."""
     booted = re.search(r"^btime (\d+)$", text_of("/proc/stat"), re.MULTILINE)
     ticks = ticks_of(pid)
     if booted is None or ticks <= 0:
@@ -717,7 +726,7 @@ def started_ns(pid: int) -> int | None:
 
 
 def restarted_since(started: dict) -> str | None:
-    """Say why no process of that launch can still live. None if one may still live."""
+    """Say why no process of that launch can be alive any more. None if one may be alive."""
     if started["boot_id"] != boot_id():
         return "boot id was %s and is %s" % (started["boot_id"], boot_id())
     if started["init_ticks"] and ticks_of(1) not in (0, started["init_ticks"]):
@@ -728,7 +737,7 @@ def restarted_since(started: dict) -> str | None:
 
 # --- jobs ----------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.jobs"] = r'''
-"""A job of this home: its records and its processes."""
+"""The jobs in the caretaker's home directory: their records and their processes."""
 
 from __future__ import annotations
 
@@ -749,13 +758,13 @@ JOB_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,64}").fullmatch
 
 
 class Job:
-    """One job of this home and its records."""
+    """One job, with its records and its processes."""
 
     def __init__(self, home: str, name: str) -> None:
         if not JOB_NAME(name):
             raise Refusal("BAD_REQUEST", "a job is named by 1 to 64 of A-Z a-z 0-9 . _ -")
         self.home, self.name, self.directory = home, name, os.path.join(home, "jobs", name)
-        # Every process of the job has these in its environment, whatever becomes of its parents.
+        # Every process of the job inherits these variables, so it can be recognised even if its parents have ended.
         self.marks = {b"GPU_TENANT_JOB": name.encode(), b"GPU_TENANT_CARETAKER": os.fsencode(home)}
 
     def path(self, name: str) -> str:
@@ -776,7 +785,7 @@ class Job:
         return spec
 
     def is_held(self) -> bool:
-        """Whether a supervisor, or a launch under way, holds the job."""
+        """Whether the job's supervisor, or a launch in progress, holds the lock of the job."""
         if not os.path.exists(self.path("lock")):
             return False
         fd = lock_file(self.path("lock"), fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -785,21 +794,21 @@ class Job:
         return fd is None
 
     def members(self) -> list[Process]:
-        """Every living process of the job but its supervisor.
+        """Return every living process of the job, without its supervisor.
 
-        A process is the job's by its descent, by its session, or by the marks in its environment.
+        A process belongs to the job by its parents, by its session, or by the marks in its environment.
         """
         table, members, supervisor = living_processes(), set(), 0
         try:
             started = self.start_record()
-        except Refusal:  # then only the marks tell
+        except Refusal:  # then only the marks show which processes are the job's
             started = None
         if started and not restarted_since(started):
             leader, watcher = table.get(started["pid"]), table.get(started["supervisor_pid"])
             if watcher and watcher.ticks == started["supervisor_ticks"]:
                 supervisor = watcher.pid
             if not leader or leader.ticks == started["start_ticks"]:
-                # The system gives a session's number to nobody else while the session has members.
+                # While a session has members, the system gives its number to no other session.
                 members = {
                     p.pid
                     for p in table.values()
@@ -834,7 +843,7 @@ def all_jobs(home: str) -> list[Job]:
 
 # --- cgroups -------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.cgroups"] = r'''
-"""What the kernel counts in our cgroups: kills for memory, and limits that were reached."""
+"""Reads what the kernel counts for our cgroups: processes killed for lack of memory, and limits that were reached."""
 
 from __future__ import annotations
 
@@ -849,7 +858,7 @@ if TYPE_CHECKING:
 
 
 def cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
-    """Return the existing files of that name: first our own cgroup's, then those of the cgroups around it."""
+    """Return the existing files of that name (`v2` or `v1`, by version): our own cgroup's, then its parents'."""
     files = []
     for line in text_of("/proc/self/cgroup").splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
@@ -867,15 +876,15 @@ def cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
 
 
 def oom_kill_counts() -> dict[str, int]:
-    """How often the kernel killed for want of memory, as our cgroups and the whole machine count it."""
+    """Return how often the kernel killed a process for lack of memory, as counted for our cgroups and the machine."""
     paths = [*cgroup_files("memory.events", "memory.oom_control"), "/proc/vmstat"]
     return _counts_in(paths, OOM_KILL_FIELDS)
 
 
 def limit_hit_counts() -> dict[str, int]:
-    """How often our cgroups reached their own limits of memory and of processes.
+    """Return how often our cgroups reached their own limits of memory and of processes.
 
-    A cgroup's count of kills also rises if the whole machine was short of memory. These counts rise only if
+    The count of kills in a cgroup also rises if the whole machine was short of memory. These counts rise only if
     the cgroup reached its own limit.
     """
     paths = cgroup_files("memory.events", "memory.failcnt")
@@ -891,7 +900,7 @@ OOM_KILL_FIELDS = {
 LIMIT_HIT_FIELDS = {
     "memory.events": "oom ",
     "pids.events": "max ",
-}  # the other files hold nothing but a number
+}  # each of the other files contains only a number
 
 
 def _counts_in(paths: Iterable[str], names: dict) -> dict[str, int]:
@@ -905,16 +914,16 @@ def _counts_in(paths: Iterable[str], names: dict) -> dict[str, int]:
 
 
 def risen_counts(before: dict, names: dict) -> dict:
-    """Which of these counts are higher now. We read the same files: we may be in another cgroup than the job was."""
+    """Return the counts that are higher now. The job's files are read again, because we may be in another cgroup."""
     now = _counts_in(before, names)
     risen = [(path, count) for path, count in now.items() if count > before[path]]
-    return dict(risen[:6])  # the record has to fit into the room that was reserved for it
+    return dict(risen[:6])  # the room that was reserved for the record is limited
 '''
 
 
 # --- disk_room -----------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.disk_room"] = r'''
-"""How much room a file system has."""
+"""Measures how much room a file system has."""
 
 from __future__ import annotations
 
@@ -928,7 +937,7 @@ def room_at(path: bytes) -> dict:
         seen = os.statvfs(path)
     except OSError:
         return {"disk_free_bytes": None, "inodes_free": None}
-    inodes = seen.f_favail if seen.f_files else None  # some file systems do not count them
+    inodes = seen.f_favail if seen.f_files else None  # some file systems do not count inodes
     return {"disk_free_bytes": seen.f_bavail * seen.f_frsize, "inodes_free": inodes}
 
 
@@ -946,7 +955,7 @@ def what_is_full(room: dict) -> str | None:
 
 # --- failure_cause -------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.failure_cause"] = r'''
-"""Why a job has ended, by what the box shows."""
+"""Finds out why a job has ended, from what can be seen on the box."""
 
 from __future__ import annotations
 
@@ -959,7 +968,7 @@ from box_scripts.caretaker.paths import escape_path, unescape_path
 
 
 def end_facts(spec: dict, log_directory: str) -> dict:
-    """Return facts of the box, as it is now, that may explain a job's death. They fit into a reserved record."""
+    """Return present facts of the box that may explain why a job died. Their size is limited, to fit into a record."""
     work = unescape_path(spec["cwd"])
     facts = dict(
         room_at(work),
@@ -987,7 +996,10 @@ def end_facts(spec: dict, log_directory: str) -> dict:
 
 
 def kernel_messages(start_ticks: int) -> dict:
-    """The last GPU fault, and which processes were killed for memory since the job began, if we may read that."""
+    """Return what the kernel's log says since the job began: the last GPU fault, and which processes were killed.
+
+    Only processes that were killed for lack of memory count. The result is empty if we may not read the log.
+    """
     told: dict = {"xid": None, "killed": {}}
     try:
         fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -1007,7 +1019,7 @@ def kernel_messages(start_ticks: int) -> dict:
                 told["killed"][int(killed.group(1))] = line
             elif "NVRM: Xid" in line:
                 told["xid"] = line
-        except BrokenPipeError:  # this message was overwritten while we read; the next can be read
+        except BrokenPipeError:  # this message was overwritten before we read it
             continue
         except (OSError, IndexError, ValueError):
             break
@@ -1016,7 +1028,10 @@ def kernel_messages(start_ticks: int) -> dict:
 
 
 def _memory_sign(spec: dict, facts: dict, killed: str | None) -> tuple[str, str] | None:
-    """Return what ran out of memory when the kernel killed, this job's cgroup or the host, and the count that shows it."""
+    """Return what ran out of memory when the kernel killed a process, the job's cgroup or the host, and the evidence.
+
+    None if the kernel's counts do not show it.
+    """
     risen = [
         (path, spec["oom_kills"][path], count)
         for path, count in facts.get("oom_kills", {}).items()
@@ -1039,10 +1054,10 @@ def _memory_sign(spec: dict, facts: dict, killed: str | None) -> tuple[str, str]
 def seek_reason(
     spec: dict, facts: dict, restart: str | None, kernel: dict, otherwise: tuple[str, str]
 ) -> dict:
-    """Why a job that nobody asked to stop has ended, by the strongest evidence there is.
+    """Return why a job has ended that nobody asked to stop, by the strongest evidence there is.
 
-    `signs` is all that could explain it, for whoever also reads the log. `shares` is how much of the disk,
-    of the inodes and of /dev/shm was free.
+    In the result, `signs` has all the evidence that could explain the end, for a reader who also has the log. `shares`
+    says how much of the disk, of the inodes and of /dev/shm was free.
     """
     signs: dict = {}
     free, inodes = facts.get("disk_free_bytes"), facts.get("inodes_free")
@@ -1064,7 +1079,7 @@ def seek_reason(
     code, evidence = next(iter(signs.items()), otherwise)
     if code not in ("xid", "reboot", otherwise[0]):
         evidence += "; " + otherwise[1]
-    # What follows explains an end only together with what the job itself said.
+    # The following signs explain an end only together with the job's own log.
     if facts.get("full_elsewhere"):
         full, place = facts["full_elsewhere"]
         signs.setdefault(full, escape_path(os.fsencode(place)) + " is full")
@@ -1086,7 +1101,7 @@ def seek_reason(
 
 # --- job_state -----------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.job_state"] = r'''
-"""How a job stands."""
+"""Finds out the state of a job."""
 
 from __future__ import annotations
 
@@ -1104,14 +1119,15 @@ Observed = namedtuple("Observed", "state started end held")
 
 
 def observe(job: Job) -> Observed:
-    """How the job stands. Nothing is guessed: a job that left neither an exit record nor a process was killed."""
+    """Return the state of the job. If it left neither an exit record nor a process, it was killed."""
     first = _look(job)
-    # The job may have started and ended between two reads of one look. A second look sees its record.
+    # The job may have ended while its records were read. Reading again then finds its exit record.
     return _look(job) if first.state == "killed" and not first.end else first
 
 
 def _look(job: Job) -> Observed:
-    held = job.is_held()  # This is read before the records: if the lock is free, they are final.
+    # This is checked before the records are read: if the lock is free, they are final.
+    held = job.is_held()
     started = job.start_record()
     if not started:
         return Observed("starting" if held else "absent", None, None, held)
@@ -1133,7 +1149,7 @@ def _look(job: Job) -> Observed:
 
 
 def _told_by_shell(end: dict) -> int | None:
-    """The signal that ended a shell's command: the shell itself exits with 128 plus its number."""
+    """Return the signal that ended a shell's command, if any: the shell then exits with 128 plus its number."""
     number = (end["exit_code"] or 0) - 128
     return number if number in (1, 2, 3, 4, 6, 7, 8, 9, 11, 15) else None
 
@@ -1166,7 +1182,7 @@ def end_reason(job: Job, seen: Observed) -> dict | None:
 
     spec, kernel = job.spec(), kernel_messages(started["start_ticks"])
     if end and end["signal"] == "KILL" and text_of("/proc/2/comm").strip() == "kthreadd":
-        # Only outside of a PID namespace does the kernel name a process by the number that we know.
+        # The kernel names a process by the number that we know only if we are not in a PID namespace.
         kernel["main_pid"] = started["pid"]
     if end:
         return seek_reason(spec, end["facts"], None, kernel, otherwise)
@@ -1178,7 +1194,7 @@ def end_reason(job: Job, seen: Observed) -> dict | None:
 
 # --- listening -----------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.listening"] = r'''
-"""Where a platform gives notice before it takes the box: its metadata server, and the first process's SIGTERM."""
+"""Listens for a platform's notice that it takes the box: from its metadata server, or by SIGTERM from process 1."""
 
 from __future__ import annotations
 
@@ -1194,16 +1210,16 @@ ANSWER_S, ANSWER_BYTES = 1.0, 4096
 
 
 def metadata_address(home: str) -> tuple[str, int, str, str] | None:
-    """Return the host, the port, the name to ask for, and the beginning of each path. None if nothing may be asked.
+    """Return the metadata server's host, port and name, and the beginning of its paths. None if it may not be asked.
 
-    On a rehearsal's box, a file in the login home says where the platform answers: always on this computer.
+    On a rehearsal's box, a file in the login home has the address, which is always on this computer.
     """
     marker = rehearsal_marker(home)
     return METADATA if marker is None else _rehearsed_address(marker)
 
 
 def rehearsal_marker(home: str) -> str | None:
-    """The file by which a rehearsal's platform marks its boxes, in this login's home or above. None if there is none."""
+    """Return the file that marks a rehearsal's box, in this directory or one above. None if there is none."""
     directory = home
     while True:
         path = os.path.join(directory, MARKER)
@@ -1215,7 +1231,7 @@ def rehearsal_marker(home: str) -> str | None:
 
 
 def rehearsed_start(home: str) -> str:
-    """What a rehearsal's platform says of the box's present start. Empty if this box is no rehearsal's."""
+    """Return a text that differs at each start of a rehearsal's box. Empty if this is no rehearsal."""
     marker = rehearsal_marker(home)
     if marker is None:
         return ""
@@ -1243,10 +1259,10 @@ def _rehearsed_address(path: str) -> tuple[str, int, str, str] | None:
 
 
 def is_preempted(address: tuple[str, int, str, str]) -> bool | None:
-    """Whether Google's metadata server says that it takes this box back. None if there was no such answer.
+    """Whether Google's metadata server says that this box is taken back. None if there was no clear answer.
 
-    Anybody may answer there. So the answer gets one second and 4 KB. No proxy is asked, and no redirect is
-    followed. Only the one word counts, and only in an answer that names itself as Google's.
+    Another server may answer at this address. So the answer may take only one second and 4 KB. No proxy is used, and no
+    redirect is followed. Only the exact word counts, and only in an answer with the header of Google's server.
     """
     import socket
 
@@ -1285,11 +1301,10 @@ def _read_answer(answer: bytes) -> bool | None:
 
 
 class Listener:
-    """Waits for one process, and listens meanwhile whether the box is to be taken.
+    """Waits, and listens meanwhile for a notice that the box is taken.
 
-    As soon as there is a listener, SIGTERM no longer ends this process: the listener waits for SIGTERM. The
-    first process sends this signal to all others when the system or the container ends. From anybody else the
-    signal means nothing.
+    As soon as there is a listener, SIGTERM no longer ends this process, but is received by the listener. Process 1
+    sends this signal to all others when the system or the container ends. From any other process it is ignored.
     """
 
     def __init__(self, home: str, metadata: bool) -> None:
@@ -1300,12 +1315,12 @@ class Listener:
         self.polls = self.unclear = 0
         self._waits = getattr(signal, "sigtimedwait", None)
         if self._waits is not None:
-            # An ignored signal would never be seen. A blocked one stays until it is waited for.
+            # An ignored signal would be lost. A blocked signal stays until somebody waits for it.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def waits(self, seconds: float) -> str | None:
-        """Wait for so many seconds, or less if the box is to be taken. Return who says so, or None if nobody does."""
+        """Wait for so many seconds, or until there is a notice. Return where the notice came from, or None."""
         import signal
 
         until = time.monotonic() + seconds
@@ -1313,7 +1328,7 @@ class Listener:
             return "metadata"
         left_s = until - time.monotonic()
         while left_s > 0:
-            if self._waits is None:  # not on every system
+            if self._waits is None:  # some systems have no sigtimedwait
                 time.sleep(left_s)
                 return None
             heard = self._waits({signal.SIGTERM}, left_s)
@@ -1335,8 +1350,8 @@ class Listener:
         said = is_preempted(self._address)
         self.polls += 1
         self.unclear += said is None
-        # A server that gives no such answer is asked less often, but is never given up. Be due a little before
-        # the next round. Otherwise that round could come just too early, and only the one after it would ask.
+        # If the server gives no clear answer, it is asked less often, but it is never given up. The time is a little
+        # shorter than the rounds of the guard, so that no round comes just too early and leaves it out.
         self._ask_at = time.monotonic() + (FAILED_POLL_S if said is None else POLL_S) - 0.2
         return said is True
 '''
@@ -1344,7 +1359,7 @@ class Listener:
 
 # --- notice --------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.notice"] = r'''
-"""Notice that the platform takes this box back: what is on record of it."""
+"""Records and reads the platform's notice that it takes this box back."""
 
 from __future__ import annotations
 
@@ -1360,13 +1375,13 @@ NOTICE = {"at": NUMBER, "source": str, "boot_id": str, "jobs": list}
 
 
 def heard_notice(home: str) -> dict | None:
-    """The notice that was given since this box was started; None if there was none.
+    """Return the notice that was given since this box was started. None if there was none.
 
-    The record stays on the disk of a box that is stopped and started again, and says nothing about the new start.
+    If a box is stopped and started again, an old record may still be on its disk. Such a record does not count.
     """
     try:
         record = read_record(os.path.join(home, "notice.json"), NOTICE)
-    except Refusal:  # it is only told to the tenant, and proves nothing
+    except Refusal:  # a damaged record is ignored: the notice is only information
         return None
     if not record or record["boot_id"] != boot_id():
         return None
@@ -1375,12 +1390,12 @@ def heard_notice(home: str) -> dict | None:
 
 
 def _start_of(home: str) -> str:
-    """A text that differs at each start of the box. A container starts again on a machine that goes on running."""
+    """Return a text that differs at each start of the box. The boot id does not change if only a container restarts."""
     return "%s %d %s" % (boot_id(), ticks_of(1), rehearsed_start(home))
 
 
 def record_notice(home: str, source: str, **more: object) -> None:
-    """Record that notice was given. The first record stays, and `more` is added to it."""
+    """Record that notice was given. If there is a record already, add `more` to it."""
     known = heard_notice(home)
     record = known or {
         "at": time.time(),
@@ -1496,7 +1511,7 @@ def full_status(job: Job, seen: Observed) -> dict:
 
 
 def status(home: str, request: dict) -> dict:
-    """How one job stands, or every job in brief. It is asked often, so it reads little."""
+    """Return the state of one job, or of every job in brief. This is called often, so it reads little."""
     if "job" not in request:
         return {
             "jobs": [_brief(job, observe(job)) for job in all_jobs(home)],
@@ -1515,7 +1530,7 @@ def status(home: str, request: dict) -> dict:
 
 
 def tail(home: str, request: dict) -> dict:
-    """A part of the job's log; a negative offset counts from its end."""
+    """Return a part of the job's log. A negative offset counts from its end."""
     job = Job(home, request["job"])
     if not os.path.isdir(job.directory):
         raise Refusal("NO_SUCH_JOB", "no job of that name was started here")
@@ -1525,7 +1540,7 @@ def tail(home: str, request: dict) -> dict:
 
 # --- since ---------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.since"] = r'''
-"""The moment from which written bytes count."""
+"""Records the time from which on written files count."""
 
 from __future__ import annotations
 
@@ -1540,9 +1555,10 @@ if TYPE_CHECKING:
 
 
 def set_since(home: str, name: str, directory: bytes) -> int:
-    """Record the moment from which written bytes count, by the clocks of the file systems. Return that moment.
+    """Record now as the time from which on written files count, unless it is recorded already. Return this time.
 
-    The earlier of two clocks counts: if one is wrong, too much is accounted for, and not too little.
+    The clocks of two file systems are read, and the earlier time counts. So if one of them is wrong, rather too many
+    files count than too few.
     """
     path, moments = os.path.join(home, name), []
     with Locked(home, "home.lock"):
@@ -1560,7 +1576,7 @@ def set_since(home: str, name: str, directory: bytes) -> int:
 
 
 def accounted_since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int | None:
-    """Return since when written bytes count: the moment on record, or an earlier one that the tenant names."""
+    """Return the time from which on written files count: the recorded one, or an earlier one that the tenant names."""
     since = read_record(os.path.join(home, "since.json"), SINCE)
     if jobs and not since:
         raise Refusal(
@@ -1575,7 +1591,7 @@ def accounted_since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int |
 
 # --- detached ------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.detached"] = r'''
-"""A process that outlives its caller."""
+"""Starts a process that outlives its caller."""
 
 from __future__ import annotations
 
@@ -1587,10 +1603,10 @@ if TYPE_CHECKING:
 
 
 def spawn_detached(body: Callable[[], object], keep: set[int]) -> None:
-    """Run `body` in another process. Of its caller's open files, that process has only those in `keep`."""
+    """Run `body` in a detached process. Of the caller's open files, it keeps only those in `keep`."""
     import signal
 
-    # If SIGCHLD stayed ignored, the system would reap our child before we can wait for it.
+    # If our caller ignored SIGCHLD, so would we, and the system would reap our child before we can wait for it.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     courier = os.fork()
     if courier:
@@ -1609,7 +1625,7 @@ def spawn_detached(body: Callable[[], object], keep: set[int]) -> None:
                 if int(name) > 2 and int(name) not in keep:
                     try:
                         os.close(int(name))
-                    except OSError:  # the listing's own descriptor is closed already
+                    except OSError:  # this was the descriptor of the listing itself
                         pass
             body()
     finally:
@@ -1619,7 +1635,7 @@ def spawn_detached(body: Callable[[], object], keep: set[int]) -> None:
 
 # --- stop ----------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.stop"] = r'''
-"""The verb `stop`, and how every process of a job is ended."""
+"""The verb `stop`: ends all processes of a job."""
 
 from __future__ import annotations
 
@@ -1638,18 +1654,18 @@ KILL_LIMIT_S = 10.0
 
 
 def record_ending(job: Job, why: str) -> None:
-    """Record that we are about to end the job. The first such record stays."""
+    """Record that we are about to end the job, and why. If there is such a record already, it stays."""
     if job.ending() is None:
-        # A full disk must not keep a job running.
+        # The job is ended even if the disk is full and this cannot be recorded.
         write_record_if_possible(
             job.path("ending.json"), {"why": why, "at": time.time(), "boot_id": boot_id()}
         )
 
 
 def end_jobs(asked: list[tuple[Job, int, float]]) -> list[int]:
-    """End all processes of these jobs. Return those that survived even SIGKILL.
+    """End all processes of these jobs. Return the numbers of processes that survived even SIGKILL.
 
-    With each job comes the signal that asks it to end, and how many seconds it may take.
+    Each job comes with the signal that asks it to end, and the number of seconds that it may take.
     """
     begun = time.monotonic()
     told: set = set()
@@ -1663,7 +1679,10 @@ def end_jobs(asked: list[tuple[Job, int, float]]) -> list[int]:
 
 
 def signal_jobs(asked: list[tuple[Job, int, float]], told: set, passed: float) -> set:
-    """Ask each process of the jobs once to end, and kill it when its job's time has `passed`. Return the living ones."""
+    """Ask each process of the jobs to end, once, and kill it when its job's time is over. Return the living processes.
+
+    `told` are the processes that were asked before, and `passed` is the number of seconds since the first call.
+    """
     import signal
 
     alive = set()
@@ -1687,7 +1706,7 @@ def stop(home: str, request: dict) -> dict:
     """End the job and all its processes.
 
     Raises:
-        Refusal: NO_SUCH_JOB, or STILL_ALIVE with the processes that do not go.
+        Refusal: NO_SUCH_JOB, or STILL_ALIVE with the processes that did not end.
     """
     job, give_up = Job(home, request["job"]), time.monotonic() + START_LIMIT_S
     seen = observe(job)
@@ -1716,7 +1735,7 @@ def stop(home: str, request: dict) -> dict:
 
 # --- launch --------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.launch"] = r'''
-"""The verb `start`: a job under a supervisor of its own."""
+"""The verb `start`: starts a job under a supervisor of its own."""
 
 from __future__ import annotations
 
@@ -1745,8 +1764,8 @@ def start(home: str, request: dict) -> dict:
     """Launch the job, unless an earlier call has launched it: a job is launched exactly once.
 
     Raises:
-        Refusal: COMMAND_NOT_FOUND (that was the launch), LAUNCH_FAILED (nothing ran; start may be
-            called again), START_TIMEOUT (not known yet; call start again).
+        Refusal: COMMAND_NOT_FOUND (this counts as the launch), LAUNCH_FAILED (nothing ran; start may be
+            called again), START_TIMEOUT (unknown whether it runs; call start again).
     """
     job, env = Job(home, request["job"]), request.get("env", {})
     if not request["argv"]:
@@ -1793,7 +1812,7 @@ def start(home: str, request: dict) -> dict:
                 )
                 already = False
         finally:
-            os.close(lock)  # It is never unlocked: the supervisor shares the lock, and keeps it.
+            os.close(lock)  # This does not unlock it: the supervisor keeps the same lock.
     end = read_record(job.path("exit.json"), EXIT)
     if end and end.get("error"):
         raise Refusal("COMMAND_NOT_FOUND", end["error"], job=job.name, exit_code=127)
@@ -1811,7 +1830,7 @@ def _launch(
     told, tell = os.pipe()
     spawn_detached(lambda: _supervise(job, spec, argv, environment, tell), {lock, tell})
     os.close(tell)
-    # The last copy of `tell` is closed when the job's program begins, or when all who could begin it are dead.
+    # The last copy of `tell` is closed when the job's program begins, or when all processes that could start it end.
     ready = select.select([told], [], [], max(0.0, give_up - time.monotonic()))[0]
     message = os.read(told, 4096).decode("utf-8", "replace") if ready else ""
     os.close(told)
@@ -1824,14 +1843,14 @@ def _launch(
 
 
 def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell: int) -> None:
-    """Start the job. Wait until it, and all the processes that it left behind, have ended. Record that."""
+    """Start the job. Wait until the job and all processes that it left behind have ended, and record its end."""
     import select
     import signal
 
     try:
         import ctypes
 
-        # PR_SET_CHILD_SUBREAPER: a process of the job that becomes a daemon is then our child, too.
+        # PR_SET_CHILD_SUBREAPER: if a process of the job becomes a daemon, it becomes our child.
         adopts = ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
     except (ImportError, OSError, AttributeError):
         adopts = False
@@ -1887,7 +1906,7 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
 
 
 def _insist(path: str, record: dict) -> None:
-    """Write `record` to `path`, however long that takes. Without this record the job would count as killed."""
+    """Write `record` to `path`, and try again until it works. Without this record the job would count as killed."""
     while True:
         try:
             return write_record(path, record)
@@ -1906,7 +1925,7 @@ def _become_job(
         for signum in set(range(1, signal.NSIG)) - {signal.SIGKILL, signal.SIGSTOP}:
             try:
                 signal.signal(signum, signal.SIG_IGN if signum == signal.SIGHUP else signal.SIG_DFL)
-            except (OSError, ValueError):  # the C library keeps some signals for itself
+            except (OSError, ValueError):  # some signals are reserved for the C library
                 pass
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         log = os.open(job.path("log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -1920,7 +1939,7 @@ def _become_job(
             "init_ticks": ticks_of(1),
         }
         write_record(job.path("started.json"), dict(supervisor, started_at=time.time(), **me))
-    except BaseException as error:  # noqa: BLE001  whatever it was, nothing was launched
+    except BaseException as error:  # noqa: BLE001  after any error, nothing was launched
         os.write(tell, str(error).encode("utf-8", "replace"))
         os._exit(127)
     try:
@@ -1936,7 +1955,7 @@ def _become_job(
 
 # --- hashing -------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.hashing"] = r'''
-"""SHA-256 of files, and the memory of hashes."""
+"""Computes the SHA-256 of files, and remembers the hashes."""
 
 from __future__ import annotations
 
@@ -1957,14 +1976,14 @@ CHUNK_BYTES = 1 << 20
 
 
 class Changing(Exception):
-    """The file was not the same before and after it was read."""
+    """The file changed while it was read."""
 
 
 class Hashes:
-    """SHA-256 of files. A hash is remembered if no later change of its file could go unseen.
+    """The SHA-256 of files. A hash is remembered only if every later change of its file can be noticed.
 
-    What is remembered lies where jobs can write. So it is signed with a `key` that only the tenant has,
-    and that is never stored on the box. Without a key nothing is remembered.
+    Jobs can write to the file of remembered hashes. So this file is signed with a `key` that only the tenant has, and
+    that is never stored on the box. Without a key, no hash is remembered.
     """
 
     def __init__(self, home: str, key: str | None, rest: Callable[[], None] = lambda: None) -> None:
@@ -1973,7 +1992,7 @@ class Hashes:
         self._known: dict = {}
         try:
             record = read_record(self._path, {"proof": str, "hashes": dict}) if key else None
-        except Refusal:  # the memory only saves time
+        except Refusal:  # remembered hashes only save time
             record = None
         if record and record["proof"] == self._proof(record["hashes"]):
             self._known = record["hashes"]
@@ -1986,10 +2005,11 @@ class Hashes:
         return hmac.new((self._key or "").encode(), content, hashlib.sha256).hexdigest()
 
     def of(self, path: bytes) -> tuple[str, os.stat_result]:
-        """The hash and the status of a regular file, which did not change while it was read.
+        """Return the hash and the status of a regular file.
 
         Raises:
-            Changing, OSError.
+            Changing: it changed while it was read.
+            OSError: it cannot be read.
         """
         import hashlib
 
@@ -1998,7 +2018,7 @@ class Hashes:
             before, began_ns = os.fstat(fd), time.time_ns()
             key = file_identity(before)
             known = self._known.get(key)
-            # A hash that was taken right after a change may miss another change in the same tick of the clock.
+            # If a file is hashed right after a change, another change in the same tick of the clock would go unnoticed.
             if not isinstance(known, list) or known[1] - before.st_ctime_ns < RACY_NS:
                 digest, view = hashlib.sha256(), memoryview(bytearray(CHUNK_BYTES))
                 count = file.readinto(view)
@@ -2014,14 +2034,14 @@ class Hashes:
         return known[0], before
 
     def recall(self, path: bytes) -> tuple[str | None, os.stat_result]:
-        """The same, but the hash is None if the file would have to be read for it."""
+        """Return the same as `of`, but without reading the file: if its hash is not remembered, it is None."""
         seen = os.lstat(path)
         known = self._known.get(file_identity(seen))
         is_sure = isinstance(known, list) and known[1] - seen.st_ctime_ns >= RACY_NS
         return (self.of(path)[0] if is_sure else None), seen
 
     def knows(self, seen: os.stat_result) -> bool:
-        """Whether the hash of that file is known without reading it."""
+        """Whether the hash of that file is remembered."""
         return file_identity(seen) in self._known
 
     def save(self) -> None:
@@ -2045,7 +2065,7 @@ def file_identity(seen: os.stat_result) -> str:
 
 # --- open_files ----------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.open_files"] = r'''
-"""Which files processes have open."""
+"""Finds out which files are open in processes."""
 
 from __future__ import annotations
 
@@ -2059,7 +2079,10 @@ NO_FILES = ("socket:[", "pipe:[", "anon_inode:")
 
 
 def open_files(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int], int]:
-    """The files that a process has open for writing, and which process, as far as we may look."""
+    """Return the files (device, inode) that are open in those modes, by default for writing, each with a process.
+
+    Processes that we are not allowed to examine are left out.
+    """
     found: dict[tuple[int, int], int] = {}
     if not os.path.isdir("/proc/self"):
         return found
@@ -2077,7 +2100,7 @@ def open_files(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int],
                 if flags and int(flags.group(1), 8) & os.O_ACCMODE in modes:
                     seen = os.stat(link)
                     found[seen.st_dev, seen.st_ino] = int(pid)
-            except OSError:  # closed meanwhile; the process may have others
+            except OSError:  # this file was closed meanwhile; the process may have others
                 continue
     return found
 '''
@@ -2085,7 +2108,7 @@ def open_files(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int],
 
 # --- survey --------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.survey"] = r'''
-"""One walk over all that jobs may have written."""
+"""Walks once over all directories in which jobs may have written files."""
 
 from __future__ import annotations
 
@@ -2103,13 +2126,13 @@ if TYPE_CHECKING:
     from box_scripts.caretaker.pattern_bounds import Narrowing
     from box_scripts.caretaker.patterns import Pattern
 
-RESTART_NS = 300 * 10**9  # within this time of a start, its services are up
-QUIET_BYTES = 1 << 20  # whatever a service of the image writes is smaller
+RESTART_NS = 300 * 10**9  # the image's services write their files within this time of a start
+QUIET_BYTES = 1 << 20  # files that the image's services write are smaller
 DEEPEST, LONGEST = 512, 3500
 
 
 class Survey:
-    """One pass over all that the jobs may have written: every file is put where it belongs."""
+    """One walk over all files that the jobs may have written. It sorts them into artifacts, links, others, problems."""
 
     def __init__(
         self,
@@ -2144,9 +2167,9 @@ class Survey:
         ).fullmatch
 
     def before(self, rented_ns: int, quiet: list[str], home: str) -> None:
-        """Also count what was written from `rented_ns` on, except what is quiet before the first launch.
+        """Also count files that were written from `rented_ns` on, except quiet files from before the first launch.
 
-        Quiet are the files that the image's own services write while they start, and a work directory that was
+        Quiet files are those that the image's own services write while they start, and a work directory that was
         cloned on the box.
         """
         self.launched_ns = self.since_ns
@@ -2171,7 +2194,7 @@ class Survey:
         )
 
     def _came_with_a_start(self, path: bytes, seen: os.stat_result) -> bool:
-        """Whether the image's own services wrote it when the box was started again, after a stop that emptied the home."""
+        """Whether the image's services wrote the file when the box was started after a stop that emptied the home."""
         begun_ns = self.restarted_ns
         if begun_ns is None or not self._is_of_the_image(path, seen):
             return False
@@ -2181,11 +2204,11 @@ class Survey:
         self.problems.append({"at": at, "why": why, "detail": str(detail)})
 
     def inner(self, at: str) -> str | None:
-        """The path below the work directory; None for what lies elsewhere."""
+        """Return the path relative to the work directory. None if it is elsewhere."""
         return at[len(self._root) :] if at.startswith(self._root) else None
 
     def walk(self, top: bytes, is_accounted: bool) -> None:
-        """Put everything below `top` that was not yet seen where it belongs. Do not follow links."""
+        """Sort all files below `top`, except those that were walked over before. Links are not followed."""
         if any(is_below(top, place) for place in self._walked | self.skip):
             return
         pending = [top]
@@ -2219,7 +2242,7 @@ class Survey:
         is_new = is_accounted and self.since_ns is not None and seen.st_ctime_ns >= self.since_ns
         is_new = is_new and not (self._quiet and self._is_quiet(path, seen))
         if not is_new and not self._reaches_out and not is_below(path, self.work):
-            return  # Most files of a home directory end here, so this is decided first.
+            return  # This is true for most files of a home directory, so it is checked first.
         at = escape_path(path)
         inner = self.inner(at)
         name = "work/" + inner if inner is not None else "root" + at
@@ -2229,7 +2252,7 @@ class Survey:
         if stat.S_ISLNK(seen.st_mode):
             target = os.path.realpath(path)
             if os.path.isdir(target):
-                # No name holds %00. So only a pattern for everything below the directory matches.
+                # No file name contains %00. So this matches only a pattern for everything below the directory.
                 claimed = claimed or self._claims(at + "/%00", inner and inner + "/%00")
             if claimed:
                 self.links.append((name, path))
@@ -2239,7 +2262,7 @@ class Survey:
             if claimed:
                 self.problem(at, "special", "neither a file, a directory nor a link")
         elif self._is_ours(path, seen):
-            return  # whatever the patterns say
+            return  # our own files never count, even if a pattern matches
         elif claimed:
             self.files.append((name, path))
         elif is_new:
@@ -2252,12 +2275,12 @@ class Survey:
 
 
 def _is_shared(directory: os.stat_result) -> bool:
-    """Whether everybody may write there, and only owners may remove what is theirs, as in /tmp."""
+    """Whether everybody may write there, but may remove only their own files, as in /tmp."""
     return bool(directory.st_mode & stat.S_ISVTX and directory.st_mode & stat.S_IWOTH)
 
 
 def _ours_of(paths: Iterable[bytes]) -> Iterator[bytes]:
-    """Those paths that a job of this user can have made. A job of root's can have made any."""
+    """Yield the paths that a job of this user may have made: those that the user owns, or all if the user is root."""
     for path in paths:
         try:
             if os.geteuid() in (0, os.lstat(path).st_uid):
@@ -2269,7 +2292,7 @@ def _ours_of(paths: Iterable[bytes]) -> Iterator[bytes]:
 
 # --- mounts --------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.mounts"] = r'''
-"""Mounts of another machine's disks, and of what is no disk."""
+"""Finds mounted file systems that are on another machine's disk, or on no disk."""
 
 from __future__ import annotations
 
@@ -2280,14 +2303,14 @@ from box_scripts.caretaker.paths import is_below
 
 
 def far_mounts(mountinfo: str) -> set[bytes]:
-    """Return the places where something is mounted that is another machine's disk, or no disk at all."""
+    """Return the directories where another machine's disk is mounted, or a file system that is on no disk."""
     no_disk = ("proc", "sysfs", "cgroup", "cgroup2", "devtmpfs")
     found = mounted_systems(mountinfo).items()
     return {place for place, system in found if ELSEWHERE(system) or system in no_disk}
 
 
 def mounted_systems(mountinfo: str) -> dict[bytes, str]:
-    """Return the type of the file system at each place where one is mounted. The last one there covers the others."""
+    """Return the type of the file system at each mount point. If there are several, only the last one is visible."""
     found = {}
     for line in mountinfo.splitlines():
         mount, _, system = line.partition(" - ")
@@ -2298,10 +2321,10 @@ def mounted_systems(mountinfo: str) -> dict[bytes, str]:
 
 
 class Outliving:
-    """The directories that outlive a stop. What is mounted below one of them is another disk, and does not count."""
+    """The directories that outlive a stop. Other disks that are mounted below them do not count."""
 
     def __init__(self, kept: list[bytes], disks: list[bytes], mountinfo: str) -> None:
-        """Each of `disks` has to be a disk that is mounted at that very place now."""
+        """`kept` are the directories. Those also in `disks` count only if a disk is mounted exactly there now."""
         mounted = mounted_systems(mountinfo)
         gone = {place for place in disks if mounted.get(place, "tmpfs") in ("tmpfs", "ramfs")}
         self._kept = [os.path.realpath(place) for place in kept if place not in gone]
@@ -2324,7 +2347,7 @@ ELSEWHERE = re.compile(
 
 
 def far_devices(mountinfo: str) -> set[int]:
-    """The devices whose files are dated by another machine's clock."""
+    """Return the devices whose files get their times from another machine's clock."""
     found = set()
     for line in mountinfo.splitlines():
         mount, _, system = line.partition(" - ")
@@ -2337,7 +2360,7 @@ def far_devices(mountinfo: str) -> set[int]:
 
 # --- caches --------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.caches"] = r'''
-"""How a cache is known by its form."""
+"""Recognises the files of caches by their paths."""
 
 from __future__ import annotations
 
@@ -2366,7 +2389,7 @@ MODULES = re.compile(rb"(.*/node_modules)/(?:\.[^/]+(?:/.*)?|((?:@[^/]+/)?[^/]+)
 
 
 def is_cache(path: bytes) -> bool:
-    """Whether the file has the form of a cached file, or lies in a real environment or package."""
+    """Whether the path is that of a cached file, or of a file in a Python environment or a Node package that exists."""
     if any(shape.fullmatch(path) for shape in CACHES):
         return True
     environment = ENVIRONMENT(path)
@@ -2384,7 +2407,7 @@ def is_cache(path: bytes) -> bool:
 
 # --- pushed_files --------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.pushed_files"] = r'''
-"""What a push has put on this box."""
+"""Knows which files a push has put on this box."""
 
 from __future__ import annotations
 
@@ -2400,7 +2423,7 @@ INCOMING_NAME = re.compile(r"[0-9a-f]{64}").fullmatch
 
 
 class Sent:
-    """What a push has put in the work directory: by the tenant's record, or else by this box's own."""
+    """The files that a push has put into the work directory, by the tenant's record, or else by this box's own."""
 
     def __init__(self, home: str, request: dict) -> None:
         self._work: bytes = request["work"]
@@ -2417,16 +2440,16 @@ class Sent:
     def _note(self, name: str, size: int, sha256: str) -> None:
         raw = unescape_path(name)
         parent, base = os.path.split(raw)
-        if parent not in self._way:  # a directory of the tree may be a link on the box
+        if parent not in self._way:  # on the box, a directory of the tree may be a link
             self._way[parent] = os.path.realpath(os.path.join(self._work, parent))
         self._held.setdefault(os.path.join(self._way[parent], base), set()).add((size, sha256))
 
     def versions(self, path: bytes, size: int) -> set[str]:
-        """Return the hashes of all files of that size that were sent to that place."""
+        """Return the hashes of all versions of that size that were sent to that path."""
         return {sha256 for length, sha256 in self._held.get(path, ()) if length == size}
 
     def incoming(self) -> set[bytes]:
-        """Return the names that the files of this tenant have while they lie among the incoming files."""
+        """Return the temporary names of this tenant's files in the directory for incoming files."""
         import hashlib
 
         found = set()
@@ -2439,7 +2462,10 @@ class Sent:
 
 
 def pushed_record(home: str) -> dict[str, dict]:
-    """What `receive` and `place` have put in place: by escaped path below the work directory, its size and sha256."""
+    """Return the size and the sha256 of each file that `receive` and `place` have put in place.
+
+    The keys are escaped paths below the work directory.
+    """
     path = os.path.join(home, "pushed.json")
     record = read_record(path, {}) or {}
     if not all(is_whole(file, PUSHED_FILE) for file in record.values()):
@@ -2450,7 +2476,7 @@ def pushed_record(home: str) -> dict[str, dict]:
 
 # --- own_files -----------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.own_files"] = r'''
-"""What the tenant itself has put on this box."""
+"""Recognises the files that the tenant's own programs have put on this box."""
 
 from __future__ import annotations
 
@@ -2470,7 +2496,7 @@ SCRIPT_BYTES = 1 << 20
 
 
 class Own:
-    """What the tenant itself has put on this box. It is known by its exact name and form, and by nothing else."""
+    """The files that the tenant's own programs have put on this box. They are known by exact name and content."""
 
     def __init__(self, home: str, request: dict, jobs: set[str]) -> None:
         self._home, self._work = os.path.realpath(os.fsencode(home)), request["work"]
@@ -2482,7 +2508,7 @@ class Own:
         self.beside = os.path.dirname(os.path.realpath(os.fsencode(__file__)))
 
     def is_ours(self, path: bytes, seen: os.stat_result) -> bool:
-        """Whether the file is the tenant's own, and no job's."""
+        """Whether the file was put here by the tenant's programs, and not by a job."""
         directory, name = os.path.split(path)
         if is_below(path, self._home):
             return self._is_record(path[len(self._home) + 1 :], path, seen)
@@ -2490,7 +2516,7 @@ class Own:
             name.decode("ascii", "replace")
         ):
             if "pushed" not in self._request:
-                return True  # who works by hand has no list of sent files to compare with
+                return True  # a person who works by hand sends no list of pushed files
             if self._incoming is None:
                 self._incoming = Sent(self._home_of, self._request).incoming()
             return name in self._incoming
@@ -2502,7 +2528,10 @@ class Own:
         return bool(ARRIVING(name)) and self._begins_one_of_ours(path, seen)
 
     def _begins_one_of_ours(self, path: bytes, seen: os.stat_result) -> bool:
-        """Whether the file is the first part of a script of ours that lies whole beside it: a transfer broke off."""
+        """Whether the file is the first part of one of our scripts, left by a transfer that broke off.
+
+        The complete script must be in the same directory.
+        """
         if not stat.S_ISREG(seen.st_mode) or seen.st_size > SCRIPT_BYTES:
             return False
         begun = _content_of(path)
@@ -2524,7 +2553,7 @@ class Own:
     def _is_record(self, inner: bytes, path: bytes, seen: os.stat_result) -> bool:
         if not stat.S_ISREG(seen.st_mode):
             return False
-        if inner in self._logs:  # the seal lists each log as an entry
+        if inner in self._logs:  # the seal lists the logs of jobs separately
             return True
         for shape, most_bytes, form in RECORDS:
             if shape.fullmatch(inner) and seen.st_size <= most_bytes:
@@ -2538,7 +2567,7 @@ class Own:
 
 
 RECORD_BYTES = 64 << 10
-RECORDS = (  # the names of the tenant's own files, how large they get, and what they hold
+RECORDS = (  # the names of the tenant's own files, their maximum size, and the form of their content
     (re.compile(rb"jobs/[A-Za-z0-9._-]{1,64}/(?:lock|log)"), 0, None),
     (
         re.compile(rb"jobs/[A-Za-z0-9._-]{1,64}/(?:spec|started|main|exit|ending)\.json"),
@@ -2566,13 +2595,13 @@ RECORDS = (  # the names of the tenant's own files, how large they get, and what
         re.compile(rb"[A-Za-z0-9._/-]+\.json\.\d+(?:\.tmp)?|activity[a-z.-]+\.new"),
         RECORD_BYTES,
         None,
-    ),  # what a crash leaves
+    ),  # these are left by a crash
 )
 PREPARING = re.compile(rb"prepare-([0-9a-f]{16})\.(py|json)").fullmatch
 
 
 def _is_of_form(path: bytes, form: str) -> bool:
-    """Whether the file holds nothing but JSON: one object, or one in each line."""
+    """Whether the file contains only JSON: one object, or with "lines" one object in each line."""
     try:
         with open(path, "rb") as file:
             content = file.read()
@@ -2600,7 +2629,7 @@ def _content_of(path: bytes) -> bytes | None:
 
 # --- unclaimed -----------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.unclaimed"] = r'''
-"""What was written and is no artifact: discarded, pushed, empty, or claimed by nobody."""
+"""Sorts the written files that are no artifacts: into discarded, pushed, empty and unclaimed ones."""
 
 from __future__ import annotations
 
@@ -2676,7 +2705,7 @@ class WrittenFiles:
             else:
                 self.empty.append(at)
         for default, files in odd.items():
-            # Files that are named like a cache, but do not look like one, are discarded without a question only if
+            # Some files are named like a cache, but do not look like one. They are discarded by default only if
             # all of them together are small.
             if sum(size for size, _ in files) > ODD_BYTES:
                 self.unclaimed += files
@@ -2689,9 +2718,9 @@ class WrittenFiles:
             self.empty = []
 
     def add_unread(self, reasons: set[str]) -> None:
-        """List these patterns as discards, too.
+        """Also list these patterns as discards, with no files.
 
-        They name places that cannot be read and that were given up, so the files there cannot be counted.
+        They name places that were discarded, and that cannot be read, so the files there cannot be counted.
         """
         for reason in reasons:
             self._discarded.setdefault(reason, [0, 0])
@@ -2761,7 +2790,7 @@ def discarded_by(
 
 # --- at_work -------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.at_work"] = r'''
-"""Processes that belong to no job, but work in what is to be sealed."""
+"""Finds processes that belong to no job, but work in the directories that are to be sealed."""
 
 from __future__ import annotations
 
@@ -2779,34 +2808,34 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "tcsh", "csh"}
-BESIDE = re.compile(  # these only carry or show the work of other processes, which are checked themselves
+BESIDE = re.compile(  # these only carry or show the work of other processes, which are checked separately
     r"sshd.*|dropbear|sftp-server|tmux.*|screen|mosh-server|dtach|abduco|zellij|script|less|more|man|top|htop|btop"
     r"|nvtop|nvitop|gpustat|watch|tail|nvidia-smi|journalctl|gpg-agent|ssh-agent|dbus-daemon|dirmngr|keyboxd",
     re.IGNORECASE,
 ).fullmatch
-WAITS = re.compile(  # they wait for a person, and compute only when asked
+WAITS = re.compile(  # these wait for a person, and compute only on request
     r"jupyter.*|ipykernel(?:_launcher)?.*|tensorboard.*|code-server.*|.*/\.(?:vscode|cursor|windsurf)-server/.*|mlflow"
 ).fullmatch
 IDLE_LOOK_S, IDLE_LOOKS, IDLE_CORES = 1.0, 5, 0.1
 
 
 class AtWork:
-    """Processes that belong to no job, and are at work in what is to be sealed."""
+    """Finds processes that belong to no job, but work in the directories that are to be sealed."""
 
     def __init__(
         self, home: str, works: list[bytes], tops: list[bytes], since_ns: int | None, own: Own
     ) -> None:
-        """`tops` are further places where nobody but this lease works."""
+        """`works` are the work directories, ours first. `tops` are other directories in which only this lease works."""
         self._own = own
         self._home, self._since_ns = os.path.realpath(os.fsencode(home)), since_ns
         self._places = list(dict.fromkeys([*works, *tops]))
         self._mark = b"GPU_TENANT_CARETAKER=" + os.fsencode(home)
 
     def refuse(self, known: Collection[int] = ()) -> None:
-        """Refuse the seal if there is such a process, except for those with a known number.
+        """Refuse the seal if there is such a process. Processes whose number is in `known` do not count.
 
-        A process may sleep for an hour before it writes, so a process that does not compute counts as well. It
-        counts if it began since launch, and works in one of the places or has a file there open for writing.
+        A process counts if it began after the launch and works in one of the places: its directory is there, or it has
+        a file there open for writing. It counts even if it sleeps now, because it may write later.
 
         Raises:
             Refusal: AT_WORK.
@@ -2846,7 +2875,7 @@ class AtWork:
             )
 
     def _stands_in(self, pid: int) -> bytes | None:
-        """Return where in our places the process is at work. None if it is in none of them."""
+        """Return the path in our places at which the process works. None if it works in none of them."""
         directory = b"/proc/%d" % pid
         try:
             if os.stat(directory).st_uid != os.geteuid():
@@ -2863,9 +2892,9 @@ class AtWork:
         return self._writes_to(pid)
 
     def _is_inside(self, path: bytes) -> bool:
-        """Whether the path is below one of our places, or is the work directory.
+        """Whether the path is below one of our places, or is the work directory itself.
 
-        Another place itself does not count, because every login begins in the home directory.
+        For other places, only paths below count: the home directory is one of them, and every login begins there.
         """
         is_deeper = any(is_below(path, place) and path != place for place in self._places)
         return (is_deeper or path == self._places[0]) and not is_below(path, self._home)
@@ -2884,7 +2913,7 @@ class AtWork:
         return None
 
     def _is_apart(self, pid: int) -> bool:
-        """Whether the process does not count: a waiting shell, a viewer or carrier of others' work, or a script of ours."""
+        """Whether the process does not count: a waiting shell, a program in BESIDE, or a script of ours."""
         words = _argv_of(pid)
         name = os.path.basename(words[0] if words else "").lstrip("-").rstrip(":")
         if not words:
@@ -2898,7 +2927,7 @@ class AtWork:
         return bool(BESIDE(name)) and self._writes_to(pid) is None
 
     def _runs_ours(self, pid: int, words: list[str]) -> bool:
-        """Whether the process runs a script of the tenant's. A script's name among its arguments proves nothing."""
+        """Whether the process runs a script of the tenant. Only the file that it runs counts, not further arguments."""
         for word in words[1:]:
             if word in ("-c", "-m", "-"):
                 return False
@@ -2907,7 +2936,7 @@ class AtWork:
         else:
             return False
         try:
-            # A daemon has left the directory in which it was started: the one above our scripts.
+            # A daemon may have changed its directory. It was started in the one above our scripts.
             begun = os.path.dirname(self._own.beside)
             paths = [os.path.join(at, os.fsencode(word)) for at in (_cwd_of(pid), begun)]
             path = next((path for path in paths if os.path.lexists(path)), paths[0])
@@ -2965,7 +2994,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def _is_runnable(pid: int) -> bool:
-    """Whether a thread of the process runs, or waits for a processor, as on a box that is overloaded."""
+    """Whether a thread of the process runs, or would run if a CPU were free."""
     tasks = "/proc/%d/task" % pid
     try:
         threads = os.listdir(tasks)
@@ -2978,7 +3007,7 @@ def _is_runnable(pid: int) -> bool:
 
 # --- elsewhere -----------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.elsewhere"] = r'''
-"""What was written on this box outside of all that is accounted for."""
+"""Finds files that were written on this box outside all directories that are accounted for."""
 
 from __future__ import annotations
 
@@ -3013,9 +3042,9 @@ ELSEWHERE_S, ELSEWHERE_FILES = 2.0, 200_000
 
 
 def written_elsewhere(tops: list[bytes], since_ns: int | None) -> dict | None:
-    """What was written since launch on this box's disks outside of all that is accounted for.
+    """Find files that were written since the launch on this box's disks, outside the accounted directories `tops`.
 
-    The search ends after two seconds; `whole` says whether it came to its end by itself.
+    The search stops after two seconds. `whole` says whether it was complete by then.
     """
     if since_ns is None:
         return None
@@ -3051,26 +3080,26 @@ def written_elsewhere(tops: list[bytes], since_ns: int | None) -> dict | None:
 
 # --- logins --------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.logins"] = r'''
-"""Traces of a person who worked on this box by hand."""
+"""Finds traces of a person who worked on this box by hand."""
 
 from __future__ import annotations
 
 import os
 
 LOGIN_RECORDS = ("var/log/wtmp", "var/log/lastlog", "run/utmp")
-"""Where a system notes who logged in, and out again. An image may lack all of them."""
+"""The files in which a system records logins and logouts. An image may have none of them."""
 
 
 def somebody_may_have_worked(since_ns: int, root: str = "/") -> bool:
-    """Whether somebody may have worked here by hand since then: a terminal is open, or a login was noted.
+    """Whether somebody may have worked here by hand since then: a terminal is open, or a login was recorded.
 
-    A login without a terminal leaves neither.
+    A login without a terminal leaves no trace, so it is not noticed.
     """
     for name in LOGIN_RECORDS:
         try:
             if os.stat(os.path.join(root, name)).st_mtime_ns >= since_ns:
                 return True
-        except OSError:  # this image has none
+        except OSError:  # this image does not have the file
             pass
     try:
         return any(name.isdigit() for name in os.listdir(os.path.join(root, "dev/pts")))
@@ -3095,10 +3124,10 @@ if TYPE_CHECKING:
 
 
 def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
-    """An entry for each link that leads to a place in the work directory. Any other link is a problem.
+    """Return an entry for each link that leads to a kept file in the work directory. Any other link is a problem.
 
-    The target is the link's own text. If the text is absolute, or climbs in its middle, the target is a plain
-    way to the same place. The hash is that of the target's text. A link to what is not kept is a problem, too.
+    The target in the entry is the link's own text. If this text is absolute, or has `..` in its middle, the target is
+    a simpler path to the same place. The hash is that of the target's text.
     """
     import hashlib
 
@@ -3143,9 +3172,9 @@ def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
 
 
 def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
-    """Return the link's text, if it is relative, and climbs by `..` only at its beginning.
+    """Return the link's text, if it is relative, and has `..` only at its beginning.
 
-    Otherwise return a path of that form that leads to the same place.
+    Otherwise return a path of this form that leads to the same place.
     """
     parts = [part for part in text.split(b"/") if part != b"."]
     climbs = next((i for i, part in enumerate(parts) if part != b".."), len(parts))
@@ -3163,7 +3192,7 @@ def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
 
 # --- seal ----------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.seal"] = r'''
-"""The verb `manifest`: every byte written since launch is accounted for."""
+"""The verb `manifest`: lists and hashes all files that were written since the launch, so that each is accounted for."""
 
 from __future__ import annotations
 
@@ -3195,7 +3224,7 @@ from box_scripts.caretaker.unclaimed import DEFAULT_DISCARD, WrittenFiles, disca
 def _refuse_running(home: str, but: str | None = None) -> list[Job]:
     """Return the jobs that were started here. Refuse if one of them still runs, or if another may still be started.
 
-    The job `but` may have ended and left processes.
+    The job `but` may have processes that it left behind.
     """
     seen = [(job, observe(job).state) for job in all_jobs(home)]
     running = [
@@ -3213,21 +3242,21 @@ def _refuse_running(home: str, but: str | None = None) -> list[Job]:
 
 
 def _started_jobs(home: str) -> list[Job]:
-    """The jobs that were started here, also those that still run."""
+    """Return the jobs that were started here, including those that still run."""
     return [job for job in all_jobs(home) if observe(job).state != "absent"]
 
 
 def _waiting(home: str) -> list[str]:
-    """The jobs that runner.py may still start, by its journal. Once the guard has ended the work there are none."""
+    """Return the jobs that runner.py may still start, by its journal. None remain when the guard has ended the work."""
     path = os.path.join(home, "queue", "journal")
     try:
         with open(path, "rb") as file:
-            whole = file.read().rpartition(b"\n")[0]  # a line without an end does not count
+            whole = file.read().rpartition(b"\n")[0]  # without the last line, if it is incomplete
     except FileNotFoundError:
         return []
     try:
         guard_record = read_record(os.path.join(home, "guard.json"), GUARD) or NO_GUARD
-    except Refusal:  # a damaged record says nothing
+    except Refusal:  # a damaged record counts as no guard
         guard_record = NO_GUARD
     if guard_record["state"] == "fired":
         return []
@@ -3246,20 +3275,19 @@ def _waiting(home: str) -> list[str]:
 
 
 def manifest(home: str, request: dict) -> dict:
-    """Every byte written since launch is an entry, pushed, discarded, unclaimed or a problem.
+    """List every file written since the launch: as an entry, pushed, discarded, unclaimed, or a problem.
 
-    With `hash: recalled` no file is read. A hash that is not known from before is then missing, and so is the
-    digest. That is no seal, but it is enough to begin to fetch while the seal is made. With
-    `running: listed` jobs may run meanwhile. That shows what there is so far, and never has a digest.
+    With `hash: recalled` no file is read. Then hashes that are not remembered are missing, and so is the digest. The
+    result is a draft and not a seal, but it is enough to begin to fetch files while the seal is made. With
+    `running: listed`, jobs may run meanwhile. The result lists the files so far, and never has a digest.
 
-    A job can write to our records here, so they are believed only if the tenant says nothing better:
-    `pushed`, `since_ns` and `ours` (the hashes of the tenant's scripts) are from its own records. With
-    `pushed`, only the `discard` of the request gives anything up, because a job could widen what its own
-    record gives up. `key` is for the memory of hashes. With `made_by`, the answer also tells what that job
-    wrote: see `made_files`. That is no seal either.
+    A job can change our records on the box. So the request may have better ones, from the tenant's own records:
+    `pushed`, `since_ns` and `ours` (the hashes of the tenant's scripts). With `pushed`, only the request's `discard`
+    counts, because a job could add discards to its own record. `key` is for the remembered hashes. With `made_by`, the
+    answer also lists the files that this job wrote: see `made_files`. This is no seal either.
 
     Raises:
-        Refusal: JOB_RUNNING; or AT_WORK: a process that belongs to no job works in what would be sealed.
+        Refusal: JOB_RUNNING; or AT_WORK: a process that belongs to no job works in the directories to be sealed.
     """
     is_look, reads = request.get("running") == "listed", request.get("hash") != "recalled"
     if is_look and reads:
@@ -3302,10 +3330,10 @@ def manifest(home: str, request: dict) -> dict:
     left = {process.pid for process in maker.members()} if maker else set()
     if not is_look:
         at_work.refuse(left)
-    for pattern in artifacts:  # a declared file counts wherever it lies
+    for pattern in artifacts:  # declared files count, even outside the accounted directories
         if not pattern.relative:
             survey.walk(pattern.prefix, False)
-    unread: set[str] = set()  # discards of places that could not be read, and need not be
+    unread: set[str] = set()  # discards of places that cannot be read, which is no problem then
     problems, survey.problems = survey.problems, []
     for problem in problems:
         below, reason = problem["at"] + "/%00", None
@@ -3365,17 +3393,17 @@ def manifest(home: str, request: dict) -> dict:
 
 
 MADE_BYTES, CLOCK_TICK_NS = 16 << 30, 10**7
-"""How much is read of what a setup made; and how far the time of a file may lag behind the clock."""
+"""At most this many bytes of a setup's files are read; and a file's time may be this much behind the clock."""
 
 
 def made_files(maker: Job, written_files: WrittenFiles, hashes: Hashes, logins: bool) -> list[dict]:
-    """What that job wrote, and what nobody changed since it ended: each file with its size and hash.
+    """Return the files that the job wrote and that were not changed after its end, each with its size and hash.
 
-    A file counts by its change time alone. If nobody saw the job's end, nothing counts. The smallest files come
-    first; what is too much to be read is left out.
+    Only a file's time of change decides. If the job's end was not recorded, there are no such files. The smallest files
+    come first. Files beyond MADE_BYTES in all are left out.
 
     Raises:
-        Refusal: AT_WORK: a person may have written some of it, and `logins` asks for that.
+        Refusal: AT_WORK: with `logins`, if a person was logged in and may have written some of the files.
     """
     seen = observe(maker)
     if not seen.started or not seen.end:
@@ -3404,13 +3432,13 @@ def made_files(maker: Job, written_files: WrittenFiles, hashes: Hashes, logins: 
 def _lost_by_stop(
     entries: list[dict], written_files: WrittenFiles, survey: Survey, request: dict
 ) -> dict | None:
-    """What counts and lies outside of the directories that outlive a stop; None if nobody asked."""
+    """List the files that must be accounted for, and that a stop would lose. None if the request has no `kept`."""
     if "kept" not in request:
         return None
     mountinfo = text_of("/proc/self/mountinfo")
     outliving = Outliving(request["kept"], request.get("kept_disks", []), mountinfo)
     found = [(entry.get("size", 0), entry["at"]) for entry in entries]
-    # What cannot be read may be anything.
+    # A place that cannot be read may contain anything, so it counts, too.
     found += [*written_files.unclaimed, *((0, problem["at"]) for problem in survey.problems)]
     sizes: dict[str, int] = {}
     for size, at in found:
@@ -3425,7 +3453,7 @@ def _lost_by_stop(
 
 
 def _digest(entries: list[dict]) -> str:
-    """The hash of the sorted lines `sha256 size kind target-or-dash name`."""
+    """Return the hash of the sorted lines `sha256 size kind target-or-dash name`."""
     import hashlib
 
     form = "%(sha256)s %(size)d %(kind)s %(target)s %(name)s\n"
@@ -3436,7 +3464,7 @@ def _digest(entries: list[dict]) -> str:
 
 # --- pace ----------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.pace"] = r'''
-"""How the caretaker keeps out of the way of jobs: by its share of the time, and its priority."""
+"""Limits how much the caretaker slows down jobs: by a share of the time, and by a low priority."""
 
 from __future__ import annotations
 
@@ -3451,10 +3479,10 @@ SHARE = 0.25
 
 
 class Pace:
-    """Keeps this process at work for at most `share` of the time, if `rest` is called after every piece of work.
+    """Keeps this process at work for at most `share` of the time. Call `rest` after every piece of work.
 
-    Work is the time in which it computed, and all of the time in which it read from a disk. While it waits
-    for a core that others use, it takes nothing from them.
+    Only the time in which the process computed, or read from a disk, counts as work. Waiting for a busy CPU core does
+    not count, because it takes nothing from others.
     """
 
     def __init__(self, share: float) -> None:
@@ -3478,17 +3506,18 @@ class Pace:
 
 
 def _read_bytes() -> str:
-    """Return the kernel's line about how much this process has read from a disk. Empty if there is none."""
+    """Return the kernel's line with the number of bytes that this process has read from disks. Empty if unknown."""
     found = re.search(r"^read_bytes: \d+", text_of("/proc/self/io"), re.MULTILINE)
     return found.group() if found else ""
 
 
 def step_back() -> str:
-    """Let all other processes go first, as far as the system allows. Return in words how far that is."""
+    """Give this process the lowest priority that the system allows. Return in words which that is."""
     words = "at nice %d" % os.nice(10)
     ioprio_set = {"x86_64": 251, "aarch64": 30, "ppc64le": 273, "riscv64": 30, "s390x": 282}
     number = ioprio_set.get(os.uname().machine) if sys.platform == "linux" else None
-    if number is None or sys.maxsize < 1 << 32:  # in another ABI that number is another call
+    # In a 32-bit ABI, the number stands for another system call.
+    if number is None or sys.maxsize < 1 << 32:
         return words
     try:
         import ctypes
@@ -3503,7 +3532,7 @@ def step_back() -> str:
 
 # --- checkpoints ---------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.checkpoints"] = r'''
-"""Whether a checkpoint is whole, by names and times alone."""
+"""Decides whether a checkpoint is complete, from the names and times of files alone."""
 
 from __future__ import annotations
 
@@ -3517,7 +3546,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 PATIENCE_NS = 600 * 10**9
-UNDER_WAY = re.compile(  # names that Orbax, transformers and curl use until a file is whole
+UNDER_WAY = re.compile(  # names that Orbax, transformers and curl use until a file is complete
     rb"(?i)tmp-.+|\.tmp.*|.+\.part|.+[._-](?:tmp|partial|incomplete|inprogress)(?:[-_.]?\d+)?"
     rb"|.+\.tmp\.[\w-]{1,16}"
 ).fullmatch
@@ -3529,7 +3558,7 @@ SHARD = re.compile(rb"(.+?)-(\d{5})-of-(\d{5})(\.(?:safetensors|bin|pth?)|)").fu
 DONE = re.compile(
     rb"(?i)[._]?(?:done|success|completed?|finished|commit_success)(?:\.txt)?"
 ).fullmatch
-WRITTEN_LAST = (  # what such a directory holds; where its job writes the last file; and what that is called
+WRITTEN_LAST = (  # how to recognise such a checkpoint; where its last file is written; the name of the last file
     (
         re.compile(rb"checkpoint-\d+/.*"),
         "in",
@@ -3558,7 +3587,7 @@ def _unit(path: bytes) -> bytes | None:
 
 
 def checkpoint_listing(files: Iterable[bytes], work: bytes) -> Dated:
-    """What lies beside those files, and all that is in their checkpoints."""
+    """Return the files next to those files, and all files in their checkpoints, with their times."""
     found: Dated = {}
     tops = {os.path.dirname(path) for path in files}
     units = {unit for unit in map(_unit, files) if unit is not None}
@@ -3584,9 +3613,9 @@ def find_unfinished(
     quiet_ns: int,
     done: Sequence[Callable[[str], object]],
 ) -> set[bytes]:
-    """Return the files that are being written, or whose checkpoint is. Only names and times decide.
+    """Return the files that are still being written, or belong to a checkpoint that is. Only names and times decide.
 
-    A checkpoint in which nothing has changed for PATIENCE_NS is taken as it is: no rule fits every job.
+    A checkpoint in which nothing has changed for PATIENCE_NS counts as complete, because no rule fits every job.
     """
     found: set[bytes] = set()
     whole: dict[bytes, bool] = {}
@@ -3611,10 +3640,10 @@ def _is_whole(
     quiet_ns: int,
     done: Sequence[Callable[[str], object]],
 ) -> bool:
-    """Whether the checkpoint has all that its job writes into it. It is a directory or a file."""
+    """Whether the checkpoint `what`, a directory or a file, is complete."""
     parent, name = os.path.split(what)
     beside = listing.get(parent, {})
-    inside = {  # by its path below `what`; empty if that is a file
+    inside = {  # by path below `what`; empty if `what` is a file
         os.path.join(folder, inner)[len(what) + 1 :]: dated
         for folder, names in listing.items()
         if is_below(folder, what)
@@ -3622,7 +3651,7 @@ def _is_whole(
         if os.path.join(folder, inner) not in listing
     }
     of_it = inside or {b"": beside.get(name, (0, 0))}
-    # A log that still grows does not keep a checkpoint from being whole.
+    # A checkpoint can be complete although a log in it still grows.
     lasting = {at: d for at, d in of_it.items() if not GROWS(os.path.basename(at))} or of_it
     if max(max(dated) for dated in lasting.values()) < now_ns - PATIENCE_NS:
         return True
@@ -3644,15 +3673,15 @@ def _is_whole(
         last = _done_of(what, listing, done)
         alike = [n for n in beside if name_group(n) == name_group(name)]
         if not last and not done:
-            # If others like it have a marker, this one will have one, too.
+            # If similar checkpoints have a marker, this one will get one, too.
             is_usual = any(_done_of(os.path.join(parent, n), listing, done) for n in alike)
             last = [] if is_usual else None
-    # Old versions of transformers write their random states just after the file that counts as last here.
+    # Old versions of transformers write their random states just after the file that is taken as the last one here.
     return last is None or any(at + max(quiet_ns, 2 * 10**9) >= written_ns for at in last)
 
 
 def _last_of(name: bytes, inside: Dates, beside: Dates) -> list[int] | None:
-    """Return when the last file of such a checkpoint was written. None if its kind is not known."""
+    """Return the times of the file that is written last in such a checkpoint. None if its kind is not known."""
     for shape, where, last in WRITTEN_LAST:
         if any(shape.fullmatch(name + b"/" + at) for at in inside):
             names = inside if where == "in" else beside
@@ -3661,7 +3690,7 @@ def _last_of(name: bytes, inside: Dates, beside: Dates) -> list[int] | None:
 
 
 def _done_of(what: bytes, listing: Dated, done: Sequence[Callable[[str], object]]) -> list[int]:
-    """Return when the markers were written, in the checkpoint or beside it, that say that it is done."""
+    """Return the times of the marker files, in the checkpoint or next to it, that say that it is complete."""
     parent, name = os.path.split(what)
     stem = os.path.splitext(name)[0]
 
@@ -3687,7 +3716,7 @@ def name_group(name: bytes) -> bytes:
 
 
 def _has_all_shards(names: Iterable[bytes], one: bytes | None) -> bool:
-    """Whether each set like `x-00001-of-00004` has all its files. With `one`, check only the set of that file."""
+    """Whether each set of shards like `x-00001-of-00004` is complete. With `one`, check only the set of that file."""
     there: dict[tuple, set[bytes]] = {}
     for match in filter(None, map(SHARD, names)):
         there.setdefault((match[1], match[3], match[4]), set()).add(match[2])
@@ -3700,7 +3729,7 @@ def _has_all_shards(names: Iterable[bytes], one: bytes | None) -> bool:
 
 # --- complete ------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.complete"] = r'''
-"""The verb `complete`: what is whole while jobs run."""
+"""The verb `complete`: which artifacts are complete while jobs run."""
 
 from __future__ import annotations
 
@@ -3726,14 +3755,14 @@ from box_scripts.caretaker.survey import Survey
 
 
 def complete(home: str, request: dict) -> dict:
-    """The declared artifacts that nobody is writing now, newest first. Jobs may run meanwhile.
+    """List the declared artifacts that nobody is writing now, newest first. Jobs may run meanwhile.
 
-    This is no seal: it proves what each file held, and not that nothing else was written. A file is complete
-    by its job's own convention: it has no temporary name, and its checkpoint has the file that is written
-    last. It was the same at two looks `quiet_s` apart, and nobody has it open for writing.
+    This is no seal: it proves the content of each file, but not that no other files were written. For a file to be
+    complete, four things must be true. It has no temporary name. Its checkpoint has the file that the job writes last.
+    It did not change between two checks `quiet_s` apart. Nobody has it open for writing.
 
-    It works and reads at most `share` of the time (a quarter), on one core, at the lowest priority. At
-    most `limit_bytes` are read, but always one file. What is left out has its turn in the next call.
+    This works and reads for at most `share` of the time (default: a quarter), on one core, at the lowest priority. At
+    most `limit_bytes` are read, but at least one file. Files that are left out follow in the next call.
     """
     share = min(1.0, max(0.01, request.get("share", SHARE)))
     began, turn = time.monotonic(), Pace(share)
@@ -3767,7 +3796,8 @@ def complete(home: str, request: dict) -> dict:
         except (Changing, OSError):
             names.append(name)
             continue
-        if time.monotonic() - saved > 30:  # so that it need not be read again if the link breaks
+        # Save now and then, so that these files are not read again if the link breaks.
+        if time.monotonic() - saved > 30:
             hashes.save()
             saved = time.monotonic()
         facts = {"size": now.st_size, "sha256": sha256, "mtime_ns": now.st_mtime_ns}
@@ -3791,7 +3821,7 @@ def complete(home: str, request: dict) -> dict:
 
 
 def artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
-    """Every declared artifact that is there, and the jobs that run."""
+    """Return a survey of all declared artifacts that exist, and the names of the jobs that run."""
     jobs = [job for job in all_jobs(home) if job.start_record()]
     wanted = [p for job in jobs for p in job.spec()["artifacts"]] + request.get("artifacts", [])
     unwanted = [p for job in jobs for p in job.spec()["discard"]] + request.get("discard", [])
@@ -3810,10 +3840,11 @@ def artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
 def _looked_twice(
     files: list[tuple[str, bytes]], quiet_ns: int, hashes: Hashes
 ) -> tuple[dict[bytes, os.stat_result], set[bytes]]:
-    """Return the regular files as they are, and which of them are being written.
+    """Return the status of the regular files, and which of them are being written.
 
-    One look is enough if this kernel's clock dated a file more than `quiet_ns` ago: the file has not changed
-    since. Two looks are needed if another clock dated it (a network's file system, a time in the future).
+    If a file's times come from this kernel's clock, one check is enough: its time of change shows whether it has
+    changed in the last `quiet_ns`. If they come from another clock (a network file system, a time in the future), the
+    file is checked twice.
     """
     first = _stats_of(files)
     remote = far_devices(text_of("/proc/self/mountinfo"))
@@ -3852,7 +3883,7 @@ def _stats_of(files: list[tuple[str, bytes]]) -> dict[bytes, os.stat_result]:
 
 # --- prune ---------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.prune"] = r'''
-"""The verb `prune`, the only verb that removes anything."""
+"""The verb `prune`, the only one that deletes files of a job."""
 
 from __future__ import annotations
 
@@ -3877,11 +3908,12 @@ if TYPE_CHECKING:
 
 
 def prune(home: str, request: dict) -> dict:
-    """Remove each named checkpoint that is still the same, byte for byte. Leave every other one whole.
+    """Remove each named checkpoint, if it is still the same, byte for byte. Otherwise leave all of it.
 
-    Each is {"at", "files": [{"at", "size", "sha256", "mtime_ns", "ino"}]}: a file, or a directory and
-    all that is in it. Before it is removed, it is written to the log `pruned`; on a full disk, right after. Three things are never removed:
-    the newest of a kind, what is open or linked to, and the last that a declared pattern still matches.
+    Each is {"at", "files": [{"at", "size", "sha256", "mtime_ns", "ino"}]}: a file, or a directory with all its files.
+    Before a checkpoint is removed, it is recorded in the log `pruned` (on a full disk, right after). Three kinds of
+    files are never removed: the newest checkpoint of its kind, files that are open or that a link leads to, and the
+    last file that a declared pattern matches.
     """
     survey, _ = artifacts_now(home, request)
     hashes = Hashes(home, request.get("key"), Pace(SHARE).rest)
@@ -3898,7 +3930,7 @@ def prune(home: str, request: dict) -> dict:
             if why is None:
                 is_logged = _log_pruned(home, checkpoint)
                 why = _unlink_all(top, files)
-                if not is_logged and why is None:  # there is room now
+                if not is_logged and why is None:  # now there is room for the record
                     _log_pruned(home, checkpoint)
             if why is not None:
                 refused.append({"at": checkpoint["at"], "why": why})
@@ -3933,7 +3965,7 @@ def _why_kept(
     left: set[bytes],
     hashes: Hashes,
 ) -> str | None:
-    """Why the checkpoint may not go; None if it may."""
+    """Return why the checkpoint may not be removed. None if it may."""
     if os.path.realpath(top) != top or not all(is_below(path, top) for path in files):
         return "it is not where it was named"
     if not set(files) <= left:
@@ -3969,7 +4001,7 @@ def _why_kept(
 
 
 def _has_newer(top: bytes, left: set[bytes]) -> bool:
-    """Whether a checkpoint of the same kind with a higher number lies beside this one."""
+    """Whether there is a checkpoint of the same kind with a higher number in the same directory."""
     parent, name = os.path.split(top)
     steps = [int(found[2]) for found in STEP.findall(name)]
     beside = {
@@ -3988,9 +4020,9 @@ def _means(pattern: Pattern, path: bytes, survey: Survey) -> bool:
 
 
 def _log_pruned(home: str, checkpoint: dict) -> bool:
-    """Write the checkpoint to the log, whole or not at all. False if the disk is full.
+    """Write the checkpoint to the log, as a complete line or not at all. Return False if the disk is full.
 
-    The tenant has the same on record, from before it asked. So a full disk keeps nothing from being removed.
+    The tenant has recorded the same before its request. So the checkpoint may be removed even if this fails.
     """
     line = json.dumps(dict(checkpoint, asked_at=time.time()), separators=(",", ":")) + "\n"
     path = os.path.join(home, "pruned")
@@ -4007,9 +4039,9 @@ def _log_pruned(home: str, checkpoint: dict) -> bool:
 
 
 def _unlink_all(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str | None:
-    """The files are gone, and so are directories that held nothing else. Otherwise all are there, and it says why.
+    """Remove the files, and directories that are empty then. If one cannot be removed, leave all, and return why.
 
-    Each file is first renamed and then looked at again, because a job may put another file in its place.
+    Each file is first renamed and then checked again, because a job may put another file in its place.
     """
     moved: dict[bytes, bytes] = {}
     why = None
@@ -4030,7 +4062,7 @@ def _unlink_all(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> st
     for aside, path in moved.items():
         if why is not None:
             try:
-                # A link never overwrites a file that has come there since.
+                # Unlike a rename, a link does not overwrite a file that was put there meanwhile.
                 os.link(aside, path, follow_symlinks=False)
             except OSError:
                 why += "; what was there is " + escape_path(aside)
@@ -4047,7 +4079,7 @@ def _unlink_all(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> st
 
 # --- push ----------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.push"] = r'''
-"""The verbs `index`, `receive` and `place`: files pushed to the box."""
+"""The verbs `index`, `receive` and `place`: take files that are pushed to the box."""
 
 from __future__ import annotations
 
@@ -4081,7 +4113,7 @@ PLACED: dict = {
 
 
 def index(home: str, request: dict) -> dict:
-    """What the regular files among `paths` hold, so that a push can compare; and how much room there is.
+    """Return the hashes of the regular files among `paths`, so that a push can compare them, and the free room.
 
     `placed` is this box's own record of pushed files. A job can write to it.
     """
@@ -4103,7 +4135,7 @@ def index(home: str, request: dict) -> dict:
 
 
 def _room_below(work: bytes) -> dict:
-    """Where the work directory really is, and how much room there is, even before it was made."""
+    """Return the work directory's path, and how much room there is, even if it does not exist yet."""
     there = work
     while not os.path.isdir(there):
         there = os.path.dirname(there)
@@ -4111,7 +4143,7 @@ def _room_below(work: bytes) -> dict:
 
 
 def receive(home: str, request: dict) -> dict:
-    """Unpack the tar on stdin below `work`. Each file is whole from the moment it can be seen.
+    """Unpack the tar on stdin below `work`. A file appears in its place only when it is complete.
 
     Raises:
         Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_ARCHIVE; the files before the bad one are in place.
@@ -4124,7 +4156,7 @@ def receive(home: str, request: dict) -> dict:
     files: dict[str, dict] = {}
     placed: dict[str, dict] = {}
     try:
-        archive = tarfile.open(  # noqa: SIM115  it holds nothing but our stdin
+        archive = tarfile.open(  # noqa: SIM115  it need not be closed, because it only reads stdin
             fileobj=sys.stdin.buffer,
             mode="r|",
             bufsize=CHUNK_BYTES,
@@ -4135,7 +4167,7 @@ def receive(home: str, request: dict) -> dict:
             inner = inner_path(utf8_bytes(member.name))
             if inner:
                 _receive_member(home, request, inner, archive, member, files, placed)
-        # Read the padding, too. Otherwise the sender would find the pipe closed.
+        # Read the padding at the end, too. Otherwise the sender would get an error, because the pipe is closed.
         while sys.stdin.buffer.read(CHUNK_BYTES):
             pass
     except (tarfile.TarError, EOFError) as error:
@@ -4146,7 +4178,7 @@ def receive(home: str, request: dict) -> dict:
 
 
 def _note_placed(home: str, work: bytes, placed: dict) -> None:
-    """Record these as pushed files. Remove the directory for incoming files, if it is empty."""
+    """Record these files as pushed. Remove the directory for incoming files, if it is empty."""
     try:
         os.rmdir(os.path.join(work, INCOMING))
     except OSError:  # it is not empty, or there is none
@@ -4156,10 +4188,10 @@ def _note_placed(home: str, work: bytes, placed: dict) -> None:
 
 
 def _target(home: str, work: bytes, inner: bytes) -> tuple[bytes, bytes]:
-    """Where the pushed file really goes: its directory, which may be missing, and its own path.
+    """Return the pushed file's directory, which may not exist yet, and its path, with links resolved.
 
     Raises:
-        Refusal: UNSAFE_MEMBER.
+        Refusal: UNSAFE_MEMBER: this is outside the work directory, or in the caretaker's own directory.
     """
     parent, base = os.path.split(os.path.join(work, inner))
     parent = os.path.realpath(parent)
@@ -4184,7 +4216,7 @@ def _receive_member(
     files: dict,
     placed: dict,
 ) -> None:
-    """Put the member in its place, whole. A job that has the old file open keeps the old file."""
+    """Put the member in its place by a rename. A job that has the old file open keeps the old file."""
     import hashlib
 
     work = request["work"]
@@ -4193,7 +4225,8 @@ def _receive_member(
         os.makedirs(target, exist_ok=True)
         return
     os.makedirs(parent, exist_ok=True)
-    incoming = os.path.join(work, INCOMING)  # beside its target a temporary name could get too long
+    # Not next to the target, where a temporary name could be too long.
+    incoming = os.path.join(work, INCOMING)
     os.makedirs(incoming, exist_ok=True)
     if os.path.islink(incoming) or os.lstat(incoming).st_dev != os.lstat(parent).st_dev:
         incoming = parent
@@ -4238,19 +4271,19 @@ def _receive_member(
 
 
 def _over(request: dict) -> dict[bytes, str]:
-    """Return what may be replaced, by the bytes of its name. As text a name could differ: the two ends escape differently."""
+    """Return which files may be replaced, by name in bytes: as text, the tenant may escape a name differently."""
     if "over_bytes" not in request:
         request["over_bytes"] = {unescape_path(n): str(v) for n, v in request["over"].items()}
     return dict.__getitem__(request, "over_bytes")
 
 
 def _may_replace(request: dict, inner: bytes, target: bytes, coming: str | None) -> None:
-    """Require that the file at `target` may be replaced: `over` allows it, or the file already holds the new bytes.
+    """Check that the file at `target` may be replaced: `over` allows it, or the file already has the new content.
 
-    Without `over` everything may be replaced, as when a person works by hand.
+    If the request has no `over`, as when a person works by hand, every file may be replaced.
 
     Raises:
-        Refusal: NOT_SAVED; it was left as it is.
+        Refusal: NOT_SAVED: it may not be replaced, and was left as it is.
     """
     if "over" not in request or not os.path.lexists(target):
         return
@@ -4275,9 +4308,9 @@ def _below_work(work: bytes, target: bytes) -> str:
 
 
 def place(home: str, request: dict) -> dict:
-    """Check the bytes of each incoming file, and move the file to its place.
+    """Check the content of each incoming file, and move the file to its place.
 
-    An incoming file with other bytes than the request says is removed and named in `other`. The `stale` ones
+    If the content is not what the request says, the incoming file is removed, and named in `other`. The `stale` files
     are removed, too.
 
     Raises:
@@ -4309,10 +4342,10 @@ def place(home: str, request: dict) -> dict:
 
 
 def _incoming_path(work: bytes, key: str) -> bytes:
-    """Where an incoming file of that name lies.
+    """Return the path of the incoming file of that name.
 
     Raises:
-        Refusal: UNSAFE_PATH.
+        Refusal: UNSAFE_PATH: this is not the name of an incoming file.
     """
     incoming = os.path.join(work, INCOMING)
     if not INCOMING_NAME(key) or os.path.islink(incoming):
@@ -4321,9 +4354,9 @@ def _incoming_path(work: bytes, key: str) -> bytes:
 
 
 def _place(home: str, request: dict, said: dict) -> bytes | None:
-    """Move one incoming file to its place. Return the place, or None if its bytes are not what the request says.
+    """Move one incoming file to its place. Return the place, or None if the content is not what the request says.
 
-    Whoever has the old file open keeps the old file.
+    A process that has the old file open keeps the old file.
     """
     work, inner = request["work"], inner_path(unescape_path(said["name"]))
     if not inner:
@@ -4335,7 +4368,7 @@ def _place(home: str, request: dict, said: dict) -> bytes | None:
     try:
         there = os.lstat(arrived)
         if there.st_dev != os.lstat(parent).st_dev and stat.S_ISREG(there.st_mode):
-            # a rename cannot lead from one file system to another
+            # the file cannot be renamed from one file system to another, so copy it
             source = os.path.join(parent, INCOMING + b"-%d" % os.getpid())
             _copy(arrived, source)
         if not _holds_what_was_said(source, said):
@@ -4365,7 +4398,7 @@ def _copy(path: bytes, destination: bytes) -> None:
 
 
 def _holds_what_was_said(path: bytes, said: dict) -> bool:
-    """Whether the regular file holds the bytes that the request says. If so, set its mode and its time, too."""
+    """Whether the regular file has the content that the request says. If so, also set its mode and its time."""
     import hashlib
 
     try:
@@ -4382,7 +4415,7 @@ def _holds_what_was_said(path: bytes, said: dict) -> bool:
         for count in iter(lambda: file.readinto(view), 0):
             digest.update(view[:count])
             TELLING.did(0, count)
-        # A connection that was given up may still write to the file, and then this proves nothing.
+        # An older connection that was given up may still write to the file. Then the hash proves nothing.
         is_still = os.fstat(fd).st_mtime_ns == before.st_mtime_ns
         if digest.hexdigest() != said["sha256"] or not is_still:
             return False
@@ -4394,7 +4427,7 @@ def _holds_what_was_said(path: bytes, said: dict) -> bool:
 
 # --- requests ------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.requests"] = r'''
-"""What each verb takes, and its arguments in their own types."""
+"""The arguments of each verb: their names and types, and how they are checked."""
 
 from __future__ import annotations
 
@@ -4409,7 +4442,7 @@ SEALING = (
     " named key pushed older since_ns ours alone elsewhere kept kept_disks restarted made_by"
     " logins"
 )
-TAKES = {  # what each verb takes; it cannot do without those with a `!`
+TAKES = {  # the arguments of each verb; those with a `!` are required
     "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal setup",
     "status": "job offset limit sample",
     "tail": "job! offset limit",
@@ -4423,7 +4456,7 @@ TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "place": "work! files! stale over",
     "guard": "deadline left_s grace_s signal idle_s when_done end store seal copy_s scripts notice rehearsed disarm",
 }
-FIELDS = {  # the kind of each argument, and help for a person
+FIELDS = {  # the kind of each argument, and its help text
     "job": ("text", "name of the job"),
     "argv": ("texts", ""),
     "cwd": ("path", "directory the job runs in; made if missing"),
@@ -4512,10 +4545,10 @@ FIELDS = {  # the kind of each argument, and help for a person
 
 
 def checked_arguments(verb: str, arguments: object) -> dict:
-    """The arguments in their own types: paths as real paths in bytes, signals as numbers.
+    """Return the arguments in the types that the verb needs: paths as real paths in bytes, signals as numbers.
 
     Raises:
-        Refusal: BAD_REQUEST.
+        Refusal: BAD_REQUEST: an argument is unknown, missing, or of the wrong type.
     """
     names = {name.rstrip("!"): name for name in (TAKES[verb] + " tenant back_in_s tells_s").split()}
     if not isinstance(arguments, dict) or not set(arguments) <= set(names):
@@ -4531,7 +4564,7 @@ def checked_arguments(verb: str, arguments: object) -> dict:
         try:
             checked[name] = parse_value(FIELDS[name][0], value)
         except (ValueError, KeyError) as error:
-            # the value is not repeated, because it may be a secret
+            # these values are not repeated in the message, because they may be secret
             detail = "" if name in ("env", "key") else ": %s" % error
             raise Refusal(
                 "BAD_REQUEST", "%s is not a proper %s%s" % (name, FIELDS[name][0], detail)
@@ -4575,7 +4608,7 @@ def parse_value(kind: str, value: object) -> object:
 
 # --- verbs ---------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.verbs"] = r'''
-"""The verbs, each a function of one part."""
+"""The verbs of the caretaker, and the part that has the function for each."""
 
 from __future__ import annotations
 
@@ -4583,7 +4616,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PART_OF = {  # what each verb does stands in that part, under the verb's name
+PART_OF = {  # this part has a function with the verb's name
     "start": "launch",
     "status": "status",
     "tail": "status",
@@ -4600,7 +4633,7 @@ PART_OF = {  # what each verb does stands in that part, under the verb's name
 
 
 def function_of(verb: str) -> Callable[[str, dict], dict]:
-    """The function that carries out that verb. Only now its part is compiled, with what that part imports."""
+    """Return the function that carries out that verb. Its part is compiled only now, with the parts that it imports."""
     part = __import__("box_scripts.caretaker." + PART_OF[verb], fromlist=[verb])
     function: Callable[[str, dict], dict] = getattr(part, verb)
     return function
@@ -4609,7 +4642,7 @@ def function_of(verb: str) -> Callable[[str, dict], dict]:
 
 # --- by_hand -------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.by_hand"] = r'''
-"""The call by hand: a verb with flags in place of one JSON object."""
+"""Reads a call by hand: a verb with command-line flags in place of one JSON object."""
 
 from __future__ import annotations
 
@@ -4627,7 +4660,7 @@ if TYPE_CHECKING:
 
 
 def by_hand(argv: list[str], about: str | None) -> tuple[str, str, object]:
-    """The home, the verb and the arguments, from flags or from stdin."""
+    """Return the home, the verb and the arguments. The arguments are None if they come as JSON on stdin."""
 
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:
@@ -4678,7 +4711,7 @@ def by_hand(argv: list[str], about: str | None) -> tuple[str, str, object]:
 
 # --- guard_clock ---------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.guard_clock"] = r'''
-"""The time that passes on this box. On a rehearsal's box it may be the rehearsal's, which leaps."""
+"""Measures the time that passes on this box. In a rehearsal, the rehearsal's clock decides, which may jump ahead."""
 
 from __future__ import annotations
 
@@ -4696,7 +4729,7 @@ LEAP_LOOK_S = 0.05
 
 
 def elapsed_s() -> float:
-    """Seconds by a clock that nobody can set. The time in which the machine sleeps counts."""
+    """Return the seconds by a clock that nobody can set. It also runs while the machine sleeps."""
     try:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     except (AttributeError, OSError):
@@ -4704,10 +4737,11 @@ def elapsed_s() -> float:
 
 
 class GuardClock:
-    """The seconds that have passed, and the wait for more.
+    """Measures how many seconds have passed, and waits.
 
-    The rehearsal's leaps count only where the tenant says that its ledger is a rehearsal's, and a file in the
-    login home says where they are told. A job can write that file, but the tenant of a real box never says so.
+    In a rehearsal, the clock may jump (leap). Jumps count only if the tenant says that this is a rehearsal. A file in
+    the login home then says where the jumps are written. A job can write that file, but on a real box, the tenant never
+    says that it is a rehearsal.
     """
 
     def __init__(self, home: str, rehearsed: bool) -> None:
@@ -4717,24 +4751,25 @@ class GuardClock:
 
     @property
     def leaps(self) -> bool:
-        """Whether the time of this box leaps with its rehearsal's."""
+        """Whether the time on this box may jump, because it is a rehearsal's."""
         return bool(self._leaps)
 
     def elapsed_s(self) -> float:
-        """As the function of that name, and all leaps so far."""
+        """Return the seconds like the function of that name, plus all jumps so far."""
         return elapsed_s() + self._leaps_so_far()
 
     def begin_round(self) -> float:
-        """The same. The next wait ends with the first leap from now on."""
+        """Return the same as `elapsed_s`. From now on, a jump ends the next wait."""
         self._at_round = self._leaps_so_far()
         return elapsed_s() + self._at_round
 
     def wait(
         self, listen: Callable[[float], object], seconds: float, seen: float, due: float | None
     ) -> object:
-        """So much time has passed by `listen`, or it said something, or time has leapt. What it said.
+        """Wait for `seconds`, or until `listen` returns something, or until time jumps. Return what `listen` returned.
 
-        A rehearsal is told what was `seen`, and when something is `due` here: its time stops there.
+        `seen` and `due` are for the rehearsal: the time that we have seen, and the time at which something must be done
+        here. The rehearsal's clock stops at `due`.
         """
         if not self._leaps:
             return listen(seconds)
@@ -4753,7 +4788,7 @@ class GuardClock:
             try:
                 with open(self._leaps, encoding="utf-8") as file:
                     said = float(file.read())
-            except (OSError, ValueError):  # it is being replaced, or the rehearsal is over
+            except (OSError, ValueError):  # the file is being replaced, or the rehearsal is over
                 return self._leapt
             if self._leapt < said < float("inf"):  # time never goes back
                 self._leapt = said
@@ -4769,7 +4804,7 @@ class GuardClock:
 
 
 def _told_at(home: str) -> tuple[str, str]:
-    """Where the rehearsal tells its leaps, and where it is told what is due. Empty if this box is no rehearsal's."""
+    """Return the file with the rehearsal's jumps, and the file for what is due here. Empty if this is no rehearsal."""
     marker = rehearsal_marker(home)
     if marker is None:
         return "", ""
@@ -4786,7 +4821,7 @@ def _told_at(home: str) -> tuple[str, str]:
 
 # --- next_look -----------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.next_look"] = r'''
-"""When whoever looks after the lease is back, as they say themselves. The guard leaves the end of the lease to them."""
+"""Records when the watchdog that looks after the lease will ask again. Until then, the guard leaves the end to it."""
 
 from __future__ import annotations
 
@@ -4795,34 +4830,34 @@ import time
 
 
 def note_next_look(home: str, back_in_s: float) -> None:
-    """Note that somebody who looks after the lease is back in so many seconds at the latest."""
+    """Record that a watchdog that looks after the lease will ask again within so many seconds."""
     try:
         with open(os.path.join(home, "next-look"), "w", encoding="utf-8") as file:
             file.write("%.1f\n" % back_in_s)
-    except OSError:  # the disk is full: the guard waits for nobody
+    except OSError:  # the disk is full; then the guard does not wait
         pass
 
 
 class NextLook:
-    """Until when somebody is expected back, by a clock that nobody can set."""
+    """The time until which a watchdog is expected to ask again, by a clock that nobody can set."""
 
     def __init__(self, home: str, now: float) -> None:
         self._path = os.path.join(home, "next-look")
         self._noted_ns = 0
         self.until = 0.0
         self.hear(now)
-        # It was noted before this guard began. Only the wall clock tells how long before.
+        # This was recorded before the guard began. Only the wall clock shows how long before.
         self.until -= max(0.0, time.time() - self._noted_ns / 1e9)
 
     def hear(self, now: float) -> None:
-        """Read what was noted since the last time, if anything was. It counts from `now`."""
+        """Read the record, if it has changed since the last call. Its seconds count from `now`."""
         try:
             noted_ns = os.stat(self._path).st_mtime_ns
             if noted_ns == self._noted_ns:
                 return
             with open(self._path, encoding="utf-8") as file:
                 back_in_s = float(file.read(32))
-        except (OSError, ValueError):  # nobody has noted anything, or it is being written
+        except (OSError, ValueError):  # there is no record, or it is being written
             return
         self._noted_ns = noted_ns
         if 0 <= back_in_s < 1e6:
@@ -4832,7 +4867,7 @@ class NextLook:
 
 # --- presence ------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.presence"] = r'''
-"""Whether somebody who logged in is here: at a terminal, or over a connection on which something moves."""
+"""Finds out whether somebody is logged in and active: at a terminal, or over another connection."""
 
 from __future__ import annotations
 
@@ -4842,14 +4877,14 @@ import time
 from box_scripts.caretaker.processes import living_processes
 
 TERMINAL_S = 1800.0
-"""How long a terminal counts as in use after its last input or output.
+"""A terminal counts as in use for this many seconds after its last input or output.
 
-If a person's computer dies, its terminals stay open here for hours.
+If a person's computer dies, its terminals stay open here for hours. So an open terminal alone is not enough.
 """
 
 
 class Presence:
-    """Which processes logged in at this box, and did something between one look and the next."""
+    """Watches the processes of logins on this box, and whether they did something between two checks."""
 
     def __init__(self, home: str) -> None:
         self._job = os.fsencode(os.path.realpath(home))
@@ -4860,9 +4895,9 @@ class Presence:
         self._looked = False
 
     def was_somebody_here(self, now: float) -> bool:
-        """Whether somebody was here since the last look. At the first look that is unknown, which counts as yes.
+        """Whether somebody was active since the last call. At the first call, this is unknown, and counts as yes.
 
-        `now` is by a clock that nobody sets.
+        `now` is by a clock that nobody can set.
         """
         entered, terminals = self._entering()
         moved, first = entered != self._entered, not self._looked
@@ -4870,7 +4905,7 @@ class Presence:
         return self._at_one_of(terminals, now) or moved or first
 
     def _entering(self) -> tuple[dict, set[int]]:
-        """Return the processes that logged in and belong to no job, each with its CPU time, and their terminals.
+        """Return the processes of logins that belong to no job, each with its CPU time, and their terminals.
 
         This process and its children are left out.
         """
@@ -4902,9 +4937,9 @@ class Presence:
         return found, terminals
 
     def _at_one_of(self, terminals: set[int], now: float) -> bool:
-        """Whether one of the terminals was read from or written to lately.
+        """Whether one of the terminals had input or output in the last `TERMINAL_S` seconds.
 
-        After the first look, a new time of the terminal is enough, whatever the wall clock says.
+        At the first check of a terminal, the wall clock decides. After that, a change of the terminal's time is enough.
         """
         known, self._terminals = self._terminals, {}
         for number in terminals:
@@ -4924,7 +4959,7 @@ class Presence:
 
 # --- guarding ------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.guarding"] = r'''
-"""The process that holds the deadline on the box."""
+"""The guard: the process that enforces the deadline on the box."""
 
 from __future__ import annotations
 
@@ -4960,14 +4995,14 @@ if TYPE_CHECKING:
     from box_scripts.caretaker.jobs import Job
 
 LOOK_S, LEAPING_LOOK_S = 60.0, 600.0
-"""How often the box is looked at; more seldom where time leaps, and each look is a process of this computer."""
+"""The guard checks what the box does this often. In a rehearsal, time jumps, so it checks less often."""
 GUARD_GRACE_S, COPY_S = 60.0, 1800.0
 NOTICE_S, LATE_S, DELIVERY_S = 30.0, 120.0, 2.0
 COPY_AGAIN_S, QUIET_S = 5.0, 1.0
 
 
 def start_holder(home: str, request: dict, wanted: dict) -> dict:
-    """The record of a new, detached process that holds the deadline."""
+    """Start the guard as a detached process, and return its record."""
     left_s = request.get("left_s", request["deadline"] - time.time())
     clock = GuardClock(home, request.get("rehearsed") is True)
     fires, held = clock.elapsed_s() + left_s, dict(request)
@@ -4997,9 +5032,9 @@ def start_holder(home: str, request: dict, wanted: dict) -> dict:
 
 
 def states_that_count(work: list[tuple[str, Observed | None]]) -> set[str]:
-    """The states of these jobs, without those that did not finish and were answered by a launch since.
+    """Return the states of these jobs. A job that did not finish is left out if another job was launched after its end.
 
-    A job that its box took with it left no record of its end. It had ended when the box ran again.
+    If a job ended because the box was stopped, it has no record of its end. Then it had ended when the box ran again.
     """
     begun = [seen for _, seen in work if seen is not None and seen.started]
     newest = max(begun, key=lambda seen: seen.started["started_at"], default=None)
@@ -5020,7 +5055,7 @@ def _is_answered(seen: Observed | None, newest: Observed | None) -> bool:
 
 
 class Guarding:
-    """The work of the guard's process. The guard does what it was asked to do, even if its record is lost."""
+    """What the guard's process does. It keeps to its request, even if its record on the disk is lost."""
 
     def __init__(self, home: str, request: dict, record: dict, fires: float) -> None:
         self._home, self._request, self._record, self._fires = home, request, record, fires
@@ -5029,7 +5064,7 @@ class Guarding:
         self._look_s = LEAPING_LOOK_S if self._clock.leaps else LOOK_S
         self._word = ["--rehearsed"] if self._clock.leaps else []
         self._quiet: tuple = ()
-        self._work: set[str] = set()  # the states of the jobs that do not merely set the box up
+        self._work: set[str] = set()  # the states of all jobs except setups
         self._quiet_since = self._looked_at = self._clock.elapsed_s()
         self._look: object = None
         self._presence = Presence(home)
@@ -5041,14 +5076,14 @@ class Guarding:
         self._notice = request.get("notice") or {}
         self._listener = Listener(home, bool(self._notice.get("metadata")))
         self._is_heeded = False
-        self._ready: dict = {}  # processes of scripts that wait for their request
+        self._ready: dict = {}  # scripts that were started and wait for their request
 
     def holds(self) -> bool:
-        """Wait until the deadline has passed, the work is done, or the box was idle too long.
+        """Wait until the deadline has passed, the work is done, or the box was idle too long. Then return True.
 
-        Return False if this guard has to end before that: another guard took over, or the system shuts down.
-        Time is counted from when the guard began. So nobody makes the lease shorter or longer by setting the
-        wall clock.
+        Return False if this guard must end before that: another guard took over, or the system shuts down.
+        Time is counted from the start of the guard. So setting the box's clock does not make the lease shorter or
+        longer.
         """
         idle_s = self._request.get("idle_s")
         while True:
@@ -5057,7 +5092,7 @@ class Guarding:
             if why is None and idle_s is not None and self._quiet_s() >= idle_s:
                 if self._is_judged_idle(idle_s):
                     why = "idle"
-                else:  # somebody works here, even if no job of ours does
+                else:  # no job of ours runs, but somebody works here
                     self._quiet_since = self._clock.elapsed_s()
             if why is None and self._is_done():
                 why = "done"
@@ -5081,7 +5116,7 @@ class Guarding:
         return self._listener.waits(seconds)
 
     def _due(self, seen: float) -> float | None:
-        """When something is next to be done here, if nothing happens meanwhile. None if nothing is."""
+        """Return when the guard must act next, if nothing happens before. None if it need not act any more."""
         idle_s, done = self._request.get("idle_s"), self._request.get("when_done")
         dues = [self._fires]
         if idle_s is not None:
@@ -5092,7 +5127,7 @@ class Guarding:
         return min((due for due in dues if due > seen), default=None)
 
     def _notes(self, **more: object) -> bool:
-        """Record `more`, if that is possible. Return False if another guard has taken over, or our home is gone."""
+        """Record `more`, if possible. Return False if another guard has taken over, or the home directory is gone."""
         try:
             with Locked(self._home, "guard.lock"):
                 if not self._is_ours():
@@ -5100,12 +5135,12 @@ class Guarding:
                 if more:
                     self._record.update(more)
                     write_record_if_possible(self._path, self._record)
-        except (Refusal, OSError):  # a record that cannot be read is no reason to stop guarding
+        except (Refusal, OSError):  # go on guarding even if the record cannot be read
             return os.path.isdir(self._home)
         return True
 
     def _is_ours(self) -> bool:
-        """Whether no other guard is on record. A record that was lost or damaged is written again."""
+        """Whether the record is that of this guard. If the record is lost or damaged, write it again."""
         try:
             latest = read_record(self._path, GUARD)
         except Refusal:
@@ -5116,7 +5151,7 @@ class Guarding:
         return bool(latest["pid"] == os.getpid())
 
     def _quiet_s(self) -> float:
-        """Return for how long we have seen no job alive, and nobody look. 0 before the first job."""
+        """Return for how many seconds no job has run and nobody has asked for the state. 0 before the first job."""
         states, work, heartbeat = [], [], 0
         for job in all_jobs(self._home):
             state, is_work, seen_job = "running", True, None
@@ -5124,7 +5159,7 @@ class Guarding:
                 seen_job = observe(job)
                 state = seen_job.state
                 is_work = state == "absent" or not job.spec().get("setup")
-            except (Refusal, OSError):  # unknown, which is not idle
+            except (Refusal, OSError):  # an unknown state counts as running
                 pass
             states.append(state)
             if is_work:
@@ -5140,9 +5175,9 @@ class Guarding:
         return self._clock.elapsed_s() - self._quiet_since
 
     def _is_done(self) -> bool:
-        """Whether all jobs have ended, nobody has been here since, and the store has what is to be kept.
+        """Whether all jobs have ended, nobody has been here since, and all artifacts were copied to the store.
 
-        If somebody looks, or a job starts, while the guard copies, the work does not count as done.
+        The guard copies them here. If somebody asks for the state or a job starts meanwhile, the work is not done.
         """
         done, end = self._request.get("when_done"), self._request.get("end") or {}
         if not done or "store" not in self._request:
@@ -5155,7 +5190,9 @@ class Guarding:
             self._quiet_since = self._clock.elapsed_s()
             return False
         after_s = done["after_s"]
-        if self._work <= {"absent"}:  # the box was set up, and the work is still to come
+        if self._work <= {
+            "absent"
+        }:  # no job except setups was started yet, so the work is still to come
             return False
         if self._work - {"finished", "absent"}:
             after_s = done.get("failed_s")
@@ -5164,12 +5201,11 @@ class Guarding:
         heard = self._quiet
         try:
             kept = self._copy_to_store()
-        except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
+        except Exception as error:  # noqa: BLE001  the deadline must be enforced even if copying fails
             kept = {"ok": False, "message": type(error).__name__}
         whole = kept["ok"] and kept["kept"] == kept["files"]
-        if (
-            whole and self._loses()
-        ):  # the store has what is to be kept, and nobody has given up the rest
+        # All artifacts are in the store. But the stop may lose other files that nobody has discarded.
+        if whole and self._loses():
             whole = False
         if not whole:
             self._done_from = self._clock.elapsed_s() + self._copies_wait_s
@@ -5183,7 +5219,7 @@ class Guarding:
         )
 
     def _is_judged_idle(self, idle_s: float) -> bool:
-        """Whether the judge, which looks at all processes of this user, says idle. True if there is no judge."""
+        """Whether the script `activity`, which judges all of the user's processes, says idle. True without a script."""
         script = self._request["scripts"].get("activity")
         if script is None or not os.path.isfile(script):
             return True
@@ -5194,11 +5230,11 @@ class Guarding:
                 )
             )
             return bool(said["phase"] == "idle" and said["idle_s"] >= idle_s - 2 * self._look_s)
-        except (ValueError, KeyError, TypeError):  # unknown, which is not idle
+        except (ValueError, KeyError, TypeError):  # without a clear answer, the box is not idle
             return False
 
     def _take_a_look(self) -> None:
-        """Once a minute, start a script that notes for the judge what the box does. Do not wait for that script."""
+        """Once a minute, start the script `activity` to note what the box does. Wait for it only in a rehearsal."""
         import subprocess
 
         script = self._request["scripts"].get("activity")
@@ -5213,7 +5249,7 @@ class Guarding:
                 argv = [sys.executable, "-I", "-S", script, "look", "--home", self._home]
                 argv += self._word
                 self._look = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null)
-                if self._clock.leaps:  # before time leaps on
+                if self._clock.leaps:  # the script must end before the rehearsal's time jumps
                     self._look.wait(LOOK_S)
         except (OSError, subprocess.TimeoutExpired):
             pass
@@ -5221,9 +5257,9 @@ class Guarding:
     def _live_jobs(
         self, why: str, since: float = float("inf")
     ) -> tuple[list[tuple[Job, int, float]], dict]:
-        """Return each living job with its signal and its time, and what could not be read. Record why each job ends.
+        """Return each living job with its stop signal and its time to end, and the problems. Record why each job ends.
 
-        Include a job that has failed or was killed after `since`: the signal that told us has ended it already.
+        Include jobs that failed or were killed after `since`: they may have been ended by the same shutdown.
         """
         asked, problems = [], {}
         for job in all_jobs(self._home):
@@ -5244,8 +5280,8 @@ class Guarding:
     def _heeds(self, source: str) -> bool:
         """Save what can be saved, because the platform takes the box. Return whether to go on guarding.
 
-        The jobs are asked to end, each by its own signal, and get all the time that there is: to kill a job
-        while it saves would lose what it saves. What is complete is copied to the store.
+        Each job is asked to end by its own signal, and gets all the time that there is: killing a job while it saves
+        would lose the files. Complete artifacts are copied to the store.
         """
         if self._is_heeded and source == "metadata":
             return True
@@ -5263,7 +5299,7 @@ class Guarding:
         within_s = float(self._notice.get("within_s") or NOTICE_S)
         since = time.time() - DELIVERY_S if source == "shutdown" else float("inf")
         asked, problems = self._live_jobs("preempted", since)
-        if source == "shutdown":  # then every process has had SIGTERM already
+        if source == "shutdown":  # then the system has already sent SIGTERM to every process
             asked = [
                 (job, signal.SIGCONT if signum == signal.SIGTERM else signum, grace_s)
                 for job, signum, grace_s in asked
@@ -5284,7 +5320,8 @@ class Guarding:
                     copying = self._begins_to_copy()
                 elif os.waitpid(copying, os.WNOHANG)[0]:
                     copying, copy_at = 0, elapsed_s() + COPY_AGAIN_S
-            time.sleep(0.25)  # to look for them reads of every process
+            # Not more often, because finding the jobs' processes reads files of every process.
+            time.sleep(0.25)
             alive = signal_jobs(never, told, 0.0)
         if copying:
             _end_group(copying)
@@ -5292,7 +5329,7 @@ class Guarding:
         if "store" in self._request:
             try:
                 kept = self._copy_to_store(whole=not alive)
-            except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
+            except Exception as error:  # noqa: BLE001  the deadline must be enforced even if copying fails
                 kept = {"ok": False, "message": type(error).__name__}
             record_notice(self._home, source, kept=kept)
         for process in self._ready.values():
@@ -5301,33 +5338,33 @@ class Guarding:
         self._notes(stopped=names, problems=problems)
 
     def _gets_ready_to_copy(self) -> None:
-        """Start the script that copies, and load what seals, while the jobs still save.
+        """Start the script that copies, and load the module that seals, while the jobs still save.
 
-        On a busy box both take a second or more, and after the save every second may be one too many.
+        On a busy box both take a second or more, and after the jobs have saved, there may be no second to lose.
         """
         from box_scripts.caretaker.seal import manifest  # noqa: F401  loaded now, called later
 
         try:
             self._ready["keep", "keep"] = self._begins("keep", "keep")
-        except OSError:  # it is started when it is needed
+        except OSError:  # then it is started later, when it is needed
             pass
 
     def _begins_to_copy(self) -> int:
-        """Start a process, in a group of its own, that copies what is complete while jobs still save. Return its number."""
+        """Start a process, in its own group, that copies complete artifacts while jobs save. Return its number."""
         child = os.fork()
         if child == 0:
             try:
                 os.setpgid(0, 0)
-                self._ready.clear()  # these wait for our parent
+                self._ready.clear()  # these scripts wait for a request of our parent
                 self._copy_to_store(whole=False)
             finally:
                 os._exit(0)
         return child
 
     def ends(self) -> bool:
-        """Ask the jobs to end, copy what is to be kept, and try to end the box's bill.
+        """Ask the jobs to end, copy the artifacts to the store, and try to end the box's bill.
 
-        Return False if the work was only done, and there is new work by now. Then the guard goes on.
+        Return False if the reason was only that the work was done, and a new job runs now. Then the guard goes on.
         """
         if self._record.get("why") == "done":
             self._quiet_s()
@@ -5344,14 +5381,17 @@ class Guarding:
         if "store" in self._request:
             try:
                 kept = self._copy_to_store()
-            except Exception as error:  # noqa: BLE001  the bill has to be ended all the same
+            except Exception as error:  # noqa: BLE001  the bill must end even if copying fails
                 kept = {"ok": False, "message": type(error).__name__}
             self._notes(kept=kept)
         self._ends_the_bill()
         return True
 
     def _copy_to_store(self, whole: bool = True) -> dict:
-        """What became of the copy to the store: of a seal, or while jobs run of what is complete. Newest first."""
+        """Copy the artifacts to the store, the newest first, and return the result.
+
+        With `whole`, the box is sealed first. Otherwise jobs may run, and only complete artifacts are copied.
+        """
         give_up = time.monotonic() + KILL_LIMIT_S
         while True:
             try:
@@ -5396,7 +5436,7 @@ class Guarding:
         wanted = {name: end[name] for name in ("kind", "command") if name in end}
         wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
         begins = self._clock.elapsed_s()
-        # The owner signed for the time after the deadline, and not for idleness before it.
+        # The owner signed for a loss after the deadline, not for one before it because the box is idle.
         if end.get("on") == "waive":
             begins = max(begins, self._fires)
         begins += float(end.get("after_s") or 0.0)
@@ -5421,7 +5461,8 @@ class Guarding:
             if loses:
                 if not self._notes(meter={"asked": False, "why": loses, "tries": tries}):
                     return
-                time.sleep(min(LOOK_S, 2.0**tries))  # somebody may take it away
+                # Meanwhile, somebody may save or remove these files.
+                time.sleep(min(LOOK_S, 2.0**tries))
                 continue
             said = self._ask("leave", "end", wanted, 60.0)
             names = ("asked", "how", "status", "why", "message")
@@ -5429,7 +5470,7 @@ class Guarding:
             if not self._notes(meter=dict(meter, tries=tries, at=time.time())):
                 return
             if said.get("asked"):
-                self._listener.lets_go()  # a system that shuts down need not wait for us
+                self._listener.lets_go()  # so that the system can shut down without waiting for us
                 wait_s = max(wait_s, 30.0)
             time.sleep(wait_s)
             wait_s = min(wait_s * 2, 300.0)
@@ -5437,7 +5478,7 @@ class Guarding:
                 return
 
     def _is_time(self, begins: float) -> bool:
-        """Whether the end begins now. If not, wait a little."""
+        """Whether the time `begins` has come. If not, wait a little."""
         seen = self._clock.begin_round()
         if seen >= begins:
             return True
@@ -5446,9 +5487,10 @@ class Guarding:
         return False
 
     def _left_to_others_until(self, end: dict) -> float:
-        """Until when whoever looks after the lease may prove and end it. A stop leaves the disk, which bills on.
+        """Return until when a watchdog may prove and end the lease itself, before the guard stops the box.
 
-        That is as long as they come back when they said, and no longer than was agreed.
+        A teardown is better than a stop, after which the disk still bills. The guard waits as long as the watchdog
+        comes back when it said, but no longer than was agreed.
         """
         if self._record.get("why") != "deadline" or end.get("on") != "keep":
             return 0.0
@@ -5459,7 +5501,7 @@ class Guarding:
         return self._fires + float(end["waived_after_s"])
 
     def _loses(self) -> str:
-        """What a stop would lose of what counts, in words; empty if nothing, or where a stop keeps every disk."""
+        """Say which files a stop would lose that must be accounted for. Empty if none, or if a stop keeps all disks."""
         look = self._request.get("look")
         if not look:
             return ""
@@ -5480,7 +5522,7 @@ class Guarding:
         )
 
     def _ask(self, script: str, verb: str, request: dict, limit_s: float) -> dict:
-        """Run one of our scripts on this box. Return its reply, or why there is none."""
+        """Run one of our scripts on this box. Return its reply, or a reply that says why there is none."""
         import subprocess
 
         process = self._ready.pop((script, verb), None)
@@ -5510,13 +5552,13 @@ class Guarding:
 
 
 def _end_at_once(process: subprocess.Popen[bytes]) -> None:
-    """Kill that process, and close its pipes."""
+    """Kill the process, and close its pipes."""
     process.kill()
     process.communicate()
 
 
 def _end_group(leader: int) -> None:
-    """Kill that child and all processes of its group."""
+    """Kill the child and all processes of its group."""
     import signal
 
     for ends in (os.killpg, os.kill):  # the child may not have made its group yet
@@ -5533,7 +5575,7 @@ def _end_group(leader: int) -> None:
 
 # --- guard ---------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.guard"] = r'''
-"""The verb `guard`: the deadline is held on the box, by a process there."""
+"""The verb `guard`: starts a process that enforces the deadline on the box, or reports its state."""
 
 from __future__ import annotations
 
@@ -5565,17 +5607,21 @@ ASKED_OF_A_GUARD = (
 
 
 def guard(home: str, request: dict) -> dict:
-    """Start a process that holds the deadline on the box. Without a deadline, only tell how the guard stands.
+    """Start a process that enforces the deadline on the box. Without a deadline, only report the guard's state.
 
-    A new request replaces the earlier one. At the end the jobs are asked to stop, each by its own signal. If
-    a `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
-    If `when_done` says when, the box does so before the deadline, too: after the last job has ended, when
-    nobody looks any more, and only if all that is to be kept was copied to the store and read back.
-    If `end` says how to `look`, a stop empties some of the box's disks. The stop is asked for only while
-    nothing that counts lies there, or, if its owner has signed for that, `waived_after_s` later.
-    `store` is kept in the memory of that process, and nowhere else. If `notice` was given, the process also
-    listens for the platform's notice that it takes the box back: `metadata` says whether to ask a metadata
-    server, and `within_s` how long before the end a notice comes.
+    A new request replaces the earlier one. At the deadline, each job is asked to stop by its own signal. If there is a
+    `store`, the artifacts are then copied to it. If there is an `end`, it says how the box ends its own bill.
+
+    With `when_done`, the box also ends its bill before the deadline: some time after the last job has ended, if nobody
+    looks after the lease any more, and all artifacts were copied to the store and read back.
+
+    `look` in `end` is set if a stop empties some of the box's disks. It says how to list the files there. The box is
+    then stopped only if none of these files must be accounted for. If the owner has signed for their loss, the box is
+    stopped in any case `waived_after_s` seconds after the deadline.
+
+    `store` is kept only in the memory of the process. With `notice`, the process also listens for the platform's notice
+    that it takes the box back: `metadata` says whether to ask a metadata server, and `within_s` how many seconds
+    before the end a notice comes.
     """
     path, already = os.path.join(home, "guard.json"), False
     with Locked(home, "guard.lock"):
@@ -5596,7 +5642,7 @@ def guard(home: str, request: dict) -> dict:
             already = already and all(record.get(n) == v for n, v in wanted.items())
             if not already:
                 from box_scripts.caretaker.guarding import (
-                    start_holder,  # which stands on most parts
+                    start_holder,  # which imports most parts
                 )
 
                 reserve_record(path)
@@ -5613,7 +5659,7 @@ def _holds_still(record: dict) -> bool:
 
 # --- for_runner ----------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.for_runner"] = r'''
-"""What runner.py, which loads this file as a module, uses of it."""
+"""The functions that runner.py uses. It loads the joined script as a module."""
 
 from __future__ import annotations
 
@@ -5697,7 +5743,7 @@ def _answer(argv: list[str]) -> dict:
     ):
         home, verb, arguments = argv[1], argv[2], None
     else:
-        from box_scripts.caretaker.by_hand import by_hand  # it takes longer than a status reply
+        from box_scripts.caretaker.by_hand import by_hand  # here, because it is slow to compile
 
         home, verb, arguments = by_hand(argv, __doc__)
     if arguments is None:
@@ -5733,7 +5779,7 @@ def main(argv: list[str]) -> int:
     except OSError as error:
         code = "DISK_FULL" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "OS_ERROR"
         reply = Refusal(code, ascii(str(error))[1:-1]).reply
-    except Exception as error:  # noqa: BLE001  a bug too is told as JSON
+    except Exception as error:  # noqa: BLE001  a bug is reported as JSON, too
         reply = Refusal(
             "CARETAKER_BROKE", "%s: %s" % (type(error).__name__, ascii(str(error))[1:-1])
         ).reply

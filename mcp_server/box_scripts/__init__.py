@@ -1,5 +1,5 @@
 """The parts of the scripts that run on a box; `make scripts` joins them into one file each, in `scripts/`.
 
-A folder here is a script there. Its `__init__.py` says in which order its parts are joined, and `build.py`
-by which rules. Parts run on Python 3.7 with the standard library alone, like the scripts themselves.
+Each folder here becomes one script there. Its `__init__.py` lists its parts in the order in which they are joined. The
+rules are in `build.py`. Like the scripts, the parts run on Python 3.7 with the standard library alone.
 """

@@ -1,9 +1,9 @@
 """Joins the parts of each script that runs on a box: `python -m box_scripts.build`, or `make scripts`.
 
-One text file travels to a box, where a person can read it. It carries each part letter for letter, as a text
-that `loader.py` compiles when that part is first imported. So a call compiles only the parts that it needs.
-The last part stands at the end of the file as ordinary text. A part may import only from parts before it, and
-from the standard library. What a part calls `__file__` is the joined file.
+The joined script is one text file, which a person on the box can read. It contains the source of each part as a string,
+which `loader.py` compiles when that part is first imported. So a call compiles only the parts that it needs. The last
+part is ordinary code at the end of the file. A part may import only from parts before it, and from the standard
+library. In all parts, `__file__` is the joined file.
 """
 
 import ast
@@ -16,20 +16,20 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SCRIPTS = ROOT / "scripts"
 ENTRY = "__main__"
-"""The last part. Its docstring becomes that of the script."""
+"""The last part. Its docstring becomes the docstring of the script."""
 
 _RULE = 99
 _FUTURE = "from __future__ import annotations"
 _QUOTES = "'''"
-"""They enclose the text of a part, so no part may hold them."""
+"""These enclose the text of a part, so no part may contain them."""
 
 
 class Unbuildable(Exception):
-    """A part breaks a rule of joining. The message says where, and what to do."""
+    """A part breaks a rule for joining. The message says where, and what to do."""
 
 
 def scripts() -> dict[Path, str]:
-    """The file and the text of every script that is made of parts.
+    """Return the path and the text of every script that is made of parts.
 
     Raises:
         Unbuildable: a part breaks a rule.
@@ -42,7 +42,7 @@ def scripts() -> dict[Path, str]:
 
 
 def join_parts(folder: Path, order: Sequence[str]) -> str:
-    """The text of the script whose parts lie in that folder.
+    """Return the text of the script whose parts are in that folder.
 
     Raises:
         Unbuildable: a part breaks a rule.
@@ -77,13 +77,13 @@ def _loader() -> str:
 
 
 def _split(source: str) -> tuple[str, str]:
-    """The docstring of that source as it is written, and what follows the import of `annotations`."""
+    """Return the docstring as it is written in that source, and the code after the import of `annotations`."""
     docstring = ast.get_source_segment(source, ast.parse(source).body[0]) or ""
     return docstring, source.partition(f"\n{_FUTURE}\n")[2].strip("\n")
 
 
 def _read_part(folder: Path, name: str, before: Sequence[str]) -> str:
-    """Read a part, and check that it keeps the rules."""
+    """Read a part, and check that it follows the rules."""
     at = folder / f"{name}.py"
     source = at.read_text(encoding="utf-8")
     tree = ast.parse(source, feature_version=(3, 7))

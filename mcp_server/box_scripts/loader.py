@@ -1,4 +1,4 @@
-"""Compiles the parts of a script, each when it is first imported. `build.py` puts this text at a script's head."""
+"""Compiles each part of a script when it is first imported. `build.py` copies this code into each script."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PARTS = {}  # type: dict[str, str]
 
 
 class Loader:
-    """Makes modules of the texts in PARTS. A call needs a few of these, and to compile all takes longer than most calls."""
+    """Makes modules from the texts in PARTS when they are needed. Compiling all would take longer than most calls."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if name not in PARTS:
@@ -27,7 +27,7 @@ class Loader:
         name = module.__name__
         module.__file__ = __file__
         place = "%s: %s" % (__file__, name.rpartition(".")[2])
-        text = PARTS[name][1:]  # it begins below its quotes
+        text = PARTS[name][1:]  # without the newline after the opening quotes
         exec(compile(text, place, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
 
 

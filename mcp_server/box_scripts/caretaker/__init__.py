@@ -1,7 +1,7 @@
-"""The parts of `scripts/caretaker.py`, in the order in which they are joined: each stands only on earlier ones."""
+"""The parts of `scripts/caretaker.py`, in the order in which they are joined: each imports only from earlier ones."""
 
 PARTS = (
-    # what everything else stands on
+    # what all other parts use
     "refusal",
     "progress",
     "paths",
@@ -9,7 +9,7 @@ PARTS = (
     "pattern_bounds",
     "records",
     "processes",
-    # a job, and what became of it
+    # a job: its records, its state, and why it ended
     "jobs",
     "cgroups",
     "disk_room",
@@ -18,7 +18,7 @@ PARTS = (
     "listening",
     "notice",
     "status",
-    # its beginning and its end
+    # how a job is started and stopped
     "since",
     "detached",
     "stop",
@@ -44,7 +44,7 @@ PARTS = (
     "prune",
     # files from the tenant
     "push",
-    # the call
+    # the requests, and the guard
     "requests",
     "verbs",
     "by_hand",

@@ -1,7 +1,7 @@
-"""The one file put on a rented box: it runs jobs, tells what became of them, seals what they wrote.
+"""The caretaker, a script on a rented box: it runs jobs, reports their state, and lists and hashes their files.
 
-It needs Python 3.7 and nothing else (no root, tmux, docker, systemd, rsync, pip), and deletes nothing but
-what its owner names to `prune`, byte for byte.
+It needs Python 3.7 and nothing else (no root, tmux, docker, systemd, rsync, pip). It deletes only the files that its
+owner names to `prune`, and only if they are still the same, byte for byte.
 
     caretaker.py --home DIR VERB --request -     one JSON object of arguments on stdin
     caretaker.py --home DIR VERB --flags ...     the same by hand; see --help
@@ -9,17 +9,17 @@ what its owner names to `prune`, byte for byte.
 The reply is one JSON object on stdout: `{"ok": true, ...}` with exit status 0, or
 `{"ok": false, "code": ..., "message": ...}` with 1 (not done) or 2 (a wrong request, BAD_REQUEST).
 
-File names are bytes and JSON is text, so a path on the wire is escaped: `%`, control characters,
-characters that hide or reorder text, and every byte that is not UTF-8 are written `%XX`; all else,
-spaces, quotes and Chinese included, stands for itself. Percent-decoding gives the bytes back.
+File names are bytes and JSON is text, so paths in JSON are escaped: `%`, control characters, characters
+that hide or reorder text, and every byte that is not UTF-8 are written as `%XX`. All other characters,
+also spaces, quotes and Chinese, stand for themselves. Percent-decoding gives the bytes back.
 
-Patterns are globs in that escaped text, as in .gitignore: `*.pt` at any depth below the work
-directory, `./x` and `a/b` from its root, `out/` everything below, `**` across directories, `\\*` a star;
-`/abs/...` and `~/...` name other places.
+Patterns are globs in that escaped text, as in .gitignore. `*.pt` matches at any depth below the work
+directory, `./x` and `a/b` only from its root; `out/` matches everything below; `**` crosses directories;
+`\\*` is a star. `/abs/...` and `~/...` name other places.
 
-DIR holds jobs/<job>/{lock,log,spec,started,main,exit,ending}, since, since-push, pushed, guard, notice, hashes
-(.json each), pruned (lines of JSON), heartbeat, and queue/, which is runner.py's. The values of `env`
-are never written to it.
+DIR contains jobs/<job>/{lock,log,spec,started,main,exit,ending}, since, since-push, pushed, guard, notice, hashes
+(.json each), pruned (lines of JSON), heartbeat, and queue/, which belongs to runner.py. The values of `env`
+are never written there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _answer(argv: list[str]) -> dict:
     ):
         home, verb, arguments = argv[1], argv[2], None
     else:
-        from box_scripts.caretaker.by_hand import by_hand  # it takes longer than a status reply
+        from box_scripts.caretaker.by_hand import by_hand  # here, because it is slow to compile
 
         home, verb, arguments = by_hand(argv, __doc__)
     if arguments is None:
@@ -81,7 +81,7 @@ def main(argv: list[str]) -> int:
     except OSError as error:
         code = "DISK_FULL" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "OS_ERROR"
         reply = Refusal(code, ascii(str(error))[1:-1]).reply
-    except Exception as error:  # noqa: BLE001  a bug too is told as JSON
+    except Exception as error:  # noqa: BLE001  a bug is reported as JSON, too
         reply = Refusal(
             "CARETAKER_BROKE", "%s: %s" % (type(error).__name__, ascii(str(error))[1:-1])
         ).reply

@@ -1,4 +1,4 @@
-"""Processes that belong to no job, but work in what is to be sealed."""
+"""Finds processes that belong to no job, but work in the directories that are to be sealed."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "tcsh", "csh"}
-BESIDE = re.compile(  # these only carry or show the work of other processes, which are checked themselves
+BESIDE = re.compile(  # these only carry or show the work of other processes, which are checked separately
     r"sshd.*|dropbear|sftp-server|tmux.*|screen|mosh-server|dtach|abduco|zellij|script|less|more|man|top|htop|btop"
     r"|nvtop|nvitop|gpustat|watch|tail|nvidia-smi|journalctl|gpg-agent|ssh-agent|dbus-daemon|dirmngr|keyboxd",
     re.IGNORECASE,
 ).fullmatch
-WAITS = re.compile(  # they wait for a person, and compute only when asked
+WAITS = re.compile(  # these wait for a person, and compute only on request
     r"jupyter.*|ipykernel(?:_launcher)?.*|tensorboard.*|code-server.*|.*/\.(?:vscode|cursor|windsurf)-server/.*|mlflow"
 ).fullmatch
 IDLE_LOOK_S, IDLE_LOOKS, IDLE_CORES = 1.0, 5, 0.1
 
 
 class AtWork:
-    """Processes that belong to no job, and are at work in what is to be sealed."""
+    """Finds processes that belong to no job, but work in the directories that are to be sealed."""
 
     def __init__(
         self, home: str, works: list[bytes], tops: list[bytes], since_ns: int | None, own: Own
     ) -> None:
-        """`tops` are further places where nobody but this lease works."""
+        """`works` are the work directories, ours first. `tops` are other directories in which only this lease works."""
         self._own = own
         self._home, self._since_ns = os.path.realpath(os.fsencode(home)), since_ns
         self._places = list(dict.fromkeys([*works, *tops]))
         self._mark = b"GPU_TENANT_CARETAKER=" + os.fsencode(home)
 
     def refuse(self, known: Collection[int] = ()) -> None:
-        """Refuse the seal if there is such a process, except for those with a known number.
+        """Refuse the seal if there is such a process. Processes whose number is in `known` do not count.
 
-        A process may sleep for an hour before it writes, so a process that does not compute counts as well. It
-        counts if it began since launch, and works in one of the places or has a file there open for writing.
+        A process counts if it began after the launch and works in one of the places: its directory is there, or it has
+        a file there open for writing. It counts even if it sleeps now, because it may write later.
 
         Raises:
             Refusal: AT_WORK.
@@ -83,7 +83,7 @@ class AtWork:
             )
 
     def _stands_in(self, pid: int) -> bytes | None:
-        """Return where in our places the process is at work. None if it is in none of them."""
+        """Return the path in our places at which the process works. None if it works in none of them."""
         directory = b"/proc/%d" % pid
         try:
             if os.stat(directory).st_uid != os.geteuid():
@@ -100,9 +100,9 @@ class AtWork:
         return self._writes_to(pid)
 
     def _is_inside(self, path: bytes) -> bool:
-        """Whether the path is below one of our places, or is the work directory.
+        """Whether the path is below one of our places, or is the work directory itself.
 
-        Another place itself does not count, because every login begins in the home directory.
+        For other places, only paths below count: the home directory is one of them, and every login begins there.
         """
         is_deeper = any(is_below(path, place) and path != place for place in self._places)
         return (is_deeper or path == self._places[0]) and not is_below(path, self._home)
@@ -121,7 +121,7 @@ class AtWork:
         return None
 
     def _is_apart(self, pid: int) -> bool:
-        """Whether the process does not count: a waiting shell, a viewer or carrier of others' work, or a script of ours."""
+        """Whether the process does not count: a waiting shell, a program in BESIDE, or a script of ours."""
         words = _argv_of(pid)
         name = os.path.basename(words[0] if words else "").lstrip("-").rstrip(":")
         if not words:
@@ -135,7 +135,7 @@ class AtWork:
         return bool(BESIDE(name)) and self._writes_to(pid) is None
 
     def _runs_ours(self, pid: int, words: list[str]) -> bool:
-        """Whether the process runs a script of the tenant's. A script's name among its arguments proves nothing."""
+        """Whether the process runs a script of the tenant. Only the file that it runs counts, not further arguments."""
         for word in words[1:]:
             if word in ("-c", "-m", "-"):
                 return False
@@ -144,7 +144,7 @@ class AtWork:
         else:
             return False
         try:
-            # A daemon has left the directory in which it was started: the one above our scripts.
+            # A daemon may have changed its directory. It was started in the one above our scripts.
             begun = os.path.dirname(self._own.beside)
             paths = [os.path.join(at, os.fsencode(word)) for at in (_cwd_of(pid), begun)]
             path = next((path for path in paths if os.path.lexists(path)), paths[0])
@@ -202,7 +202,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def _is_runnable(pid: int) -> bool:
-    """Whether a thread of the process runs, or waits for a processor, as on a box that is overloaded."""
+    """Whether a thread of the process runs, or would run if a CPU were free."""
     tasks = "/proc/%d/task" % pid
     try:
         threads = os.listdir(tasks)

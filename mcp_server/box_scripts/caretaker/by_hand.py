@@ -1,4 +1,4 @@
-"""The call by hand: a verb with flags in place of one JSON object."""
+"""Reads a call by hand: a verb with command-line flags in place of one JSON object."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def by_hand(argv: list[str], about: str | None) -> tuple[str, str, object]:
-    """The home, the verb and the arguments, from flags or from stdin."""
+    """Return the home, the verb and the arguments. The arguments are None if they come as JSON on stdin."""
 
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:

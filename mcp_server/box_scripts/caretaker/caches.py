@@ -1,4 +1,4 @@
-"""How a cache is known by its form."""
+"""Recognises the files of caches by their paths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MODULES = re.compile(rb"(.*/node_modules)/(?:\.[^/]+(?:/.*)?|((?:@[^/]+/)?[^/]+)
 
 
 def is_cache(path: bytes) -> bool:
-    """Whether the file has the form of a cached file, or lies in a real environment or package."""
+    """Whether the path is that of a cached file, or of a file in a Python environment or a Node package that exists."""
     if any(shape.fullmatch(path) for shape in CACHES):
         return True
     environment = ENVIRONMENT(path)

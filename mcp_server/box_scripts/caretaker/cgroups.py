@@ -1,4 +1,4 @@
-"""What the kernel counts in our cgroups: kills for memory, and limits that were reached."""
+"""Reads what the kernel counts for our cgroups: processes killed for lack of memory, and limits that were reached."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
-    """Return the existing files of that name: first our own cgroup's, then those of the cgroups around it."""
+    """Return the existing files of that name (`v2` or `v1`, by version): our own cgroup's, then its parents'."""
     files = []
     for line in text_of("/proc/self/cgroup").splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
@@ -31,15 +31,15 @@ def cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
 
 
 def oom_kill_counts() -> dict[str, int]:
-    """How often the kernel killed for want of memory, as our cgroups and the whole machine count it."""
+    """Return how often the kernel killed a process for lack of memory, as counted for our cgroups and the machine."""
     paths = [*cgroup_files("memory.events", "memory.oom_control"), "/proc/vmstat"]
     return _counts_in(paths, OOM_KILL_FIELDS)
 
 
 def limit_hit_counts() -> dict[str, int]:
-    """How often our cgroups reached their own limits of memory and of processes.
+    """Return how often our cgroups reached their own limits of memory and of processes.
 
-    A cgroup's count of kills also rises if the whole machine was short of memory. These counts rise only if
+    The count of kills in a cgroup also rises if the whole machine was short of memory. These counts rise only if
     the cgroup reached its own limit.
     """
     paths = cgroup_files("memory.events", "memory.failcnt")
@@ -55,7 +55,7 @@ OOM_KILL_FIELDS = {
 LIMIT_HIT_FIELDS = {
     "memory.events": "oom ",
     "pids.events": "max ",
-}  # the other files hold nothing but a number
+}  # each of the other files contains only a number
 
 
 def _counts_in(paths: Iterable[str], names: dict) -> dict[str, int]:
@@ -69,7 +69,7 @@ def _counts_in(paths: Iterable[str], names: dict) -> dict[str, int]:
 
 
 def risen_counts(before: dict, names: dict) -> dict:
-    """Which of these counts are higher now. We read the same files: we may be in another cgroup than the job was."""
+    """Return the counts that are higher now. The job's files are read again, because we may be in another cgroup."""
     now = _counts_in(before, names)
     risen = [(path, count) for path, count in now.items() if count > before[path]]
-    return dict(risen[:6])  # the record has to fit into the room that was reserved for it
+    return dict(risen[:6])  # the room that was reserved for the record is limited

@@ -1,4 +1,4 @@
-"""Whether a checkpoint is whole, by names and times alone."""
+"""Decides whether a checkpoint is complete, from the names and times of files alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 PATIENCE_NS = 600 * 10**9
-UNDER_WAY = re.compile(  # names that Orbax, transformers and curl use until a file is whole
+UNDER_WAY = re.compile(  # names that Orbax, transformers and curl use until a file is complete
     rb"(?i)tmp-.+|\.tmp.*|.+\.part|.+[._-](?:tmp|partial|incomplete|inprogress)(?:[-_.]?\d+)?"
     rb"|.+\.tmp\.[\w-]{1,16}"
 ).fullmatch
@@ -24,7 +24,7 @@ SHARD = re.compile(rb"(.+?)-(\d{5})-of-(\d{5})(\.(?:safetensors|bin|pth?)|)").fu
 DONE = re.compile(
     rb"(?i)[._]?(?:done|success|completed?|finished|commit_success)(?:\.txt)?"
 ).fullmatch
-WRITTEN_LAST = (  # what such a directory holds; where its job writes the last file; and what that is called
+WRITTEN_LAST = (  # how to recognise such a checkpoint; where its last file is written; the name of the last file
     (
         re.compile(rb"checkpoint-\d+/.*"),
         "in",
@@ -53,7 +53,7 @@ def _unit(path: bytes) -> bytes | None:
 
 
 def checkpoint_listing(files: Iterable[bytes], work: bytes) -> Dated:
-    """What lies beside those files, and all that is in their checkpoints."""
+    """Return the files next to those files, and all files in their checkpoints, with their times."""
     found: Dated = {}
     tops = {os.path.dirname(path) for path in files}
     units = {unit for unit in map(_unit, files) if unit is not None}
@@ -79,9 +79,9 @@ def find_unfinished(
     quiet_ns: int,
     done: Sequence[Callable[[str], object]],
 ) -> set[bytes]:
-    """Return the files that are being written, or whose checkpoint is. Only names and times decide.
+    """Return the files that are still being written, or belong to a checkpoint that is. Only names and times decide.
 
-    A checkpoint in which nothing has changed for PATIENCE_NS is taken as it is: no rule fits every job.
+    A checkpoint in which nothing has changed for PATIENCE_NS counts as complete, because no rule fits every job.
     """
     found: set[bytes] = set()
     whole: dict[bytes, bool] = {}
@@ -106,10 +106,10 @@ def _is_whole(
     quiet_ns: int,
     done: Sequence[Callable[[str], object]],
 ) -> bool:
-    """Whether the checkpoint has all that its job writes into it. It is a directory or a file."""
+    """Whether the checkpoint `what`, a directory or a file, is complete."""
     parent, name = os.path.split(what)
     beside = listing.get(parent, {})
-    inside = {  # by its path below `what`; empty if that is a file
+    inside = {  # by path below `what`; empty if `what` is a file
         os.path.join(folder, inner)[len(what) + 1 :]: dated
         for folder, names in listing.items()
         if is_below(folder, what)
@@ -117,7 +117,7 @@ def _is_whole(
         if os.path.join(folder, inner) not in listing
     }
     of_it = inside or {b"": beside.get(name, (0, 0))}
-    # A log that still grows does not keep a checkpoint from being whole.
+    # A checkpoint can be complete although a log in it still grows.
     lasting = {at: d for at, d in of_it.items() if not GROWS(os.path.basename(at))} or of_it
     if max(max(dated) for dated in lasting.values()) < now_ns - PATIENCE_NS:
         return True
@@ -139,15 +139,15 @@ def _is_whole(
         last = _done_of(what, listing, done)
         alike = [n for n in beside if name_group(n) == name_group(name)]
         if not last and not done:
-            # If others like it have a marker, this one will have one, too.
+            # If similar checkpoints have a marker, this one will get one, too.
             is_usual = any(_done_of(os.path.join(parent, n), listing, done) for n in alike)
             last = [] if is_usual else None
-    # Old versions of transformers write their random states just after the file that counts as last here.
+    # Old versions of transformers write their random states just after the file that is taken as the last one here.
     return last is None or any(at + max(quiet_ns, 2 * 10**9) >= written_ns for at in last)
 
 
 def _last_of(name: bytes, inside: Dates, beside: Dates) -> list[int] | None:
-    """Return when the last file of such a checkpoint was written. None if its kind is not known."""
+    """Return the times of the file that is written last in such a checkpoint. None if its kind is not known."""
     for shape, where, last in WRITTEN_LAST:
         if any(shape.fullmatch(name + b"/" + at) for at in inside):
             names = inside if where == "in" else beside
@@ -156,7 +156,7 @@ def _last_of(name: bytes, inside: Dates, beside: Dates) -> list[int] | None:
 
 
 def _done_of(what: bytes, listing: Dated, done: Sequence[Callable[[str], object]]) -> list[int]:
-    """Return when the markers were written, in the checkpoint or beside it, that say that it is done."""
+    """Return the times of the marker files, in the checkpoint or next to it, that say that it is complete."""
     parent, name = os.path.split(what)
     stem = os.path.splitext(name)[0]
 
@@ -182,7 +182,7 @@ def name_group(name: bytes) -> bytes:
 
 
 def _has_all_shards(names: Iterable[bytes], one: bytes | None) -> bool:
-    """Whether each set like `x-00001-of-00004` has all its files. With `one`, check only the set of that file."""
+    """Whether each set of shards like `x-00001-of-00004` is complete. With `one`, check only the set of that file."""
     there: dict[tuple, set[bytes]] = {}
     for match in filter(None, map(SHARD, names)):
         there.setdefault((match[1], match[3], match[4]), set()).add(match[2])

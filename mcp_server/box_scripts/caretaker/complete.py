@@ -1,4 +1,4 @@
-"""The verb `complete`: what is whole while jobs run."""
+"""The verb `complete`: which artifacts are complete while jobs run."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from box_scripts.caretaker.survey import Survey
 
 
 def complete(home: str, request: dict) -> dict:
-    """The declared artifacts that nobody is writing now, newest first. Jobs may run meanwhile.
+    """List the declared artifacts that nobody is writing now, newest first. Jobs may run meanwhile.
 
-    This is no seal: it proves what each file held, and not that nothing else was written. A file is complete
-    by its job's own convention: it has no temporary name, and its checkpoint has the file that is written
-    last. It was the same at two looks `quiet_s` apart, and nobody has it open for writing.
+    This is no seal: it proves the content of each file, but not that no other files were written. For a file to be
+    complete, four things must be true. It has no temporary name. Its checkpoint has the file that the job writes last.
+    It did not change between two checks `quiet_s` apart. Nobody has it open for writing.
 
-    It works and reads at most `share` of the time (a quarter), on one core, at the lowest priority. At
-    most `limit_bytes` are read, but always one file. What is left out has its turn in the next call.
+    This works and reads for at most `share` of the time (default: a quarter), on one core, at the lowest priority. At
+    most `limit_bytes` are read, but at least one file. Files that are left out follow in the next call.
     """
     share = min(1.0, max(0.01, request.get("share", SHARE)))
     began, turn = time.monotonic(), Pace(share)
@@ -65,7 +65,8 @@ def complete(home: str, request: dict) -> dict:
         except (Changing, OSError):
             names.append(name)
             continue
-        if time.monotonic() - saved > 30:  # so that it need not be read again if the link breaks
+        # Save now and then, so that these files are not read again if the link breaks.
+        if time.monotonic() - saved > 30:
             hashes.save()
             saved = time.monotonic()
         facts = {"size": now.st_size, "sha256": sha256, "mtime_ns": now.st_mtime_ns}
@@ -89,7 +90,7 @@ def complete(home: str, request: dict) -> dict:
 
 
 def artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
-    """Every declared artifact that is there, and the jobs that run."""
+    """Return a survey of all declared artifacts that exist, and the names of the jobs that run."""
     jobs = [job for job in all_jobs(home) if job.start_record()]
     wanted = [p for job in jobs for p in job.spec()["artifacts"]] + request.get("artifacts", [])
     unwanted = [p for job in jobs for p in job.spec()["discard"]] + request.get("discard", [])
@@ -108,10 +109,11 @@ def artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
 def _looked_twice(
     files: list[tuple[str, bytes]], quiet_ns: int, hashes: Hashes
 ) -> tuple[dict[bytes, os.stat_result], set[bytes]]:
-    """Return the regular files as they are, and which of them are being written.
+    """Return the status of the regular files, and which of them are being written.
 
-    One look is enough if this kernel's clock dated a file more than `quiet_ns` ago: the file has not changed
-    since. Two looks are needed if another clock dated it (a network's file system, a time in the future).
+    If a file's times come from this kernel's clock, one check is enough: its time of change shows whether it has
+    changed in the last `quiet_ns`. If they come from another clock (a network file system, a time in the future), the
+    file is checked twice.
     """
     first = _stats_of(files)
     remote = far_devices(text_of("/proc/self/mountinfo"))

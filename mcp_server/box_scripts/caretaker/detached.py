@@ -1,4 +1,4 @@
-"""A process that outlives its caller."""
+"""Starts a process that outlives its caller."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 def spawn_detached(body: Callable[[], object], keep: set[int]) -> None:
-    """Run `body` in another process. Of its caller's open files, that process has only those in `keep`."""
+    """Run `body` in a detached process. Of the caller's open files, it keeps only those in `keep`."""
     import signal
 
-    # If SIGCHLD stayed ignored, the system would reap our child before we can wait for it.
+    # If our caller ignored SIGCHLD, so would we, and the system would reap our child before we can wait for it.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     courier = os.fork()
     if courier:
@@ -32,7 +32,7 @@ def spawn_detached(body: Callable[[], object], keep: set[int]) -> None:
                 if int(name) > 2 and int(name) not in keep:
                     try:
                         os.close(int(name))
-                    except OSError:  # the listing's own descriptor is closed already
+                    except OSError:  # this was the descriptor of the listing itself
                         pass
             body()
     finally:

@@ -1,4 +1,4 @@
-"""How much room a file system has."""
+"""Measures how much room a file system has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def room_at(path: bytes) -> dict:
         seen = os.statvfs(path)
     except OSError:
         return {"disk_free_bytes": None, "inodes_free": None}
-    inodes = seen.f_favail if seen.f_files else None  # some file systems do not count them
+    inodes = seen.f_favail if seen.f_files else None  # some file systems do not count inodes
     return {"disk_free_bytes": seen.f_bavail * seen.f_frsize, "inodes_free": inodes}
 
 

@@ -1,4 +1,4 @@
-"""What was written on this box outside of all that is accounted for."""
+"""Finds files that were written on this box outside all directories that are accounted for."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ ELSEWHERE_S, ELSEWHERE_FILES = 2.0, 200_000
 
 
 def written_elsewhere(tops: list[bytes], since_ns: int | None) -> dict | None:
-    """What was written since launch on this box's disks outside of all that is accounted for.
+    """Find files that were written since the launch on this box's disks, outside the accounted directories `tops`.
 
-    The search ends after two seconds; `whole` says whether it came to its end by itself.
+    The search stops after two seconds. `whole` says whether it was complete by then.
     """
     if since_ns is None:
         return None

@@ -1,4 +1,4 @@
-"""Why a job has ended, by what the box shows."""
+"""Finds out why a job has ended, from what can be seen on the box."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from box_scripts.caretaker.paths import escape_path, unescape_path
 
 
 def end_facts(spec: dict, log_directory: str) -> dict:
-    """Return facts of the box, as it is now, that may explain a job's death. They fit into a reserved record."""
+    """Return present facts of the box that may explain why a job died. Their size is limited, to fit into a record."""
     work = unescape_path(spec["cwd"])
     facts = dict(
         room_at(work),
@@ -39,7 +39,10 @@ def end_facts(spec: dict, log_directory: str) -> dict:
 
 
 def kernel_messages(start_ticks: int) -> dict:
-    """The last GPU fault, and which processes were killed for memory since the job began, if we may read that."""
+    """Return what the kernel's log says since the job began: the last GPU fault, and which processes were killed.
+
+    Only processes that were killed for lack of memory count. The result is empty if we may not read the log.
+    """
     told: dict = {"xid": None, "killed": {}}
     try:
         fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -59,7 +62,7 @@ def kernel_messages(start_ticks: int) -> dict:
                 told["killed"][int(killed.group(1))] = line
             elif "NVRM: Xid" in line:
                 told["xid"] = line
-        except BrokenPipeError:  # this message was overwritten while we read; the next can be read
+        except BrokenPipeError:  # this message was overwritten before we read it
             continue
         except (OSError, IndexError, ValueError):
             break
@@ -68,7 +71,10 @@ def kernel_messages(start_ticks: int) -> dict:
 
 
 def _memory_sign(spec: dict, facts: dict, killed: str | None) -> tuple[str, str] | None:
-    """Return what ran out of memory when the kernel killed, this job's cgroup or the host, and the count that shows it."""
+    """Return what ran out of memory when the kernel killed a process, the job's cgroup or the host, and the evidence.
+
+    None if the kernel's counts do not show it.
+    """
     risen = [
         (path, spec["oom_kills"][path], count)
         for path, count in facts.get("oom_kills", {}).items()
@@ -91,10 +97,10 @@ def _memory_sign(spec: dict, facts: dict, killed: str | None) -> tuple[str, str]
 def seek_reason(
     spec: dict, facts: dict, restart: str | None, kernel: dict, otherwise: tuple[str, str]
 ) -> dict:
-    """Why a job that nobody asked to stop has ended, by the strongest evidence there is.
+    """Return why a job has ended that nobody asked to stop, by the strongest evidence there is.
 
-    `signs` is all that could explain it, for whoever also reads the log. `shares` is how much of the disk,
-    of the inodes and of /dev/shm was free.
+    In the result, `signs` has all the evidence that could explain the end, for a reader who also has the log. `shares`
+    says how much of the disk, of the inodes and of /dev/shm was free.
     """
     signs: dict = {}
     free, inodes = facts.get("disk_free_bytes"), facts.get("inodes_free")
@@ -116,7 +122,7 @@ def seek_reason(
     code, evidence = next(iter(signs.items()), otherwise)
     if code not in ("xid", "reboot", otherwise[0]):
         evidence += "; " + otherwise[1]
-    # What follows explains an end only together with what the job itself said.
+    # The following signs explain an end only together with the job's own log.
     if facts.get("full_elsewhere"):
         full, place = facts["full_elsewhere"]
         signs.setdefault(full, escape_path(os.fsencode(place)) + " is full")

@@ -1,4 +1,4 @@
-"""What runner.py, which loads this file as a module, uses of it."""
+"""The functions that runner.py uses. It loads the joined script as a module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verb `guard`: the deadline is held on the box, by a process there."""
+"""The verb `guard`: starts a process that enforces the deadline on the box, or reports its state."""
 
 from __future__ import annotations
 
@@ -30,17 +30,21 @@ ASKED_OF_A_GUARD = (
 
 
 def guard(home: str, request: dict) -> dict:
-    """Start a process that holds the deadline on the box. Without a deadline, only tell how the guard stands.
+    """Start a process that enforces the deadline on the box. Without a deadline, only report the guard's state.
 
-    A new request replaces the earlier one. At the end the jobs are asked to stop, each by its own signal. If
-    a `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
-    If `when_done` says when, the box does so before the deadline, too: after the last job has ended, when
-    nobody looks any more, and only if all that is to be kept was copied to the store and read back.
-    If `end` says how to `look`, a stop empties some of the box's disks. The stop is asked for only while
-    nothing that counts lies there, or, if its owner has signed for that, `waived_after_s` later.
-    `store` is kept in the memory of that process, and nowhere else. If `notice` was given, the process also
-    listens for the platform's notice that it takes the box back: `metadata` says whether to ask a metadata
-    server, and `within_s` how long before the end a notice comes.
+    A new request replaces the earlier one. At the deadline, each job is asked to stop by its own signal. If there is a
+    `store`, the artifacts are then copied to it. If there is an `end`, it says how the box ends its own bill.
+
+    With `when_done`, the box also ends its bill before the deadline: some time after the last job has ended, if nobody
+    looks after the lease any more, and all artifacts were copied to the store and read back.
+
+    `look` in `end` is set if a stop empties some of the box's disks. It says how to list the files there. The box is
+    then stopped only if none of these files must be accounted for. If the owner has signed for their loss, the box is
+    stopped in any case `waived_after_s` seconds after the deadline.
+
+    `store` is kept only in the memory of the process. With `notice`, the process also listens for the platform's notice
+    that it takes the box back: `metadata` says whether to ask a metadata server, and `within_s` how many seconds
+    before the end a notice comes.
     """
     path, already = os.path.join(home, "guard.json"), False
     with Locked(home, "guard.lock"):
@@ -61,7 +65,7 @@ def guard(home: str, request: dict) -> dict:
             already = already and all(record.get(n) == v for n, v in wanted.items())
             if not already:
                 from box_scripts.caretaker.guarding import (
-                    start_holder,  # which stands on most parts
+                    start_holder,  # which imports most parts
                 )
 
                 reserve_record(path)

@@ -1,4 +1,4 @@
-"""The time that passes on this box. On a rehearsal's box it may be the rehearsal's, which leaps."""
+"""Measures the time that passes on this box. In a rehearsal, the rehearsal's clock decides, which may jump ahead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAP_LOOK_S = 0.05
 
 
 def elapsed_s() -> float:
-    """Seconds by a clock that nobody can set. The time in which the machine sleeps counts."""
+    """Return the seconds by a clock that nobody can set. It also runs while the machine sleeps."""
     try:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     except (AttributeError, OSError):
@@ -24,10 +24,11 @@ def elapsed_s() -> float:
 
 
 class GuardClock:
-    """The seconds that have passed, and the wait for more.
+    """Measures how many seconds have passed, and waits.
 
-    The rehearsal's leaps count only where the tenant says that its ledger is a rehearsal's, and a file in the
-    login home says where they are told. A job can write that file, but the tenant of a real box never says so.
+    In a rehearsal, the clock may jump (leap). Jumps count only if the tenant says that this is a rehearsal. A file in
+    the login home then says where the jumps are written. A job can write that file, but on a real box, the tenant never
+    says that it is a rehearsal.
     """
 
     def __init__(self, home: str, rehearsed: bool) -> None:
@@ -37,24 +38,25 @@ class GuardClock:
 
     @property
     def leaps(self) -> bool:
-        """Whether the time of this box leaps with its rehearsal's."""
+        """Whether the time on this box may jump, because it is a rehearsal's."""
         return bool(self._leaps)
 
     def elapsed_s(self) -> float:
-        """As the function of that name, and all leaps so far."""
+        """Return the seconds like the function of that name, plus all jumps so far."""
         return elapsed_s() + self._leaps_so_far()
 
     def begin_round(self) -> float:
-        """The same. The next wait ends with the first leap from now on."""
+        """Return the same as `elapsed_s`. From now on, a jump ends the next wait."""
         self._at_round = self._leaps_so_far()
         return elapsed_s() + self._at_round
 
     def wait(
         self, listen: Callable[[float], object], seconds: float, seen: float, due: float | None
     ) -> object:
-        """So much time has passed by `listen`, or it said something, or time has leapt. What it said.
+        """Wait for `seconds`, or until `listen` returns something, or until time jumps. Return what `listen` returned.
 
-        A rehearsal is told what was `seen`, and when something is `due` here: its time stops there.
+        `seen` and `due` are for the rehearsal: the time that we have seen, and the time at which something must be done
+        here. The rehearsal's clock stops at `due`.
         """
         if not self._leaps:
             return listen(seconds)
@@ -73,7 +75,7 @@ class GuardClock:
             try:
                 with open(self._leaps, encoding="utf-8") as file:
                     said = float(file.read())
-            except (OSError, ValueError):  # it is being replaced, or the rehearsal is over
+            except (OSError, ValueError):  # the file is being replaced, or the rehearsal is over
                 return self._leapt
             if self._leapt < said < float("inf"):  # time never goes back
                 self._leapt = said
@@ -89,7 +91,7 @@ class GuardClock:
 
 
 def _told_at(home: str) -> tuple[str, str]:
-    """Where the rehearsal tells its leaps, and where it is told what is due. Empty if this box is no rehearsal's."""
+    """Return the file with the rehearsal's jumps, and the file for what is due here. Empty if this is no rehearsal."""
     marker = rehearsal_marker(home)
     if marker is None:
         return "", ""

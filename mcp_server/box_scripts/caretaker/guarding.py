@@ -1,4 +1,4 @@
-"""The process that holds the deadline on the box."""
+"""The guard: the process that enforces the deadline on the box."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from box_scripts.caretaker.jobs import Job
 
 LOOK_S, LEAPING_LOOK_S = 60.0, 600.0
-"""How often the box is looked at; more seldom where time leaps, and each look is a process of this computer."""
+"""The guard checks what the box does this often. In a rehearsal, time jumps, so it checks less often."""
 GUARD_GRACE_S, COPY_S = 60.0, 1800.0
 NOTICE_S, LATE_S, DELIVERY_S = 30.0, 120.0, 2.0
 COPY_AGAIN_S, QUIET_S = 5.0, 1.0
 
 
 def start_holder(home: str, request: dict, wanted: dict) -> dict:
-    """The record of a new, detached process that holds the deadline."""
+    """Start the guard as a detached process, and return its record."""
     left_s = request.get("left_s", request["deadline"] - time.time())
     clock = GuardClock(home, request.get("rehearsed") is True)
     fires, held = clock.elapsed_s() + left_s, dict(request)
@@ -71,9 +71,9 @@ def start_holder(home: str, request: dict, wanted: dict) -> dict:
 
 
 def states_that_count(work: list[tuple[str, Observed | None]]) -> set[str]:
-    """The states of these jobs, without those that did not finish and were answered by a launch since.
+    """Return the states of these jobs. A job that did not finish is left out if another job was launched after its end.
 
-    A job that its box took with it left no record of its end. It had ended when the box ran again.
+    If a job ended because the box was stopped, it has no record of its end. Then it had ended when the box ran again.
     """
     begun = [seen for _, seen in work if seen is not None and seen.started]
     newest = max(begun, key=lambda seen: seen.started["started_at"], default=None)
@@ -94,7 +94,7 @@ def _is_answered(seen: Observed | None, newest: Observed | None) -> bool:
 
 
 class Guarding:
-    """The work of the guard's process. The guard does what it was asked to do, even if its record is lost."""
+    """What the guard's process does. It keeps to its request, even if its record on the disk is lost."""
 
     def __init__(self, home: str, request: dict, record: dict, fires: float) -> None:
         self._home, self._request, self._record, self._fires = home, request, record, fires
@@ -103,7 +103,7 @@ class Guarding:
         self._look_s = LEAPING_LOOK_S if self._clock.leaps else LOOK_S
         self._word = ["--rehearsed"] if self._clock.leaps else []
         self._quiet: tuple = ()
-        self._work: set[str] = set()  # the states of the jobs that do not merely set the box up
+        self._work: set[str] = set()  # the states of all jobs except setups
         self._quiet_since = self._looked_at = self._clock.elapsed_s()
         self._look: object = None
         self._presence = Presence(home)
@@ -115,14 +115,14 @@ class Guarding:
         self._notice = request.get("notice") or {}
         self._listener = Listener(home, bool(self._notice.get("metadata")))
         self._is_heeded = False
-        self._ready: dict = {}  # processes of scripts that wait for their request
+        self._ready: dict = {}  # scripts that were started and wait for their request
 
     def holds(self) -> bool:
-        """Wait until the deadline has passed, the work is done, or the box was idle too long.
+        """Wait until the deadline has passed, the work is done, or the box was idle too long. Then return True.
 
-        Return False if this guard has to end before that: another guard took over, or the system shuts down.
-        Time is counted from when the guard began. So nobody makes the lease shorter or longer by setting the
-        wall clock.
+        Return False if this guard must end before that: another guard took over, or the system shuts down.
+        Time is counted from the start of the guard. So setting the box's clock does not make the lease shorter or
+        longer.
         """
         idle_s = self._request.get("idle_s")
         while True:
@@ -131,7 +131,7 @@ class Guarding:
             if why is None and idle_s is not None and self._quiet_s() >= idle_s:
                 if self._is_judged_idle(idle_s):
                     why = "idle"
-                else:  # somebody works here, even if no job of ours does
+                else:  # no job of ours runs, but somebody works here
                     self._quiet_since = self._clock.elapsed_s()
             if why is None and self._is_done():
                 why = "done"
@@ -155,7 +155,7 @@ class Guarding:
         return self._listener.waits(seconds)
 
     def _due(self, seen: float) -> float | None:
-        """When something is next to be done here, if nothing happens meanwhile. None if nothing is."""
+        """Return when the guard must act next, if nothing happens before. None if it need not act any more."""
         idle_s, done = self._request.get("idle_s"), self._request.get("when_done")
         dues = [self._fires]
         if idle_s is not None:
@@ -166,7 +166,7 @@ class Guarding:
         return min((due for due in dues if due > seen), default=None)
 
     def _notes(self, **more: object) -> bool:
-        """Record `more`, if that is possible. Return False if another guard has taken over, or our home is gone."""
+        """Record `more`, if possible. Return False if another guard has taken over, or the home directory is gone."""
         try:
             with Locked(self._home, "guard.lock"):
                 if not self._is_ours():
@@ -174,12 +174,12 @@ class Guarding:
                 if more:
                     self._record.update(more)
                     write_record_if_possible(self._path, self._record)
-        except (Refusal, OSError):  # a record that cannot be read is no reason to stop guarding
+        except (Refusal, OSError):  # go on guarding even if the record cannot be read
             return os.path.isdir(self._home)
         return True
 
     def _is_ours(self) -> bool:
-        """Whether no other guard is on record. A record that was lost or damaged is written again."""
+        """Whether the record is that of this guard. If the record is lost or damaged, write it again."""
         try:
             latest = read_record(self._path, GUARD)
         except Refusal:
@@ -190,7 +190,7 @@ class Guarding:
         return bool(latest["pid"] == os.getpid())
 
     def _quiet_s(self) -> float:
-        """Return for how long we have seen no job alive, and nobody look. 0 before the first job."""
+        """Return for how many seconds no job has run and nobody has asked for the state. 0 before the first job."""
         states, work, heartbeat = [], [], 0
         for job in all_jobs(self._home):
             state, is_work, seen_job = "running", True, None
@@ -198,7 +198,7 @@ class Guarding:
                 seen_job = observe(job)
                 state = seen_job.state
                 is_work = state == "absent" or not job.spec().get("setup")
-            except (Refusal, OSError):  # unknown, which is not idle
+            except (Refusal, OSError):  # an unknown state counts as running
                 pass
             states.append(state)
             if is_work:
@@ -214,9 +214,9 @@ class Guarding:
         return self._clock.elapsed_s() - self._quiet_since
 
     def _is_done(self) -> bool:
-        """Whether all jobs have ended, nobody has been here since, and the store has what is to be kept.
+        """Whether all jobs have ended, nobody has been here since, and all artifacts were copied to the store.
 
-        If somebody looks, or a job starts, while the guard copies, the work does not count as done.
+        The guard copies them here. If somebody asks for the state or a job starts meanwhile, the work is not done.
         """
         done, end = self._request.get("when_done"), self._request.get("end") or {}
         if not done or "store" not in self._request:
@@ -229,7 +229,9 @@ class Guarding:
             self._quiet_since = self._clock.elapsed_s()
             return False
         after_s = done["after_s"]
-        if self._work <= {"absent"}:  # the box was set up, and the work is still to come
+        if self._work <= {
+            "absent"
+        }:  # no job except setups was started yet, so the work is still to come
             return False
         if self._work - {"finished", "absent"}:
             after_s = done.get("failed_s")
@@ -238,12 +240,11 @@ class Guarding:
         heard = self._quiet
         try:
             kept = self._copy_to_store()
-        except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
+        except Exception as error:  # noqa: BLE001  the deadline must be enforced even if copying fails
             kept = {"ok": False, "message": type(error).__name__}
         whole = kept["ok"] and kept["kept"] == kept["files"]
-        if (
-            whole and self._loses()
-        ):  # the store has what is to be kept, and nobody has given up the rest
+        # All artifacts are in the store. But the stop may lose other files that nobody has discarded.
+        if whole and self._loses():
             whole = False
         if not whole:
             self._done_from = self._clock.elapsed_s() + self._copies_wait_s
@@ -257,7 +258,7 @@ class Guarding:
         )
 
     def _is_judged_idle(self, idle_s: float) -> bool:
-        """Whether the judge, which looks at all processes of this user, says idle. True if there is no judge."""
+        """Whether the script `activity`, which judges all of the user's processes, says idle. True without a script."""
         script = self._request["scripts"].get("activity")
         if script is None or not os.path.isfile(script):
             return True
@@ -268,11 +269,11 @@ class Guarding:
                 )
             )
             return bool(said["phase"] == "idle" and said["idle_s"] >= idle_s - 2 * self._look_s)
-        except (ValueError, KeyError, TypeError):  # unknown, which is not idle
+        except (ValueError, KeyError, TypeError):  # without a clear answer, the box is not idle
             return False
 
     def _take_a_look(self) -> None:
-        """Once a minute, start a script that notes for the judge what the box does. Do not wait for that script."""
+        """Once a minute, start the script `activity` to note what the box does. Wait for it only in a rehearsal."""
         import subprocess
 
         script = self._request["scripts"].get("activity")
@@ -287,7 +288,7 @@ class Guarding:
                 argv = [sys.executable, "-I", "-S", script, "look", "--home", self._home]
                 argv += self._word
                 self._look = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null)
-                if self._clock.leaps:  # before time leaps on
+                if self._clock.leaps:  # the script must end before the rehearsal's time jumps
                     self._look.wait(LOOK_S)
         except (OSError, subprocess.TimeoutExpired):
             pass
@@ -295,9 +296,9 @@ class Guarding:
     def _live_jobs(
         self, why: str, since: float = float("inf")
     ) -> tuple[list[tuple[Job, int, float]], dict]:
-        """Return each living job with its signal and its time, and what could not be read. Record why each job ends.
+        """Return each living job with its stop signal and its time to end, and the problems. Record why each job ends.
 
-        Include a job that has failed or was killed after `since`: the signal that told us has ended it already.
+        Include jobs that failed or were killed after `since`: they may have been ended by the same shutdown.
         """
         asked, problems = [], {}
         for job in all_jobs(self._home):
@@ -318,8 +319,8 @@ class Guarding:
     def _heeds(self, source: str) -> bool:
         """Save what can be saved, because the platform takes the box. Return whether to go on guarding.
 
-        The jobs are asked to end, each by its own signal, and get all the time that there is: to kill a job
-        while it saves would lose what it saves. What is complete is copied to the store.
+        Each job is asked to end by its own signal, and gets all the time that there is: killing a job while it saves
+        would lose the files. Complete artifacts are copied to the store.
         """
         if self._is_heeded and source == "metadata":
             return True
@@ -337,7 +338,7 @@ class Guarding:
         within_s = float(self._notice.get("within_s") or NOTICE_S)
         since = time.time() - DELIVERY_S if source == "shutdown" else float("inf")
         asked, problems = self._live_jobs("preempted", since)
-        if source == "shutdown":  # then every process has had SIGTERM already
+        if source == "shutdown":  # then the system has already sent SIGTERM to every process
             asked = [
                 (job, signal.SIGCONT if signum == signal.SIGTERM else signum, grace_s)
                 for job, signum, grace_s in asked
@@ -358,7 +359,8 @@ class Guarding:
                     copying = self._begins_to_copy()
                 elif os.waitpid(copying, os.WNOHANG)[0]:
                     copying, copy_at = 0, elapsed_s() + COPY_AGAIN_S
-            time.sleep(0.25)  # to look for them reads of every process
+            # Not more often, because finding the jobs' processes reads files of every process.
+            time.sleep(0.25)
             alive = signal_jobs(never, told, 0.0)
         if copying:
             _end_group(copying)
@@ -366,7 +368,7 @@ class Guarding:
         if "store" in self._request:
             try:
                 kept = self._copy_to_store(whole=not alive)
-            except Exception as error:  # noqa: BLE001  the deadline has to be held all the same
+            except Exception as error:  # noqa: BLE001  the deadline must be enforced even if copying fails
                 kept = {"ok": False, "message": type(error).__name__}
             record_notice(self._home, source, kept=kept)
         for process in self._ready.values():
@@ -375,33 +377,33 @@ class Guarding:
         self._notes(stopped=names, problems=problems)
 
     def _gets_ready_to_copy(self) -> None:
-        """Start the script that copies, and load what seals, while the jobs still save.
+        """Start the script that copies, and load the module that seals, while the jobs still save.
 
-        On a busy box both take a second or more, and after the save every second may be one too many.
+        On a busy box both take a second or more, and after the jobs have saved, there may be no second to lose.
         """
         from box_scripts.caretaker.seal import manifest  # noqa: F401  loaded now, called later
 
         try:
             self._ready["keep", "keep"] = self._begins("keep", "keep")
-        except OSError:  # it is started when it is needed
+        except OSError:  # then it is started later, when it is needed
             pass
 
     def _begins_to_copy(self) -> int:
-        """Start a process, in a group of its own, that copies what is complete while jobs still save. Return its number."""
+        """Start a process, in its own group, that copies complete artifacts while jobs save. Return its number."""
         child = os.fork()
         if child == 0:
             try:
                 os.setpgid(0, 0)
-                self._ready.clear()  # these wait for our parent
+                self._ready.clear()  # these scripts wait for a request of our parent
                 self._copy_to_store(whole=False)
             finally:
                 os._exit(0)
         return child
 
     def ends(self) -> bool:
-        """Ask the jobs to end, copy what is to be kept, and try to end the box's bill.
+        """Ask the jobs to end, copy the artifacts to the store, and try to end the box's bill.
 
-        Return False if the work was only done, and there is new work by now. Then the guard goes on.
+        Return False if the reason was only that the work was done, and a new job runs now. Then the guard goes on.
         """
         if self._record.get("why") == "done":
             self._quiet_s()
@@ -418,14 +420,17 @@ class Guarding:
         if "store" in self._request:
             try:
                 kept = self._copy_to_store()
-            except Exception as error:  # noqa: BLE001  the bill has to be ended all the same
+            except Exception as error:  # noqa: BLE001  the bill must end even if copying fails
                 kept = {"ok": False, "message": type(error).__name__}
             self._notes(kept=kept)
         self._ends_the_bill()
         return True
 
     def _copy_to_store(self, whole: bool = True) -> dict:
-        """What became of the copy to the store: of a seal, or while jobs run of what is complete. Newest first."""
+        """Copy the artifacts to the store, the newest first, and return the result.
+
+        With `whole`, the box is sealed first. Otherwise jobs may run, and only complete artifacts are copied.
+        """
         give_up = time.monotonic() + KILL_LIMIT_S
         while True:
             try:
@@ -470,7 +475,7 @@ class Guarding:
         wanted = {name: end[name] for name in ("kind", "command") if name in end}
         wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
         begins = self._clock.elapsed_s()
-        # The owner signed for the time after the deadline, and not for idleness before it.
+        # The owner signed for a loss after the deadline, not for one before it because the box is idle.
         if end.get("on") == "waive":
             begins = max(begins, self._fires)
         begins += float(end.get("after_s") or 0.0)
@@ -495,7 +500,8 @@ class Guarding:
             if loses:
                 if not self._notes(meter={"asked": False, "why": loses, "tries": tries}):
                     return
-                time.sleep(min(LOOK_S, 2.0**tries))  # somebody may take it away
+                # Meanwhile, somebody may save or remove these files.
+                time.sleep(min(LOOK_S, 2.0**tries))
                 continue
             said = self._ask("leave", "end", wanted, 60.0)
             names = ("asked", "how", "status", "why", "message")
@@ -503,7 +509,7 @@ class Guarding:
             if not self._notes(meter=dict(meter, tries=tries, at=time.time())):
                 return
             if said.get("asked"):
-                self._listener.lets_go()  # a system that shuts down need not wait for us
+                self._listener.lets_go()  # so that the system can shut down without waiting for us
                 wait_s = max(wait_s, 30.0)
             time.sleep(wait_s)
             wait_s = min(wait_s * 2, 300.0)
@@ -511,7 +517,7 @@ class Guarding:
                 return
 
     def _is_time(self, begins: float) -> bool:
-        """Whether the end begins now. If not, wait a little."""
+        """Whether the time `begins` has come. If not, wait a little."""
         seen = self._clock.begin_round()
         if seen >= begins:
             return True
@@ -520,9 +526,10 @@ class Guarding:
         return False
 
     def _left_to_others_until(self, end: dict) -> float:
-        """Until when whoever looks after the lease may prove and end it. A stop leaves the disk, which bills on.
+        """Return until when a watchdog may prove and end the lease itself, before the guard stops the box.
 
-        That is as long as they come back when they said, and no longer than was agreed.
+        A teardown is better than a stop, after which the disk still bills. The guard waits as long as the watchdog
+        comes back when it said, but no longer than was agreed.
         """
         if self._record.get("why") != "deadline" or end.get("on") != "keep":
             return 0.0
@@ -533,7 +540,7 @@ class Guarding:
         return self._fires + float(end["waived_after_s"])
 
     def _loses(self) -> str:
-        """What a stop would lose of what counts, in words; empty if nothing, or where a stop keeps every disk."""
+        """Say which files a stop would lose that must be accounted for. Empty if none, or if a stop keeps all disks."""
         look = self._request.get("look")
         if not look:
             return ""
@@ -554,7 +561,7 @@ class Guarding:
         )
 
     def _ask(self, script: str, verb: str, request: dict, limit_s: float) -> dict:
-        """Run one of our scripts on this box. Return its reply, or why there is none."""
+        """Run one of our scripts on this box. Return its reply, or a reply that says why there is none."""
         import subprocess
 
         process = self._ready.pop((script, verb), None)
@@ -584,13 +591,13 @@ class Guarding:
 
 
 def _end_at_once(process: subprocess.Popen[bytes]) -> None:
-    """Kill that process, and close its pipes."""
+    """Kill the process, and close its pipes."""
     process.kill()
     process.communicate()
 
 
 def _end_group(leader: int) -> None:
-    """Kill that child and all processes of its group."""
+    """Kill the child and all processes of its group."""
     import signal
 
     for ends in (os.killpg, os.kill):  # the child may not have made its group yet

@@ -1,4 +1,4 @@
-"""SHA-256 of files, and the memory of hashes."""
+"""Computes the SHA-256 of files, and remembers the hashes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ CHUNK_BYTES = 1 << 20
 
 
 class Changing(Exception):
-    """The file was not the same before and after it was read."""
+    """The file changed while it was read."""
 
 
 class Hashes:
-    """SHA-256 of files. A hash is remembered if no later change of its file could go unseen.
+    """The SHA-256 of files. A hash is remembered only if every later change of its file can be noticed.
 
-    What is remembered lies where jobs can write. So it is signed with a `key` that only the tenant has,
-    and that is never stored on the box. Without a key nothing is remembered.
+    Jobs can write to the file of remembered hashes. So this file is signed with a `key` that only the tenant has, and
+    that is never stored on the box. Without a key, no hash is remembered.
     """
 
     def __init__(self, home: str, key: str | None, rest: Callable[[], None] = lambda: None) -> None:
@@ -35,7 +35,7 @@ class Hashes:
         self._known: dict = {}
         try:
             record = read_record(self._path, {"proof": str, "hashes": dict}) if key else None
-        except Refusal:  # the memory only saves time
+        except Refusal:  # remembered hashes only save time
             record = None
         if record and record["proof"] == self._proof(record["hashes"]):
             self._known = record["hashes"]
@@ -48,10 +48,11 @@ class Hashes:
         return hmac.new((self._key or "").encode(), content, hashlib.sha256).hexdigest()
 
     def of(self, path: bytes) -> tuple[str, os.stat_result]:
-        """The hash and the status of a regular file, which did not change while it was read.
+        """Return the hash and the status of a regular file.
 
         Raises:
-            Changing, OSError.
+            Changing: it changed while it was read.
+            OSError: it cannot be read.
         """
         import hashlib
 
@@ -60,7 +61,7 @@ class Hashes:
             before, began_ns = os.fstat(fd), time.time_ns()
             key = file_identity(before)
             known = self._known.get(key)
-            # A hash that was taken right after a change may miss another change in the same tick of the clock.
+            # If a file is hashed right after a change, another change in the same tick of the clock would go unnoticed.
             if not isinstance(known, list) or known[1] - before.st_ctime_ns < RACY_NS:
                 digest, view = hashlib.sha256(), memoryview(bytearray(CHUNK_BYTES))
                 count = file.readinto(view)
@@ -76,14 +77,14 @@ class Hashes:
         return known[0], before
 
     def recall(self, path: bytes) -> tuple[str | None, os.stat_result]:
-        """The same, but the hash is None if the file would have to be read for it."""
+        """Return the same as `of`, but without reading the file: if its hash is not remembered, it is None."""
         seen = os.lstat(path)
         known = self._known.get(file_identity(seen))
         is_sure = isinstance(known, list) and known[1] - seen.st_ctime_ns >= RACY_NS
         return (self.of(path)[0] if is_sure else None), seen
 
     def knows(self, seen: os.stat_result) -> bool:
-        """Whether the hash of that file is known without reading it."""
+        """Whether the hash of that file is remembered."""
         return file_identity(seen) in self._known
 
     def save(self) -> None:

@@ -1,4 +1,4 @@
-"""How a job stands."""
+"""Finds out the state of a job."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ Observed = namedtuple("Observed", "state started end held")
 
 
 def observe(job: Job) -> Observed:
-    """How the job stands. Nothing is guessed: a job that left neither an exit record nor a process was killed."""
+    """Return the state of the job. If it left neither an exit record nor a process, it was killed."""
     first = _look(job)
-    # The job may have started and ended between two reads of one look. A second look sees its record.
+    # The job may have ended while its records were read. Reading again then finds its exit record.
     return _look(job) if first.state == "killed" and not first.end else first
 
 
 def _look(job: Job) -> Observed:
-    held = job.is_held()  # This is read before the records: if the lock is free, they are final.
+    # This is checked before the records are read: if the lock is free, they are final.
+    held = job.is_held()
     started = job.start_record()
     if not started:
         return Observed("starting" if held else "absent", None, None, held)
@@ -45,7 +46,7 @@ def _look(job: Job) -> Observed:
 
 
 def _told_by_shell(end: dict) -> int | None:
-    """The signal that ended a shell's command: the shell itself exits with 128 plus its number."""
+    """Return the signal that ended a shell's command, if any: the shell then exits with 128 plus its number."""
     number = (end["exit_code"] or 0) - 128
     return number if number in (1, 2, 3, 4, 6, 7, 8, 9, 11, 15) else None
 
@@ -78,7 +79,7 @@ def end_reason(job: Job, seen: Observed) -> dict | None:
 
     spec, kernel = job.spec(), kernel_messages(started["start_ticks"])
     if end and end["signal"] == "KILL" and text_of("/proc/2/comm").strip() == "kthreadd":
-        # Only outside of a PID namespace does the kernel name a process by the number that we know.
+        # The kernel names a process by the number that we know only if we are not in a PID namespace.
         kernel["main_pid"] = started["pid"]
     if end:
         return seek_reason(spec, end["facts"], None, kernel, otherwise)

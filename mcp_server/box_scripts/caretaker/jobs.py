@@ -1,4 +1,4 @@
-"""A job of this home: its records and its processes."""
+"""The jobs in the caretaker's home directory: their records and their processes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ JOB_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,64}").fullmatch
 
 
 class Job:
-    """One job of this home and its records."""
+    """One job, with its records and its processes."""
 
     def __init__(self, home: str, name: str) -> None:
         if not JOB_NAME(name):
             raise Refusal("BAD_REQUEST", "a job is named by 1 to 64 of A-Z a-z 0-9 . _ -")
         self.home, self.name, self.directory = home, name, os.path.join(home, "jobs", name)
-        # Every process of the job has these in its environment, whatever becomes of its parents.
+        # Every process of the job inherits these variables, so it can be recognised even if its parents have ended.
         self.marks = {b"GPU_TENANT_JOB": name.encode(), b"GPU_TENANT_CARETAKER": os.fsencode(home)}
 
     def path(self, name: str) -> str:
@@ -46,7 +46,7 @@ class Job:
         return spec
 
     def is_held(self) -> bool:
-        """Whether a supervisor, or a launch under way, holds the job."""
+        """Whether the job's supervisor, or a launch in progress, holds the lock of the job."""
         if not os.path.exists(self.path("lock")):
             return False
         fd = lock_file(self.path("lock"), fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -55,21 +55,21 @@ class Job:
         return fd is None
 
     def members(self) -> list[Process]:
-        """Every living process of the job but its supervisor.
+        """Return every living process of the job, without its supervisor.
 
-        A process is the job's by its descent, by its session, or by the marks in its environment.
+        A process belongs to the job by its parents, by its session, or by the marks in its environment.
         """
         table, members, supervisor = living_processes(), set(), 0
         try:
             started = self.start_record()
-        except Refusal:  # then only the marks tell
+        except Refusal:  # then only the marks show which processes are the job's
             started = None
         if started and not restarted_since(started):
             leader, watcher = table.get(started["pid"]), table.get(started["supervisor_pid"])
             if watcher and watcher.ticks == started["supervisor_ticks"]:
                 supervisor = watcher.pid
             if not leader or leader.ticks == started["start_ticks"]:
-                # The system gives a session's number to nobody else while the session has members.
+                # While a session has members, the system gives its number to no other session.
                 members = {
                     p.pid
                     for p in table.values()

@@ -1,4 +1,4 @@
-"""The verb `start`: a job under a supervisor of its own."""
+"""The verb `start`: starts a job under a supervisor of its own."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def start(home: str, request: dict) -> dict:
     """Launch the job, unless an earlier call has launched it: a job is launched exactly once.
 
     Raises:
-        Refusal: COMMAND_NOT_FOUND (that was the launch), LAUNCH_FAILED (nothing ran; start may be
-            called again), START_TIMEOUT (not known yet; call start again).
+        Refusal: COMMAND_NOT_FOUND (this counts as the launch), LAUNCH_FAILED (nothing ran; start may be
+            called again), START_TIMEOUT (unknown whether it runs; call start again).
     """
     job, env = Job(home, request["job"]), request.get("env", {})
     if not request["argv"]:
@@ -75,7 +75,7 @@ def start(home: str, request: dict) -> dict:
                 )
                 already = False
         finally:
-            os.close(lock)  # It is never unlocked: the supervisor shares the lock, and keeps it.
+            os.close(lock)  # This does not unlock it: the supervisor keeps the same lock.
     end = read_record(job.path("exit.json"), EXIT)
     if end and end.get("error"):
         raise Refusal("COMMAND_NOT_FOUND", end["error"], job=job.name, exit_code=127)
@@ -93,7 +93,7 @@ def _launch(
     told, tell = os.pipe()
     spawn_detached(lambda: _supervise(job, spec, argv, environment, tell), {lock, tell})
     os.close(tell)
-    # The last copy of `tell` is closed when the job's program begins, or when all who could begin it are dead.
+    # The last copy of `tell` is closed when the job's program begins, or when all processes that could start it end.
     ready = select.select([told], [], [], max(0.0, give_up - time.monotonic()))[0]
     message = os.read(told, 4096).decode("utf-8", "replace") if ready else ""
     os.close(told)
@@ -106,14 +106,14 @@ def _launch(
 
 
 def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell: int) -> None:
-    """Start the job. Wait until it, and all the processes that it left behind, have ended. Record that."""
+    """Start the job. Wait until the job and all processes that it left behind have ended, and record its end."""
     import select
     import signal
 
     try:
         import ctypes
 
-        # PR_SET_CHILD_SUBREAPER: a process of the job that becomes a daemon is then our child, too.
+        # PR_SET_CHILD_SUBREAPER: if a process of the job becomes a daemon, it becomes our child.
         adopts = ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
     except (ImportError, OSError, AttributeError):
         adopts = False
@@ -169,7 +169,7 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
 
 
 def _insist(path: str, record: dict) -> None:
-    """Write `record` to `path`, however long that takes. Without this record the job would count as killed."""
+    """Write `record` to `path`, and try again until it works. Without this record the job would count as killed."""
     while True:
         try:
             return write_record(path, record)
@@ -188,7 +188,7 @@ def _become_job(
         for signum in set(range(1, signal.NSIG)) - {signal.SIGKILL, signal.SIGSTOP}:
             try:
                 signal.signal(signum, signal.SIG_IGN if signum == signal.SIGHUP else signal.SIG_DFL)
-            except (OSError, ValueError):  # the C library keeps some signals for itself
+            except (OSError, ValueError):  # some signals are reserved for the C library
                 pass
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         log = os.open(job.path("log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -202,7 +202,7 @@ def _become_job(
             "init_ticks": ticks_of(1),
         }
         write_record(job.path("started.json"), dict(supervisor, started_at=time.time(), **me))
-    except BaseException as error:  # noqa: BLE001  whatever it was, nothing was launched
+    except BaseException as error:  # noqa: BLE001  after any error, nothing was launched
         os.write(tell, str(error).encode("utf-8", "replace"))
         os._exit(127)
     try:

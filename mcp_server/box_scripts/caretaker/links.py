@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
-    """An entry for each link that leads to a place in the work directory. Any other link is a problem.
+    """Return an entry for each link that leads to a kept file in the work directory. Any other link is a problem.
 
-    The target is the link's own text. If the text is absolute, or climbs in its middle, the target is a plain
-    way to the same place. The hash is that of the target's text. A link to what is not kept is a problem, too.
+    The target in the entry is the link's own text. If this text is absolute, or has `..` in its middle, the target is
+    a simpler path to the same place. The hash is that of the target's text.
     """
     import hashlib
 
@@ -60,9 +60,9 @@ def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
 
 
 def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
-    """Return the link's text, if it is relative, and climbs by `..` only at its beginning.
+    """Return the link's text, if it is relative, and has `..` only at its beginning.
 
-    Otherwise return a path of that form that leads to the same place.
+    Otherwise return a path of this form that leads to the same place.
     """
     parts = [part for part in text.split(b"/") if part != b"."]
     climbs = next((i for i, part in enumerate(parts) if part != b".."), len(parts))

@@ -1,4 +1,4 @@
-"""Where a platform gives notice before it takes the box: its metadata server, and the first process's SIGTERM."""
+"""Listens for a platform's notice that it takes the box: from its metadata server, or by SIGTERM from process 1."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ ANSWER_S, ANSWER_BYTES = 1.0, 4096
 
 
 def metadata_address(home: str) -> tuple[str, int, str, str] | None:
-    """Return the host, the port, the name to ask for, and the beginning of each path. None if nothing may be asked.
+    """Return the metadata server's host, port and name, and the beginning of its paths. None if it may not be asked.
 
-    On a rehearsal's box, a file in the login home says where the platform answers: always on this computer.
+    On a rehearsal's box, a file in the login home has the address, which is always on this computer.
     """
     marker = rehearsal_marker(home)
     return METADATA if marker is None else _rehearsed_address(marker)
 
 
 def rehearsal_marker(home: str) -> str | None:
-    """The file by which a rehearsal's platform marks its boxes, in this login's home or above. None if there is none."""
+    """Return the file that marks a rehearsal's box, in this directory or one above. None if there is none."""
     directory = home
     while True:
         path = os.path.join(directory, MARKER)
@@ -35,7 +35,7 @@ def rehearsal_marker(home: str) -> str | None:
 
 
 def rehearsed_start(home: str) -> str:
-    """What a rehearsal's platform says of the box's present start. Empty if this box is no rehearsal's."""
+    """Return a text that differs at each start of a rehearsal's box. Empty if this is no rehearsal."""
     marker = rehearsal_marker(home)
     if marker is None:
         return ""
@@ -63,10 +63,10 @@ def _rehearsed_address(path: str) -> tuple[str, int, str, str] | None:
 
 
 def is_preempted(address: tuple[str, int, str, str]) -> bool | None:
-    """Whether Google's metadata server says that it takes this box back. None if there was no such answer.
+    """Whether Google's metadata server says that this box is taken back. None if there was no clear answer.
 
-    Anybody may answer there. So the answer gets one second and 4 KB. No proxy is asked, and no redirect is
-    followed. Only the one word counts, and only in an answer that names itself as Google's.
+    Another server may answer at this address. So the answer may take only one second and 4 KB. No proxy is used, and no
+    redirect is followed. Only the exact word counts, and only in an answer with the header of Google's server.
     """
     import socket
 
@@ -105,11 +105,10 @@ def _read_answer(answer: bytes) -> bool | None:
 
 
 class Listener:
-    """Waits for one process, and listens meanwhile whether the box is to be taken.
+    """Waits, and listens meanwhile for a notice that the box is taken.
 
-    As soon as there is a listener, SIGTERM no longer ends this process: the listener waits for SIGTERM. The
-    first process sends this signal to all others when the system or the container ends. From anybody else the
-    signal means nothing.
+    As soon as there is a listener, SIGTERM no longer ends this process, but is received by the listener. Process 1
+    sends this signal to all others when the system or the container ends. From any other process it is ignored.
     """
 
     def __init__(self, home: str, metadata: bool) -> None:
@@ -120,12 +119,12 @@ class Listener:
         self.polls = self.unclear = 0
         self._waits = getattr(signal, "sigtimedwait", None)
         if self._waits is not None:
-            # An ignored signal would never be seen. A blocked one stays until it is waited for.
+            # An ignored signal would be lost. A blocked signal stays until somebody waits for it.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def waits(self, seconds: float) -> str | None:
-        """Wait for so many seconds, or less if the box is to be taken. Return who says so, or None if nobody does."""
+        """Wait for so many seconds, or until there is a notice. Return where the notice came from, or None."""
         import signal
 
         until = time.monotonic() + seconds
@@ -133,7 +132,7 @@ class Listener:
             return "metadata"
         left_s = until - time.monotonic()
         while left_s > 0:
-            if self._waits is None:  # not on every system
+            if self._waits is None:  # some systems have no sigtimedwait
                 time.sleep(left_s)
                 return None
             heard = self._waits({signal.SIGTERM}, left_s)
@@ -155,7 +154,7 @@ class Listener:
         said = is_preempted(self._address)
         self.polls += 1
         self.unclear += said is None
-        # A server that gives no such answer is asked less often, but is never given up. Be due a little before
-        # the next round. Otherwise that round could come just too early, and only the one after it would ask.
+        # If the server gives no clear answer, it is asked less often, but it is never given up. The time is a little
+        # shorter than the rounds of the guard, so that no round comes just too early and leaves it out.
         self._ask_at = time.monotonic() + (FAILED_POLL_S if said is None else POLL_S) - 0.2
         return said is True

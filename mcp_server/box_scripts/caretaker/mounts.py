@@ -1,4 +1,4 @@
-"""Mounts of another machine's disks, and of what is no disk."""
+"""Finds mounted file systems that are on another machine's disk, or on no disk."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from box_scripts.caretaker.paths import is_below
 
 
 def far_mounts(mountinfo: str) -> set[bytes]:
-    """Return the places where something is mounted that is another machine's disk, or no disk at all."""
+    """Return the directories where another machine's disk is mounted, or a file system that is on no disk."""
     no_disk = ("proc", "sysfs", "cgroup", "cgroup2", "devtmpfs")
     found = mounted_systems(mountinfo).items()
     return {place for place, system in found if ELSEWHERE(system) or system in no_disk}
 
 
 def mounted_systems(mountinfo: str) -> dict[bytes, str]:
-    """Return the type of the file system at each place where one is mounted. The last one there covers the others."""
+    """Return the type of the file system at each mount point. If there are several, only the last one is visible."""
     found = {}
     for line in mountinfo.splitlines():
         mount, _, system = line.partition(" - ")
@@ -27,10 +27,10 @@ def mounted_systems(mountinfo: str) -> dict[bytes, str]:
 
 
 class Outliving:
-    """The directories that outlive a stop. What is mounted below one of them is another disk, and does not count."""
+    """The directories that outlive a stop. Other disks that are mounted below them do not count."""
 
     def __init__(self, kept: list[bytes], disks: list[bytes], mountinfo: str) -> None:
-        """Each of `disks` has to be a disk that is mounted at that very place now."""
+        """`kept` are the directories. Those also in `disks` count only if a disk is mounted exactly there now."""
         mounted = mounted_systems(mountinfo)
         gone = {place for place in disks if mounted.get(place, "tmpfs") in ("tmpfs", "ramfs")}
         self._kept = [os.path.realpath(place) for place in kept if place not in gone]
@@ -53,7 +53,7 @@ ELSEWHERE = re.compile(
 
 
 def far_devices(mountinfo: str) -> set[int]:
-    """The devices whose files are dated by another machine's clock."""
+    """Return the devices whose files get their times from another machine's clock."""
     found = set()
     for line in mountinfo.splitlines():
         mount, _, system = line.partition(" - ")

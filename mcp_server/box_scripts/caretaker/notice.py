@@ -1,4 +1,4 @@
-"""Notice that the platform takes this box back: what is on record of it."""
+"""Records and reads the platform's notice that it takes this box back."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ NOTICE = {"at": NUMBER, "source": str, "boot_id": str, "jobs": list}
 
 
 def heard_notice(home: str) -> dict | None:
-    """The notice that was given since this box was started; None if there was none.
+    """Return the notice that was given since this box was started. None if there was none.
 
-    The record stays on the disk of a box that is stopped and started again, and says nothing about the new start.
+    If a box is stopped and started again, an old record may still be on its disk. Such a record does not count.
     """
     try:
         record = read_record(os.path.join(home, "notice.json"), NOTICE)
-    except Refusal:  # it is only told to the tenant, and proves nothing
+    except Refusal:  # a damaged record is ignored: the notice is only information
         return None
     if not record or record["boot_id"] != boot_id():
         return None
@@ -29,12 +29,12 @@ def heard_notice(home: str) -> dict | None:
 
 
 def _start_of(home: str) -> str:
-    """A text that differs at each start of the box. A container starts again on a machine that goes on running."""
+    """Return a text that differs at each start of the box. The boot id does not change if only a container restarts."""
     return "%s %d %s" % (boot_id(), ticks_of(1), rehearsed_start(home))
 
 
 def record_notice(home: str, source: str, **more: object) -> None:
-    """Record that notice was given. The first record stays, and `more` is added to it."""
+    """Record that notice was given. If there is a record already, add `more` to it."""
     known = heard_notice(home)
     record = known or {
         "at": time.time(),

@@ -1,4 +1,4 @@
-"""Which files processes have open."""
+"""Finds out which files are open in processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ NO_FILES = ("socket:[", "pipe:[", "anon_inode:")
 
 
 def open_files(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int], int]:
-    """The files that a process has open for writing, and which process, as far as we may look."""
+    """Return the files (device, inode) that are open in those modes, by default for writing, each with a process.
+
+    Processes that we are not allowed to examine are left out.
+    """
     found: dict[tuple[int, int], int] = {}
     if not os.path.isdir("/proc/self"):
         return found
@@ -30,6 +33,6 @@ def open_files(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int],
                 if flags and int(flags.group(1), 8) & os.O_ACCMODE in modes:
                     seen = os.stat(link)
                     found[seen.st_dev, seen.st_ino] = int(pid)
-            except OSError:  # closed meanwhile; the process may have others
+            except OSError:  # this file was closed meanwhile; the process may have others
                 continue
     return found

@@ -1,4 +1,4 @@
-"""What the tenant itself has put on this box."""
+"""Recognises the files that the tenant's own programs have put on this box."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCRIPT_BYTES = 1 << 20
 
 
 class Own:
-    """What the tenant itself has put on this box. It is known by its exact name and form, and by nothing else."""
+    """The files that the tenant's own programs have put on this box. They are known by exact name and content."""
 
     def __init__(self, home: str, request: dict, jobs: set[str]) -> None:
         self._home, self._work = os.path.realpath(os.fsencode(home)), request["work"]
@@ -30,7 +30,7 @@ class Own:
         self.beside = os.path.dirname(os.path.realpath(os.fsencode(__file__)))
 
     def is_ours(self, path: bytes, seen: os.stat_result) -> bool:
-        """Whether the file is the tenant's own, and no job's."""
+        """Whether the file was put here by the tenant's programs, and not by a job."""
         directory, name = os.path.split(path)
         if is_below(path, self._home):
             return self._is_record(path[len(self._home) + 1 :], path, seen)
@@ -38,7 +38,7 @@ class Own:
             name.decode("ascii", "replace")
         ):
             if "pushed" not in self._request:
-                return True  # who works by hand has no list of sent files to compare with
+                return True  # a person who works by hand sends no list of pushed files
             if self._incoming is None:
                 self._incoming = Sent(self._home_of, self._request).incoming()
             return name in self._incoming
@@ -50,7 +50,10 @@ class Own:
         return bool(ARRIVING(name)) and self._begins_one_of_ours(path, seen)
 
     def _begins_one_of_ours(self, path: bytes, seen: os.stat_result) -> bool:
-        """Whether the file is the first part of a script of ours that lies whole beside it: a transfer broke off."""
+        """Whether the file is the first part of one of our scripts, left by a transfer that broke off.
+
+        The complete script must be in the same directory.
+        """
         if not stat.S_ISREG(seen.st_mode) or seen.st_size > SCRIPT_BYTES:
             return False
         begun = _content_of(path)
@@ -72,7 +75,7 @@ class Own:
     def _is_record(self, inner: bytes, path: bytes, seen: os.stat_result) -> bool:
         if not stat.S_ISREG(seen.st_mode):
             return False
-        if inner in self._logs:  # the seal lists each log as an entry
+        if inner in self._logs:  # the seal lists the logs of jobs separately
             return True
         for shape, most_bytes, form in RECORDS:
             if shape.fullmatch(inner) and seen.st_size <= most_bytes:
@@ -86,7 +89,7 @@ class Own:
 
 
 RECORD_BYTES = 64 << 10
-RECORDS = (  # the names of the tenant's own files, how large they get, and what they hold
+RECORDS = (  # the names of the tenant's own files, their maximum size, and the form of their content
     (re.compile(rb"jobs/[A-Za-z0-9._-]{1,64}/(?:lock|log)"), 0, None),
     (
         re.compile(rb"jobs/[A-Za-z0-9._-]{1,64}/(?:spec|started|main|exit|ending)\.json"),
@@ -114,13 +117,13 @@ RECORDS = (  # the names of the tenant's own files, how large they get, and what
         re.compile(rb"[A-Za-z0-9._/-]+\.json\.\d+(?:\.tmp)?|activity[a-z.-]+\.new"),
         RECORD_BYTES,
         None,
-    ),  # what a crash leaves
+    ),  # these are left by a crash
 )
 PREPARING = re.compile(rb"prepare-([0-9a-f]{16})\.(py|json)").fullmatch
 
 
 def _is_of_form(path: bytes, form: str) -> bool:
-    """Whether the file holds nothing but JSON: one object, or one in each line."""
+    """Whether the file contains only JSON: one object, or with "lines" one object in each line."""
     try:
         with open(path, "rb") as file:
             content = file.read()

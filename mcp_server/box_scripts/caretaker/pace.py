@@ -1,4 +1,4 @@
-"""How the caretaker keeps out of the way of jobs: by its share of the time, and its priority."""
+"""Limits how much the caretaker slows down jobs: by a share of the time, and by a low priority."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ SHARE = 0.25
 
 
 class Pace:
-    """Keeps this process at work for at most `share` of the time, if `rest` is called after every piece of work.
+    """Keeps this process at work for at most `share` of the time. Call `rest` after every piece of work.
 
-    Work is the time in which it computed, and all of the time in which it read from a disk. While it waits
-    for a core that others use, it takes nothing from them.
+    Only the time in which the process computed, or read from a disk, counts as work. Waiting for a busy CPU core does
+    not count, because it takes nothing from others.
     """
 
     def __init__(self, share: float) -> None:
@@ -40,17 +40,18 @@ class Pace:
 
 
 def _read_bytes() -> str:
-    """Return the kernel's line about how much this process has read from a disk. Empty if there is none."""
+    """Return the kernel's line with the number of bytes that this process has read from disks. Empty if unknown."""
     found = re.search(r"^read_bytes: \d+", text_of("/proc/self/io"), re.MULTILINE)
     return found.group() if found else ""
 
 
 def step_back() -> str:
-    """Let all other processes go first, as far as the system allows. Return in words how far that is."""
+    """Give this process the lowest priority that the system allows. Return in words which that is."""
     words = "at nice %d" % os.nice(10)
     ioprio_set = {"x86_64": 251, "aarch64": 30, "ppc64le": 273, "riscv64": 30, "s390x": 282}
     number = ioprio_set.get(os.uname().machine) if sys.platform == "linux" else None
-    if number is None or sys.maxsize < 1 << 32:  # in another ABI that number is another call
+    # In a 32-bit ABI, the number stands for another system call.
+    if number is None or sys.maxsize < 1 << 32:
         return words
     try:
         import ctypes

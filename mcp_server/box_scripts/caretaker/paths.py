@@ -1,4 +1,4 @@
-"""File names as printable text, and which path lies below which directory."""
+"""Converts file names to printable text and back, and checks which path is below which directory."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})?")
 
 
 def escape_path(raw: bytes) -> str:
-    """The printable text that stands for exactly these bytes."""
+    """Return the printable text that stands for exactly these bytes."""
     text = raw.decode("utf-8", "surrogateescape")
     return _UNPRINTABLE.sub(lambda m: "".join("%%%02X" % b for b in utf8_bytes(m.group())), text)
 
 
 def unescape_path(text: str) -> bytes:
-    """The bytes that `text` stands for.
+    """Return the bytes that `text` stands for.
 
     Raises:
-        ValueError: a `%` without two hexadecimal digits, or text that no JSON should hold.
+        ValueError: a `%` has no two hexadecimal digits, or the text is not valid Unicode.
     """
 
     def byte(match: re.Match[bytes]) -> bytes:
@@ -43,10 +43,10 @@ def is_below(path: bytes, directory: bytes) -> bool:
 
 
 def inner_path(raw: bytes) -> bytes:
-    """Return `raw` without empty parts and dots. The path only leads down.
+    """Return the relative path `raw` without empty parts and dots.
 
     Raises:
-        Refusal: UNSAFE_PATH.
+        Refusal: UNSAFE_PATH: it is absolute, or contains `..` or a zero byte.
     """
     parts = [part for part in raw.split(b"/") if part not in (b"", b".")]
     if raw.startswith(b"/") or b".." in parts or b"\0" in raw:

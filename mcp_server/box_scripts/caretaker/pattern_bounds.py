@@ -1,4 +1,4 @@
-"""How much a pattern may give up; the verb `patterns`."""
+"""Limits how much a discard pattern may cover. Also the verb `patterns`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from box_scripts.caretaker.refusal import Refusal
 
 
 def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
-    """Return the texts that are patterns.
+    """Return those of the texts that are valid patterns.
 
-    A text that is no pattern, or that gives up too much, is left out and added to `problems`.
+    A text that is not valid, or covers too much, is left out and added to `problems`.
     """
     found = []
     for text in dict.fromkeys(texts):
@@ -31,10 +31,10 @@ def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict])
 
 
 class Narrowing:
-    """Which artifacts are given up after all, because a discard is narrower than each pattern that keeps them.
+    """Decides which artifacts are discarded, because a discard is narrower than each pattern that keeps them.
 
-    The discard `out/huge.bin` lies in the artifact `out/`, so this file is given up. The discard `*.tmp` does
-    not lie in `out/`, so `out/` keeps its temporary files.
+    The discard `out/huge.bin` is a part of the artifact `out/`, so this file is discarded. The discard `*.tmp` is
+    not a part of `out/`, so the temporary files in `out/` are kept.
     """
 
     def __init__(self, artifacts: list[Pattern], discards: list[Pattern]) -> None:
@@ -43,7 +43,7 @@ class Narrowing:
         self._artifacts = artifacts
 
     def takes(self, at: str, inner: str | None) -> bool:
-        """Whether the artifact at that path is given up."""
+        """Whether the artifact at that path is discarded."""
         if not self._narrower:
             return False
 
@@ -59,7 +59,7 @@ class Narrowing:
 
 
 def _lies_in(discard: Pattern, artifact: Pattern) -> bool:
-    """Whether the discard names a part, and not all, of what the artifact names."""
+    """Whether the discard covers a part of the artifact pattern, but not all of it."""
     if discard.relative != artifact.relative or discard.place == artifact.place:
         return False
     if not artifact.matches(discard.place):
@@ -69,12 +69,12 @@ def _lies_in(discard: Pattern, artifact: Pattern) -> bool:
 
 
 def _plain(text: str) -> str:
-    """The pattern as a path that can be shown, whatever it holds."""
+    """Return the pattern with all unprintable characters escaped."""
     return escape_path(utf8_bytes(text))
 
 
 TEMPORARY = (b"/tmp", b"/var/tmp", b"/dev/shm")
-PROBES = (  # names that jobs write, with nothing else in common
+PROBES = (  # examples of names that jobs write, as different as possible
     "a",
     "zz9.bin",
     "Q7",
@@ -93,27 +93,30 @@ PROBES = (  # names that jobs write, with nothing else in common
 
 
 def _is_wide(matched: list[str]) -> bool:
-    """Whether a pattern that matches those probes matches everything, or everything in directories."""
+    """Whether a pattern that matches these probes probably matches everything, or everything in subdirectories."""
     return 2 * len(matched) >= len(PROBES) or sum("/" in probe for probe in matched) >= 4
 
 
 class Bounds:
-    """How much a pattern may give up: what it names, but no whole place, and nothing of another lease."""
+    """The limits of a discard pattern: it may cover no whole place, and nothing of another lease.
+
+    A place is a directory that must be accounted for, such as the work or the home directory.
+    """
 
     def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
         login = os.path.realpath(os.path.expanduser(b"~"))
         self._own = os.path.dirname(work)
         beside, plain = os.path.dirname(self._own), os.path.join(login, b"gpu-tenant")
         is_ours = os.path.basename(beside) == b"gpu-tenant"
-        # Another lease may have its directory on another of the box's disks.
+        # The directory of another lease may be on another disk of the box.
         self._leases = {plain, beside} if is_ours else set()
-        # A place whose very name says that it is temporary may be given up as a whole.
+        # A place whose name says that it is temporary may be discarded as a whole.
         kept = [top for top in tops if top not in TEMPORARY]
         self._work, self._tops = work, list(dict.fromkeys([*kept, login]))
         self._home = os.fsencode(home)
 
     def passed_by(self, pattern: Pattern) -> str | None:
-        """Return what the pattern would give up although it may not. None if the pattern keeps its bounds."""
+        """Return what the pattern covers although it may not, in words. None if it keeps the limits."""
         if pattern.relative:
             matched = [probe for probe in PROBES if pattern.matches(probe)]
             return "all that is written" if _is_wide(matched) else None
@@ -130,7 +133,7 @@ class Bounds:
 
 
 def patterns(home: str, request: dict) -> dict:
-    """Tell which of these patterns are no patterns, or give up too much. Do nothing else."""
+    """Report which of these patterns are not valid, or cover too much. Nothing is changed."""
     problems: list[dict] = []
     tops = [request["work"], *sorted(request.get("roots", []))]
     good_patterns(request.get("artifacts", []), None, problems)

@@ -1,4 +1,4 @@
-"""Globs as in .gitignore, over escaped paths."""
+"""Matches escaped paths with globs as in .gitignore."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TOKEN = re.compile(
 
 
 def segment_regex(text: str) -> tuple[str, bytes | None]:
-    """Return the source of a regex for one component of a pattern, and its bytes if the component is no glob."""
+    """Return a regex for one component of a pattern. Also return its bytes; None if the component is a glob."""
     if text == "**":
         return text, None
     source, literal, is_glob = "", b"", False
@@ -39,14 +39,14 @@ def segment_regex(text: str) -> tuple[str, bytes | None]:
 
 
 class Pattern:
-    """One glob: `matches` says which escaped paths it means.
+    """One glob. `matches` says whether it covers an escaped path.
 
-    A `relative` pattern is matched below the work directory, any other against absolute paths. All that
-    an absolute pattern can match lies in `prefix`. `place` is the pattern's own text as an escaped path.
+    A `relative` pattern is matched against paths below the work directory, any other against absolute paths. All paths
+    that an absolute pattern can match are below `prefix`. `place` is the pattern's own text as an escaped path.
     """
 
     def __init__(self, text: str) -> None:
-        """Raises: Refusal: `text` is no pattern, excludes by `!`, or climbs out by `..`."""
+        """Raises: Refusal: `text` is not a valid pattern, begins with `!`, or contains `..`."""
         from_home = text == "~" or text.startswith("~/")
         self.text, self.relative, self.prefix = text, not (from_home or text.startswith("/")), b""
         names = [n for n in text.split("/") if n not in ("", ".")][1 if from_home else 0 :]
@@ -88,13 +88,16 @@ class Pattern:
     def _resolve_beginning(
         self, segments: list[tuple[str, bytes | None]], from_home: bool
     ) -> list[tuple[str, bytes | None]]:
-        """Return the segments, with every link in the literal beginning resolved: the survey sees real paths."""
+        """Return the segments, with all links resolved in the part before the first glob.
+
+        This is needed because the survey of files finds real paths.
+        """
         root = os.path.expanduser(b"~") if from_home else b"/"
         fixed = [raw for _, raw in segments]
         fixed = fixed[: fixed.index(None)] if None in fixed else fixed
         names = [raw for raw in fixed if raw is not None]
         if len(names) == len(segments) > 0 and not self.text.endswith("/"):
-            # If the last name is a link, the link itself is meant.
+            # The last name is not resolved: if it is a link, the pattern means the link itself.
             self.prefix = os.path.join(os.path.realpath(os.path.join(root, *names[:-1])), names[-1])
         else:
             self.prefix = os.path.realpath(os.path.join(root, *names))

@@ -1,4 +1,4 @@
-"""Whether somebody who logged in is here: at a terminal, or over a connection on which something moves."""
+"""Finds out whether somebody is logged in and active: at a terminal, or over another connection."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import time
 from box_scripts.caretaker.processes import living_processes
 
 TERMINAL_S = 1800.0
-"""How long a terminal counts as in use after its last input or output.
+"""A terminal counts as in use for this many seconds after its last input or output.
 
-If a person's computer dies, its terminals stay open here for hours.
+If a person's computer dies, its terminals stay open here for hours. So an open terminal alone is not enough.
 """
 
 
 class Presence:
-    """Which processes logged in at this box, and did something between one look and the next."""
+    """Watches the processes of logins on this box, and whether they did something between two checks."""
 
     def __init__(self, home: str) -> None:
         self._job = os.fsencode(os.path.realpath(home))
@@ -26,9 +26,9 @@ class Presence:
         self._looked = False
 
     def was_somebody_here(self, now: float) -> bool:
-        """Whether somebody was here since the last look. At the first look that is unknown, which counts as yes.
+        """Whether somebody was active since the last call. At the first call, this is unknown, and counts as yes.
 
-        `now` is by a clock that nobody sets.
+        `now` is by a clock that nobody can set.
         """
         entered, terminals = self._entering()
         moved, first = entered != self._entered, not self._looked
@@ -36,7 +36,7 @@ class Presence:
         return self._at_one_of(terminals, now) or moved or first
 
     def _entering(self) -> tuple[dict, set[int]]:
-        """Return the processes that logged in and belong to no job, each with its CPU time, and their terminals.
+        """Return the processes of logins that belong to no job, each with its CPU time, and their terminals.
 
         This process and its children are left out.
         """
@@ -68,9 +68,9 @@ class Presence:
         return found, terminals
 
     def _at_one_of(self, terminals: set[int], now: float) -> bool:
-        """Whether one of the terminals was read from or written to lately.
+        """Whether one of the terminals had input or output in the last `TERMINAL_S` seconds.
 
-        After the first look, a new time of the terminal is enough, whatever the wall clock says.
+        At the first check of a terminal, the wall clock decides. After that, a change of the terminal's time is enough.
         """
         known, self._terminals = self._terminals, {}
         for number in terminals:

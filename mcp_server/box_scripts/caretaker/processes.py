@@ -1,4 +1,4 @@
-"""The processes of this machine, as /proc or ps shows them."""
+"""Lists the processes of this machine, from /proc or by ps."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def output_of(*argv: str) -> str:
 
 
 def boot_id() -> str:
-    """A text that changes when the machine restarts; empty if the system does not say."""
+    """Return a text that changes when the machine restarts. Empty if the system has none."""
     if sys.platform == "darwin":
         return output_of("sysctl", "-n", "kern.bootsessionuuid").strip()
     return text_of("/proc/sys/kernel/random/boot_id").strip()
 
 
 def _process(pid: int) -> Process | None:
-    """The living process that has this number now. One that only waits to be reaped counts as dead."""
+    """Return the living process with this number. None if there is none; a zombie does not count as living."""
     if not os.path.isdir("/proc/self"):
         return _processes_by_ps().get(pid)
     try:
@@ -46,7 +46,7 @@ def _process(pid: int) -> Process | None:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    # If only the first thread is dead, the other threads are the process.
+    # If only the main thread is dead, the process lives on in its other threads.
     if len(fields) < 20 or (fields[0] in (b"Z", b"X") and int(fields[17]) <= 1):
         return None
     return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]))
@@ -60,7 +60,10 @@ def living_processes() -> dict[int, Process]:
 
 
 def _processes_by_ps() -> dict[int, Process]:
-    """Do as `living_processes` without /proc: take the group for the session, and the second of the start for the ticks."""
+    """Return the living processes by `ps`, for systems without /proc.
+
+    In place of the session there is the process group, and in place of the ticks, the second in which it started.
+    """
     found = {}
     for line in output_of("ps", "-axo", "pid=,ppid=,pgid=,stat=,lstart=").splitlines():
         pid, parent, group, state, began = line.split(None, 4)
@@ -71,13 +74,13 @@ def _processes_by_ps() -> dict[int, Process]:
 
 
 def ticks_of(pid: int) -> int:
-    """When the process began, in the system's own count; 0 if there is no such process."""
+    """Return when the process began, in ticks of the system's clock. 0 if there is no such process."""
     process = _process(pid)
     return process.ticks if process else 0
 
 
 def started_ns(pid: int) -> int | None:
-    """When the process began, in nanoseconds since 1970, to about a second. None if that is unknown."""
+    """Return when the process began, in nanoseconds since 1970, to within about a second. None if unknown."""
     booted = re.search(r"^btime (\d+)$", text_of("/proc/stat"), re.MULTILINE)
     ticks = ticks_of(pid)
     if booted is None or ticks <= 0:
@@ -86,7 +89,7 @@ def started_ns(pid: int) -> int | None:
 
 
 def restarted_since(started: dict) -> str | None:
-    """Say why no process of that launch can still live. None if one may still live."""
+    """Say why no process of that launch can be alive any more. None if one may be alive."""
     if started["boot_id"] != boot_id():
         return "boot id was %s and is %s" % (started["boot_id"], boot_id())
     if started["init_ticks"] and ticks_of(1) not in (0, started["init_ticks"]):

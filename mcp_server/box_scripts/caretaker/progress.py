@@ -1,4 +1,4 @@
-"""Long work tells the tenant how much of it is done so far."""
+"""Reports to the tenant how much of a long request is done so far."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 
 
 class Telling:
-    """Tells the tenant how much is done so far, if it asked for that.
+    """Reports to the tenant how much is done so far, if the request asks for reports.
 
-    Once the tenant is gone, the write fails and this process ends: nobody needs its work any more.
+    If the tenant has disconnected, the write fails and ends this process, because nobody needs its work any more.
     """
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class Telling:
         self._files = self._read_bytes = 0
 
     def did(self, files: int, read_bytes: int) -> None:
-        """Count files that were looked at, and bytes that were read. Tell the tenant, if it is time to."""
+        """Count processed files and bytes that were read. Report the totals, if the time for a report has come."""
         self._files, self._read_bytes = self._files + files, self._read_bytes + read_bytes
         if self.every_s is None or time.monotonic() - self._told_at < self.every_s:
             return

@@ -1,4 +1,4 @@
-"""The verb `prune`, the only verb that removes anything."""
+"""The verb `prune`, the only one that deletes files of a job."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 
 def prune(home: str, request: dict) -> dict:
-    """Remove each named checkpoint that is still the same, byte for byte. Leave every other one whole.
+    """Remove each named checkpoint, if it is still the same, byte for byte. Otherwise leave all of it.
 
-    Each is {"at", "files": [{"at", "size", "sha256", "mtime_ns", "ino"}]}: a file, or a directory and
-    all that is in it. Before it is removed, it is written to the log `pruned`; on a full disk, right after. Three things are never removed:
-    the newest of a kind, what is open or linked to, and the last that a declared pattern still matches.
+    Each is {"at", "files": [{"at", "size", "sha256", "mtime_ns", "ino"}]}: a file, or a directory with all its files.
+    Before a checkpoint is removed, it is recorded in the log `pruned` (on a full disk, right after). Three kinds of
+    files are never removed: the newest checkpoint of its kind, files that are open or that a link leads to, and the
+    last file that a declared pattern matches.
     """
     survey, _ = artifacts_now(home, request)
     hashes = Hashes(home, request.get("key"), Pace(SHARE).rest)
@@ -44,7 +45,7 @@ def prune(home: str, request: dict) -> dict:
             if why is None:
                 is_logged = _log_pruned(home, checkpoint)
                 why = _unlink_all(top, files)
-                if not is_logged and why is None:  # there is room now
+                if not is_logged and why is None:  # now there is room for the record
                     _log_pruned(home, checkpoint)
             if why is not None:
                 refused.append({"at": checkpoint["at"], "why": why})
@@ -79,7 +80,7 @@ def _why_kept(
     left: set[bytes],
     hashes: Hashes,
 ) -> str | None:
-    """Why the checkpoint may not go; None if it may."""
+    """Return why the checkpoint may not be removed. None if it may."""
     if os.path.realpath(top) != top or not all(is_below(path, top) for path in files):
         return "it is not where it was named"
     if not set(files) <= left:
@@ -115,7 +116,7 @@ def _why_kept(
 
 
 def _has_newer(top: bytes, left: set[bytes]) -> bool:
-    """Whether a checkpoint of the same kind with a higher number lies beside this one."""
+    """Whether there is a checkpoint of the same kind with a higher number in the same directory."""
     parent, name = os.path.split(top)
     steps = [int(found[2]) for found in STEP.findall(name)]
     beside = {
@@ -134,9 +135,9 @@ def _means(pattern: Pattern, path: bytes, survey: Survey) -> bool:
 
 
 def _log_pruned(home: str, checkpoint: dict) -> bool:
-    """Write the checkpoint to the log, whole or not at all. False if the disk is full.
+    """Write the checkpoint to the log, as a complete line or not at all. Return False if the disk is full.
 
-    The tenant has the same on record, from before it asked. So a full disk keeps nothing from being removed.
+    The tenant has recorded the same before its request. So the checkpoint may be removed even if this fails.
     """
     line = json.dumps(dict(checkpoint, asked_at=time.time()), separators=(",", ":")) + "\n"
     path = os.path.join(home, "pruned")
@@ -153,9 +154,9 @@ def _log_pruned(home: str, checkpoint: dict) -> bool:
 
 
 def _unlink_all(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str | None:
-    """The files are gone, and so are directories that held nothing else. Otherwise all are there, and it says why.
+    """Remove the files, and directories that are empty then. If one cannot be removed, leave all, and return why.
 
-    Each file is first renamed and then looked at again, because a job may put another file in its place.
+    Each file is first renamed and then checked again, because a job may put another file in its place.
     """
     moved: dict[bytes, bytes] = {}
     why = None
@@ -176,7 +177,7 @@ def _unlink_all(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> st
     for aside, path in moved.items():
         if why is not None:
             try:
-                # A link never overwrites a file that has come there since.
+                # Unlike a rename, a link does not overwrite a file that was put there meanwhile.
                 os.link(aside, path, follow_symlinks=False)
             except OSError:
                 why += "; what was there is " + escape_path(aside)

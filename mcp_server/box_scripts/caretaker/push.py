@@ -1,4 +1,4 @@
-"""The verbs `index`, `receive` and `place`: files pushed to the box."""
+"""The verbs `index`, `receive` and `place`: take files that are pushed to the box."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLACED: dict = {
 
 
 def index(home: str, request: dict) -> dict:
-    """What the regular files among `paths` hold, so that a push can compare; and how much room there is.
+    """Return the hashes of the regular files among `paths`, so that a push can compare them, and the free room.
 
     `placed` is this box's own record of pushed files. A job can write to it.
     """
@@ -54,7 +54,7 @@ def index(home: str, request: dict) -> dict:
 
 
 def _room_below(work: bytes) -> dict:
-    """Where the work directory really is, and how much room there is, even before it was made."""
+    """Return the work directory's path, and how much room there is, even if it does not exist yet."""
     there = work
     while not os.path.isdir(there):
         there = os.path.dirname(there)
@@ -62,7 +62,7 @@ def _room_below(work: bytes) -> dict:
 
 
 def receive(home: str, request: dict) -> dict:
-    """Unpack the tar on stdin below `work`. Each file is whole from the moment it can be seen.
+    """Unpack the tar on stdin below `work`. A file appears in its place only when it is complete.
 
     Raises:
         Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_ARCHIVE; the files before the bad one are in place.
@@ -75,7 +75,7 @@ def receive(home: str, request: dict) -> dict:
     files: dict[str, dict] = {}
     placed: dict[str, dict] = {}
     try:
-        archive = tarfile.open(  # noqa: SIM115  it holds nothing but our stdin
+        archive = tarfile.open(  # noqa: SIM115  it need not be closed, because it only reads stdin
             fileobj=sys.stdin.buffer,
             mode="r|",
             bufsize=CHUNK_BYTES,
@@ -86,7 +86,7 @@ def receive(home: str, request: dict) -> dict:
             inner = inner_path(utf8_bytes(member.name))
             if inner:
                 _receive_member(home, request, inner, archive, member, files, placed)
-        # Read the padding, too. Otherwise the sender would find the pipe closed.
+        # Read the padding at the end, too. Otherwise the sender would get an error, because the pipe is closed.
         while sys.stdin.buffer.read(CHUNK_BYTES):
             pass
     except (tarfile.TarError, EOFError) as error:
@@ -97,7 +97,7 @@ def receive(home: str, request: dict) -> dict:
 
 
 def _note_placed(home: str, work: bytes, placed: dict) -> None:
-    """Record these as pushed files. Remove the directory for incoming files, if it is empty."""
+    """Record these files as pushed. Remove the directory for incoming files, if it is empty."""
     try:
         os.rmdir(os.path.join(work, INCOMING))
     except OSError:  # it is not empty, or there is none
@@ -107,10 +107,10 @@ def _note_placed(home: str, work: bytes, placed: dict) -> None:
 
 
 def _target(home: str, work: bytes, inner: bytes) -> tuple[bytes, bytes]:
-    """Where the pushed file really goes: its directory, which may be missing, and its own path.
+    """Return the pushed file's directory, which may not exist yet, and its path, with links resolved.
 
     Raises:
-        Refusal: UNSAFE_MEMBER.
+        Refusal: UNSAFE_MEMBER: this is outside the work directory, or in the caretaker's own directory.
     """
     parent, base = os.path.split(os.path.join(work, inner))
     parent = os.path.realpath(parent)
@@ -135,7 +135,7 @@ def _receive_member(
     files: dict,
     placed: dict,
 ) -> None:
-    """Put the member in its place, whole. A job that has the old file open keeps the old file."""
+    """Put the member in its place by a rename. A job that has the old file open keeps the old file."""
     import hashlib
 
     work = request["work"]
@@ -144,7 +144,8 @@ def _receive_member(
         os.makedirs(target, exist_ok=True)
         return
     os.makedirs(parent, exist_ok=True)
-    incoming = os.path.join(work, INCOMING)  # beside its target a temporary name could get too long
+    # Not next to the target, where a temporary name could be too long.
+    incoming = os.path.join(work, INCOMING)
     os.makedirs(incoming, exist_ok=True)
     if os.path.islink(incoming) or os.lstat(incoming).st_dev != os.lstat(parent).st_dev:
         incoming = parent
@@ -189,19 +190,19 @@ def _receive_member(
 
 
 def _over(request: dict) -> dict[bytes, str]:
-    """Return what may be replaced, by the bytes of its name. As text a name could differ: the two ends escape differently."""
+    """Return which files may be replaced, by name in bytes: as text, the tenant may escape a name differently."""
     if "over_bytes" not in request:
         request["over_bytes"] = {unescape_path(n): str(v) for n, v in request["over"].items()}
     return dict.__getitem__(request, "over_bytes")
 
 
 def _may_replace(request: dict, inner: bytes, target: bytes, coming: str | None) -> None:
-    """Require that the file at `target` may be replaced: `over` allows it, or the file already holds the new bytes.
+    """Check that the file at `target` may be replaced: `over` allows it, or the file already has the new content.
 
-    Without `over` everything may be replaced, as when a person works by hand.
+    If the request has no `over`, as when a person works by hand, every file may be replaced.
 
     Raises:
-        Refusal: NOT_SAVED; it was left as it is.
+        Refusal: NOT_SAVED: it may not be replaced, and was left as it is.
     """
     if "over" not in request or not os.path.lexists(target):
         return
@@ -226,9 +227,9 @@ def _below_work(work: bytes, target: bytes) -> str:
 
 
 def place(home: str, request: dict) -> dict:
-    """Check the bytes of each incoming file, and move the file to its place.
+    """Check the content of each incoming file, and move the file to its place.
 
-    An incoming file with other bytes than the request says is removed and named in `other`. The `stale` ones
+    If the content is not what the request says, the incoming file is removed, and named in `other`. The `stale` files
     are removed, too.
 
     Raises:
@@ -260,10 +261,10 @@ def place(home: str, request: dict) -> dict:
 
 
 def _incoming_path(work: bytes, key: str) -> bytes:
-    """Where an incoming file of that name lies.
+    """Return the path of the incoming file of that name.
 
     Raises:
-        Refusal: UNSAFE_PATH.
+        Refusal: UNSAFE_PATH: this is not the name of an incoming file.
     """
     incoming = os.path.join(work, INCOMING)
     if not INCOMING_NAME(key) or os.path.islink(incoming):
@@ -272,9 +273,9 @@ def _incoming_path(work: bytes, key: str) -> bytes:
 
 
 def _place(home: str, request: dict, said: dict) -> bytes | None:
-    """Move one incoming file to its place. Return the place, or None if its bytes are not what the request says.
+    """Move one incoming file to its place. Return the place, or None if the content is not what the request says.
 
-    Whoever has the old file open keeps the old file.
+    A process that has the old file open keeps the old file.
     """
     work, inner = request["work"], inner_path(unescape_path(said["name"]))
     if not inner:
@@ -286,7 +287,7 @@ def _place(home: str, request: dict, said: dict) -> bytes | None:
     try:
         there = os.lstat(arrived)
         if there.st_dev != os.lstat(parent).st_dev and stat.S_ISREG(there.st_mode):
-            # a rename cannot lead from one file system to another
+            # the file cannot be renamed from one file system to another, so copy it
             source = os.path.join(parent, INCOMING + b"-%d" % os.getpid())
             _copy(arrived, source)
         if not _holds_what_was_said(source, said):
@@ -316,7 +317,7 @@ def _copy(path: bytes, destination: bytes) -> None:
 
 
 def _holds_what_was_said(path: bytes, said: dict) -> bool:
-    """Whether the regular file holds the bytes that the request says. If so, set its mode and its time, too."""
+    """Whether the regular file has the content that the request says. If so, also set its mode and its time."""
     import hashlib
 
     try:
@@ -333,7 +334,7 @@ def _holds_what_was_said(path: bytes, said: dict) -> bool:
         for count in iter(lambda: file.readinto(view), 0):
             digest.update(view[:count])
             TELLING.did(0, count)
-        # A connection that was given up may still write to the file, and then this proves nothing.
+        # An older connection that was given up may still write to the file. Then the hash proves nothing.
         is_still = os.fstat(fd).st_mtime_ns == before.st_mtime_ns
         if digest.hexdigest() != said["sha256"] or not is_still:
             return False

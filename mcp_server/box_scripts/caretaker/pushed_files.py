@@ -1,4 +1,4 @@
-"""What a push has put on this box."""
+"""Knows which files a push has put on this box."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INCOMING_NAME = re.compile(r"[0-9a-f]{64}").fullmatch
 
 
 class Sent:
-    """What a push has put in the work directory: by the tenant's record, or else by this box's own."""
+    """The files that a push has put into the work directory, by the tenant's record, or else by this box's own."""
 
     def __init__(self, home: str, request: dict) -> None:
         self._work: bytes = request["work"]
@@ -31,16 +31,16 @@ class Sent:
     def _note(self, name: str, size: int, sha256: str) -> None:
         raw = unescape_path(name)
         parent, base = os.path.split(raw)
-        if parent not in self._way:  # a directory of the tree may be a link on the box
+        if parent not in self._way:  # on the box, a directory of the tree may be a link
             self._way[parent] = os.path.realpath(os.path.join(self._work, parent))
         self._held.setdefault(os.path.join(self._way[parent], base), set()).add((size, sha256))
 
     def versions(self, path: bytes, size: int) -> set[str]:
-        """Return the hashes of all files of that size that were sent to that place."""
+        """Return the hashes of all versions of that size that were sent to that path."""
         return {sha256 for length, sha256 in self._held.get(path, ()) if length == size}
 
     def incoming(self) -> set[bytes]:
-        """Return the names that the files of this tenant have while they lie among the incoming files."""
+        """Return the temporary names of this tenant's files in the directory for incoming files."""
         import hashlib
 
         found = set()
@@ -53,7 +53,10 @@ class Sent:
 
 
 def pushed_record(home: str) -> dict[str, dict]:
-    """What `receive` and `place` have put in place: by escaped path below the work directory, its size and sha256."""
+    """Return the size and the sha256 of each file that `receive` and `place` have put in place.
+
+    The keys are escaped paths below the work directory.
+    """
     path = os.path.join(home, "pushed.json")
     record = read_record(path, {}) or {}
     if not all(is_whole(file, PUSHED_FILE) for file in record.values()):

@@ -1,4 +1,4 @@
-"""The small JSON records in the caretaker's home: their fields, whole writes, strict reads, and locks."""
+"""Reads and writes the small JSON records in the caretaker's home directory, and locks them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ JOURNAL: dict = {
     "began": {"began": str, "job": str, "slot": int, "at": NUMBER, "by": str, "stay": bool},
     "ended": {"ended": str, "job": str, "final": bool, "counts": bool, "state": str},
 }
-"""The lines of a queue's journal: the field that names the kind of line, and the fields of that kind."""
+"""The lines of a queue's journal: for each kind of line, the field that identifies it, and all its fields."""
 GUARD = {
     "state": str,
     "deadline": (*NUMBER, type(None)),
@@ -70,12 +70,12 @@ def put_bytes(path: str, content: bytes, flags: int) -> None:
 
 
 def reserve_record(path: str) -> None:
-    """Reserve room, so that the record at `path` can be written even if the disk is full by then."""
+    """Reserve disk space, so that the record at `path` can be written later even if the disk is full."""
     put_bytes(path + ".spare", b" " * SPARE_BYTES, os.O_CREAT | os.O_TRUNC)
 
 
 def write_record(path: str, record: dict) -> None:
-    """Write the whole `record` to `path`, and flush it to the disk."""
+    """Write `record` to `path`, completely or not at all, and flush it to the disk."""
     content = json.dumps(record, separators=(",", ":")).encode() + b"\n"
     temporary, spare = "%s.%d.tmp" % (path, os.getpid()), path + ".spare"
     try:
@@ -85,14 +85,14 @@ def write_record(path: str, record: dict) -> None:
             os.unlink(temporary)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not os.path.exists(spare):
             raise
-        put_bytes(spare, content.ljust(SPARE_BYTES), 0)  # its blocks are ours already
+        put_bytes(spare, content.ljust(SPARE_BYTES), 0)  # its disk space is already reserved
         temporary = spare
     os.replace(temporary, path)
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(directory)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems cannot do this
             raise
     finally:
         os.close(directory)
@@ -106,9 +106,9 @@ def write_record_if_possible(path: str, record: dict) -> None:
 
 
 def is_whole(record: object, fields: dict) -> bool:
-    """Whether a value that was read from JSON is a record with its fields of the named types.
+    """Whether a value that was read from JSON is a record that has all these fields, with these types.
 
-    `[str]` stands for a list of texts. A job can write to these records, so a number may be infinite.
+    `[str]` stands for a list of texts. A job can change these records, so numbers are checked to be finite.
     """
     if not isinstance(record, dict):
         return False
@@ -120,7 +120,7 @@ def _fits(value: object, types: Any) -> bool:
         return isinstance(value, list) and all(_fits(each, types[0]) for each in value)
     if isinstance(value, float) and not math.isfinite(value):
         return False
-    if isinstance(value, str) and "\0" in value:  # no path may hold it
+    if isinstance(value, str) and "\0" in value:  # a path cannot contain this
         return False
     return isinstance(value, types)
 
@@ -129,7 +129,7 @@ def json_value(raw: bytes) -> Any:
     """Return the value of that JSON.
 
     Raises:
-        ValueError: this is no JSON, or it is nested so deeply that it cannot be read.
+        ValueError: this is not JSON, or it is nested too deeply.
     """
     try:
         return json.loads(raw.decode())
@@ -138,10 +138,10 @@ def json_value(raw: bytes) -> Any:
 
 
 def journal_line(raw: bytes) -> dict:
-    """That line of a queue's journal.
+    """Return the record in that line of a queue's journal.
 
     Raises:
-        ValueError: it is not whole.
+        ValueError: it is not a complete record.
     """
     line = json_value(raw)
     kinds = [kind for kind in JOURNAL if kind in line] if isinstance(line, dict) else []
@@ -152,10 +152,10 @@ def journal_line(raw: bytes) -> dict:
 
 
 def read_record(path: str, fields: dict) -> dict | None:
-    """The record at `path`, with its fields of the named types; None if there is no such file.
+    """Return the record at `path`. None if there is no such file.
 
     Raises:
-        Refusal: RECORD_CORRUPT. A record that cannot be read does not count as missing.
+        Refusal: RECORD_CORRUPT: it cannot be read, or does not have these fields with these types.
     """
     record: dict | None
     try:
@@ -171,7 +171,7 @@ def read_record(path: str, fields: dict) -> dict | None:
 
 
 def lock_file(path: str, mode: int) -> int | None:
-    """A descriptor that holds the lock; None if somebody else holds it."""
+    """Lock the file, and return the descriptor that holds the lock. None if another process holds it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, mode)
@@ -186,7 +186,7 @@ def lock_file(path: str, mode: int) -> int | None:
 
 
 class Locked:
-    """While the block runs, everybody else who wants this lock waits."""
+    """Holds a lock while the block runs. Other processes that want this lock wait."""
 
     def __init__(self, home: str, name: str) -> None:
         self._path = os.path.join(home, name)

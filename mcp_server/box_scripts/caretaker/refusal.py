@@ -1,10 +1,10 @@
-"""The answer to a request that was not carried out."""
+"""The error for a request that was not carried out."""
 
 from __future__ import annotations
 
 
 class Refusal(Exception):
-    """What was asked was not done. `code` tells a program why, and the message tells a person."""
+    """The request was not carried out. The code says why to a program, and the message to a person."""
 
     def __init__(self, code: str, message: str, **more: object) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""What each verb takes, and its arguments in their own types."""
+"""The arguments of each verb: their names and types, and how they are checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SEALING = (
     " named key pushed older since_ns ours alone elsewhere kept kept_disks restarted made_by"
     " logins"
 )
-TAKES = {  # what each verb takes; it cannot do without those with a `!`
+TAKES = {  # the arguments of each verb; those with a `!` are required
     "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal setup",
     "status": "job offset limit sample",
     "tail": "job! offset limit",
@@ -27,7 +27,7 @@ TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "place": "work! files! stale over",
     "guard": "deadline left_s grace_s signal idle_s when_done end store seal copy_s scripts notice rehearsed disarm",
 }
-FIELDS = {  # the kind of each argument, and help for a person
+FIELDS = {  # the kind of each argument, and its help text
     "job": ("text", "name of the job"),
     "argv": ("texts", ""),
     "cwd": ("path", "directory the job runs in; made if missing"),
@@ -116,10 +116,10 @@ FIELDS = {  # the kind of each argument, and help for a person
 
 
 def checked_arguments(verb: str, arguments: object) -> dict:
-    """The arguments in their own types: paths as real paths in bytes, signals as numbers.
+    """Return the arguments in the types that the verb needs: paths as real paths in bytes, signals as numbers.
 
     Raises:
-        Refusal: BAD_REQUEST.
+        Refusal: BAD_REQUEST: an argument is unknown, missing, or of the wrong type.
     """
     names = {name.rstrip("!"): name for name in (TAKES[verb] + " tenant back_in_s tells_s").split()}
     if not isinstance(arguments, dict) or not set(arguments) <= set(names):
@@ -135,7 +135,7 @@ def checked_arguments(verb: str, arguments: object) -> dict:
         try:
             checked[name] = parse_value(FIELDS[name][0], value)
         except (ValueError, KeyError) as error:
-            # the value is not repeated, because it may be a secret
+            # these values are not repeated in the message, because they may be secret
             detail = "" if name in ("env", "key") else ": %s" % error
             raise Refusal(
                 "BAD_REQUEST", "%s is not a proper %s%s" % (name, FIELDS[name][0], detail)

@@ -1,4 +1,4 @@
-"""The verb `manifest`: every byte written since launch is accounted for."""
+"""The verb `manifest`: lists and hashes all files that were written since the launch, so that each is accounted for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from box_scripts.caretaker.unclaimed import DEFAULT_DISCARD, WrittenFiles, disca
 def _refuse_running(home: str, but: str | None = None) -> list[Job]:
     """Return the jobs that were started here. Refuse if one of them still runs, or if another may still be started.
 
-    The job `but` may have ended and left processes.
+    The job `but` may have processes that it left behind.
     """
     seen = [(job, observe(job).state) for job in all_jobs(home)]
     running = [
@@ -48,21 +48,21 @@ def _refuse_running(home: str, but: str | None = None) -> list[Job]:
 
 
 def _started_jobs(home: str) -> list[Job]:
-    """The jobs that were started here, also those that still run."""
+    """Return the jobs that were started here, including those that still run."""
     return [job for job in all_jobs(home) if observe(job).state != "absent"]
 
 
 def _waiting(home: str) -> list[str]:
-    """The jobs that runner.py may still start, by its journal. Once the guard has ended the work there are none."""
+    """Return the jobs that runner.py may still start, by its journal. None remain when the guard has ended the work."""
     path = os.path.join(home, "queue", "journal")
     try:
         with open(path, "rb") as file:
-            whole = file.read().rpartition(b"\n")[0]  # a line without an end does not count
+            whole = file.read().rpartition(b"\n")[0]  # without the last line, if it is incomplete
     except FileNotFoundError:
         return []
     try:
         guard_record = read_record(os.path.join(home, "guard.json"), GUARD) or NO_GUARD
-    except Refusal:  # a damaged record says nothing
+    except Refusal:  # a damaged record counts as no guard
         guard_record = NO_GUARD
     if guard_record["state"] == "fired":
         return []
@@ -81,20 +81,19 @@ def _waiting(home: str) -> list[str]:
 
 
 def manifest(home: str, request: dict) -> dict:
-    """Every byte written since launch is an entry, pushed, discarded, unclaimed or a problem.
+    """List every file written since the launch: as an entry, pushed, discarded, unclaimed, or a problem.
 
-    With `hash: recalled` no file is read. A hash that is not known from before is then missing, and so is the
-    digest. That is no seal, but it is enough to begin to fetch while the seal is made. With
-    `running: listed` jobs may run meanwhile. That shows what there is so far, and never has a digest.
+    With `hash: recalled` no file is read. Then hashes that are not remembered are missing, and so is the digest. The
+    result is a draft and not a seal, but it is enough to begin to fetch files while the seal is made. With
+    `running: listed`, jobs may run meanwhile. The result lists the files so far, and never has a digest.
 
-    A job can write to our records here, so they are believed only if the tenant says nothing better:
-    `pushed`, `since_ns` and `ours` (the hashes of the tenant's scripts) are from its own records. With
-    `pushed`, only the `discard` of the request gives anything up, because a job could widen what its own
-    record gives up. `key` is for the memory of hashes. With `made_by`, the answer also tells what that job
-    wrote: see `made_files`. That is no seal either.
+    A job can change our records on the box. So the request may have better ones, from the tenant's own records:
+    `pushed`, `since_ns` and `ours` (the hashes of the tenant's scripts). With `pushed`, only the request's `discard`
+    counts, because a job could add discards to its own record. `key` is for the remembered hashes. With `made_by`, the
+    answer also lists the files that this job wrote: see `made_files`. This is no seal either.
 
     Raises:
-        Refusal: JOB_RUNNING; or AT_WORK: a process that belongs to no job works in what would be sealed.
+        Refusal: JOB_RUNNING; or AT_WORK: a process that belongs to no job works in the directories to be sealed.
     """
     is_look, reads = request.get("running") == "listed", request.get("hash") != "recalled"
     if is_look and reads:
@@ -137,10 +136,10 @@ def manifest(home: str, request: dict) -> dict:
     left = {process.pid for process in maker.members()} if maker else set()
     if not is_look:
         at_work.refuse(left)
-    for pattern in artifacts:  # a declared file counts wherever it lies
+    for pattern in artifacts:  # declared files count, even outside the accounted directories
         if not pattern.relative:
             survey.walk(pattern.prefix, False)
-    unread: set[str] = set()  # discards of places that could not be read, and need not be
+    unread: set[str] = set()  # discards of places that cannot be read, which is no problem then
     problems, survey.problems = survey.problems, []
     for problem in problems:
         below, reason = problem["at"] + "/%00", None
@@ -200,17 +199,17 @@ def manifest(home: str, request: dict) -> dict:
 
 
 MADE_BYTES, CLOCK_TICK_NS = 16 << 30, 10**7
-"""How much is read of what a setup made; and how far the time of a file may lag behind the clock."""
+"""At most this many bytes of a setup's files are read; and a file's time may be this much behind the clock."""
 
 
 def made_files(maker: Job, written_files: WrittenFiles, hashes: Hashes, logins: bool) -> list[dict]:
-    """What that job wrote, and what nobody changed since it ended: each file with its size and hash.
+    """Return the files that the job wrote and that were not changed after its end, each with its size and hash.
 
-    A file counts by its change time alone. If nobody saw the job's end, nothing counts. The smallest files come
-    first; what is too much to be read is left out.
+    Only a file's time of change decides. If the job's end was not recorded, there are no such files. The smallest files
+    come first. Files beyond MADE_BYTES in all are left out.
 
     Raises:
-        Refusal: AT_WORK: a person may have written some of it, and `logins` asks for that.
+        Refusal: AT_WORK: with `logins`, if a person was logged in and may have written some of the files.
     """
     seen = observe(maker)
     if not seen.started or not seen.end:
@@ -239,13 +238,13 @@ def made_files(maker: Job, written_files: WrittenFiles, hashes: Hashes, logins: 
 def _lost_by_stop(
     entries: list[dict], written_files: WrittenFiles, survey: Survey, request: dict
 ) -> dict | None:
-    """What counts and lies outside of the directories that outlive a stop; None if nobody asked."""
+    """List the files that must be accounted for, and that a stop would lose. None if the request has no `kept`."""
     if "kept" not in request:
         return None
     mountinfo = text_of("/proc/self/mountinfo")
     outliving = Outliving(request["kept"], request.get("kept_disks", []), mountinfo)
     found = [(entry.get("size", 0), entry["at"]) for entry in entries]
-    # What cannot be read may be anything.
+    # A place that cannot be read may contain anything, so it counts, too.
     found += [*written_files.unclaimed, *((0, problem["at"]) for problem in survey.problems)]
     sizes: dict[str, int] = {}
     for size, at in found:
@@ -260,7 +259,7 @@ def _lost_by_stop(
 
 
 def _digest(entries: list[dict]) -> str:
-    """The hash of the sorted lines `sha256 size kind target-or-dash name`."""
+    """Return the hash of the sorted lines `sha256 size kind target-or-dash name`."""
     import hashlib
 
     form = "%(sha256)s %(size)d %(kind)s %(target)s %(name)s\n"

@@ -1,4 +1,4 @@
-"""The moment from which written bytes count."""
+"""Records the time from which on written files count."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 def set_since(home: str, name: str, directory: bytes) -> int:
-    """Record the moment from which written bytes count, by the clocks of the file systems. Return that moment.
+    """Record now as the time from which on written files count, unless it is recorded already. Return this time.
 
-    The earlier of two clocks counts: if one is wrong, too much is accounted for, and not too little.
+    The clocks of two file systems are read, and the earlier time counts. So if one of them is wrong, rather too many
+    files count than too few.
     """
     path, moments = os.path.join(home, name), []
     with Locked(home, "home.lock"):
@@ -33,7 +34,7 @@ def set_since(home: str, name: str, directory: bytes) -> int:
 
 
 def accounted_since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int | None:
-    """Return since when written bytes count: the moment on record, or an earlier one that the tenant names."""
+    """Return the time from which on written files count: the recorded one, or an earlier one that the tenant names."""
     since = read_record(os.path.join(home, "since.json"), SINCE)
     if jobs and not since:
         raise Refusal(

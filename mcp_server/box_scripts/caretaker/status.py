@@ -99,7 +99,7 @@ def full_status(job: Job, seen: Observed) -> dict:
 
 
 def status(home: str, request: dict) -> dict:
-    """How one job stands, or every job in brief. It is asked often, so it reads little."""
+    """Return the state of one job, or of every job in brief. This is called often, so it reads little."""
     if "job" not in request:
         return {
             "jobs": [_brief(job, observe(job)) for job in all_jobs(home)],
@@ -118,7 +118,7 @@ def status(home: str, request: dict) -> dict:
 
 
 def tail(home: str, request: dict) -> dict:
-    """A part of the job's log; a negative offset counts from its end."""
+    """Return a part of the job's log. A negative offset counts from its end."""
     job = Job(home, request["job"])
     if not os.path.isdir(job.directory):
         raise Refusal("NO_SUCH_JOB", "no job of that name was started here")

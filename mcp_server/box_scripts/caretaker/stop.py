@@ -1,4 +1,4 @@
-"""The verb `stop`, and how every process of a job is ended."""
+"""The verb `stop`: ends all processes of a job."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ KILL_LIMIT_S = 10.0
 
 
 def record_ending(job: Job, why: str) -> None:
-    """Record that we are about to end the job. The first such record stays."""
+    """Record that we are about to end the job, and why. If there is such a record already, it stays."""
     if job.ending() is None:
-        # A full disk must not keep a job running.
+        # The job is ended even if the disk is full and this cannot be recorded.
         write_record_if_possible(
             job.path("ending.json"), {"why": why, "at": time.time(), "boot_id": boot_id()}
         )
 
 
 def end_jobs(asked: list[tuple[Job, int, float]]) -> list[int]:
-    """End all processes of these jobs. Return those that survived even SIGKILL.
+    """End all processes of these jobs. Return the numbers of processes that survived even SIGKILL.
 
-    With each job comes the signal that asks it to end, and how many seconds it may take.
+    Each job comes with the signal that asks it to end, and the number of seconds that it may take.
     """
     begun = time.monotonic()
     told: set = set()
@@ -42,7 +42,10 @@ def end_jobs(asked: list[tuple[Job, int, float]]) -> list[int]:
 
 
 def signal_jobs(asked: list[tuple[Job, int, float]], told: set, passed: float) -> set:
-    """Ask each process of the jobs once to end, and kill it when its job's time has `passed`. Return the living ones."""
+    """Ask each process of the jobs to end, once, and kill it when its job's time is over. Return the living processes.
+
+    `told` are the processes that were asked before, and `passed` is the number of seconds since the first call.
+    """
     import signal
 
     alive = set()
@@ -66,7 +69,7 @@ def stop(home: str, request: dict) -> dict:
     """End the job and all its processes.
 
     Raises:
-        Refusal: NO_SUCH_JOB, or STILL_ALIVE with the processes that do not go.
+        Refusal: NO_SUCH_JOB, or STILL_ALIVE with the processes that did not end.
     """
     job, give_up = Job(home, request["job"]), time.monotonic() + START_LIMIT_S
     seen = observe(job)

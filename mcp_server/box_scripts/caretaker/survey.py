@@ -1,4 +1,4 @@
-"""One walk over all that jobs may have written."""
+"""Walks once over all directories in which jobs may have written files."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from box_scripts.caretaker.pattern_bounds import Narrowing
     from box_scripts.caretaker.patterns import Pattern
 
-RESTART_NS = 300 * 10**9  # within this time of a start, its services are up
-QUIET_BYTES = 1 << 20  # whatever a service of the image writes is smaller
+RESTART_NS = 300 * 10**9  # the image's services write their files within this time of a start
+QUIET_BYTES = 1 << 20  # files that the image's services write are smaller
 DEEPEST, LONGEST = 512, 3500
 
 
 class Survey:
-    """One pass over all that the jobs may have written: every file is put where it belongs."""
+    """One walk over all files that the jobs may have written. It sorts them into artifacts, links, others, problems."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class Survey:
         ).fullmatch
 
     def before(self, rented_ns: int, quiet: list[str], home: str) -> None:
-        """Also count what was written from `rented_ns` on, except what is quiet before the first launch.
+        """Also count files that were written from `rented_ns` on, except quiet files from before the first launch.
 
-        Quiet are the files that the image's own services write while they start, and a work directory that was
+        Quiet files are those that the image's own services write while they start, and a work directory that was
         cloned on the box.
         """
         self.launched_ns = self.since_ns
@@ -84,7 +84,7 @@ class Survey:
         )
 
     def _came_with_a_start(self, path: bytes, seen: os.stat_result) -> bool:
-        """Whether the image's own services wrote it when the box was started again, after a stop that emptied the home."""
+        """Whether the image's services wrote the file when the box was started after a stop that emptied the home."""
         begun_ns = self.restarted_ns
         if begun_ns is None or not self._is_of_the_image(path, seen):
             return False
@@ -94,11 +94,11 @@ class Survey:
         self.problems.append({"at": at, "why": why, "detail": str(detail)})
 
     def inner(self, at: str) -> str | None:
-        """The path below the work directory; None for what lies elsewhere."""
+        """Return the path relative to the work directory. None if it is elsewhere."""
         return at[len(self._root) :] if at.startswith(self._root) else None
 
     def walk(self, top: bytes, is_accounted: bool) -> None:
-        """Put everything below `top` that was not yet seen where it belongs. Do not follow links."""
+        """Sort all files below `top`, except those that were walked over before. Links are not followed."""
         if any(is_below(top, place) for place in self._walked | self.skip):
             return
         pending = [top]
@@ -132,7 +132,7 @@ class Survey:
         is_new = is_accounted and self.since_ns is not None and seen.st_ctime_ns >= self.since_ns
         is_new = is_new and not (self._quiet and self._is_quiet(path, seen))
         if not is_new and not self._reaches_out and not is_below(path, self.work):
-            return  # Most files of a home directory end here, so this is decided first.
+            return  # This is true for most files of a home directory, so it is checked first.
         at = escape_path(path)
         inner = self.inner(at)
         name = "work/" + inner if inner is not None else "root" + at
@@ -142,7 +142,7 @@ class Survey:
         if stat.S_ISLNK(seen.st_mode):
             target = os.path.realpath(path)
             if os.path.isdir(target):
-                # No name holds %00. So only a pattern for everything below the directory matches.
+                # No file name contains %00. So this matches only a pattern for everything below the directory.
                 claimed = claimed or self._claims(at + "/%00", inner and inner + "/%00")
             if claimed:
                 self.links.append((name, path))
@@ -152,7 +152,7 @@ class Survey:
             if claimed:
                 self.problem(at, "special", "neither a file, a directory nor a link")
         elif self._is_ours(path, seen):
-            return  # whatever the patterns say
+            return  # our own files never count, even if a pattern matches
         elif claimed:
             self.files.append((name, path))
         elif is_new:
@@ -165,12 +165,12 @@ class Survey:
 
 
 def _is_shared(directory: os.stat_result) -> bool:
-    """Whether everybody may write there, and only owners may remove what is theirs, as in /tmp."""
+    """Whether everybody may write there, but may remove only their own files, as in /tmp."""
     return bool(directory.st_mode & stat.S_ISVTX and directory.st_mode & stat.S_IWOTH)
 
 
 def _ours_of(paths: Iterable[bytes]) -> Iterator[bytes]:
-    """Those paths that a job of this user can have made. A job of root's can have made any."""
+    """Yield the paths that a job of this user may have made: those that the user owns, or all if the user is root."""
     for path in paths:
         try:
             if os.geteuid() in (0, os.lstat(path).st_uid):

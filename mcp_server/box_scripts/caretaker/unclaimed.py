@@ -1,4 +1,4 @@
-"""What was written and is no artifact: discarded, pushed, empty, or claimed by nobody."""
+"""Sorts the written files that are no artifacts: into discarded, pushed, empty and unclaimed ones."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class WrittenFiles:
             else:
                 self.empty.append(at)
         for default, files in odd.items():
-            # Files that are named like a cache, but do not look like one, are discarded without a question only if
+            # Some files are named like a cache, but do not look like one. They are discarded by default only if
             # all of them together are small.
             if sum(size for size, _ in files) > ODD_BYTES:
                 self.unclaimed += files
@@ -87,9 +87,9 @@ class WrittenFiles:
             self.empty = []
 
     def add_unread(self, reasons: set[str]) -> None:
-        """List these patterns as discards, too.
+        """Also list these patterns as discards, with no files.
 
-        They name places that cannot be read and that were given up, so the files there cannot be counted.
+        They name places that were discarded, and that cannot be read, so the files there cannot be counted.
         """
         for reason in reasons:
             self._discarded.setdefault(reason, [0, 0])

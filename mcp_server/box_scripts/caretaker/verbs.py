@@ -1,4 +1,4 @@
-"""The verbs, each a function of one part."""
+"""The verbs of the caretaker, and the part that has the function for each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PART_OF = {  # what each verb does stands in that part, under the verb's name
+PART_OF = {  # this part has a function with the verb's name
     "start": "launch",
     "status": "status",
     "tail": "status",
@@ -23,7 +23,7 @@ PART_OF = {  # what each verb does stands in that part, under the verb's name
 
 
 def function_of(verb: str) -> Callable[[str, dict], dict]:
-    """The function that carries out that verb. Only now its part is compiled, with what that part imports."""
+    """Return the function that carries out that verb. Its part is compiled only now, with the parts that it imports."""
     part = __import__("box_scripts.caretaker." + PART_OF[verb], fromlist=[verb])
     function: Callable[[str, dict], dict] = getattr(part, verb)
     return function

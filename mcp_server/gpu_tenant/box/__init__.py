@@ -1,4 +1,4 @@
-"""Speaks with our scripts on a box: caretaker, guard, job queue, ownership, audit, environment.
+"""Communicates with our scripts on a box: caretaker, guard, job queue, ownership, audit, environment.
 
-Everything that the program believes about a box passes through this package.
+All that the program knows from a box itself comes through this package.
 """

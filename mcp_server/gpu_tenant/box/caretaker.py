@@ -1,4 +1,4 @@
-"""The requests to the caretaker on a box, and the types of its replies."""
+"""Sends requests to the caretaker, our script on a box, and reads its replies."""
 
 import base64
 import json
@@ -26,7 +26,7 @@ from gpu_tenant.domain.survival import kept_disks
 from gpu_tenant.transfer.tar_stream import archive, at_once
 
 _LOOK_WITHIN_S = 15
-"""A look may take this many seconds. An agent's host may give up on a call after a minute."""
+"""A request for the state of jobs may take this many seconds. An agent's program may give up a call after a minute."""
 
 QUIET = (
     *(".ssh/authorized_keys", ".ssh/authorized_keys2", ".ssh/environment", ".rehearsal.json"),
@@ -35,15 +35,14 @@ QUIET = (
     *(".jupyter/", ".ipython/", ".local/share/jupyter/", ".config/code-server/", ".launch"),
     *(".local/share/code-server/", ".vast_api_key", ".vast_containerlabel", "onstart.sh"),
 )
-"""What an image's own services write in a home directory while they start or run. sshd lets us in before they finish.
+"""Files that an image's own services write in a home directory, even after sshd lets us in.
 
-These names excuse small files only: a larger file counts as somebody's, whatever its name. They excuse only
-what was written before the first push or launch.
+Such files do not count as work if they are small and were written before the first push or launch.
 """
 
 
 class _Reply(BaseModel):
-    """A reply of the caretaker. Fields of later versions are ignored."""
+    """A reply of the caretaker. Fields that this version does not know are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -54,9 +53,9 @@ class Reason(_Reply):
     code: str
     evidence: str = ""
     signs: dict[str, str] = {}
-    """All signs that could explain the end, by the cause that each suggests."""
+    """All signs that could explain the end: for each possible cause, the evidence."""
     shares: dict[str, float] = {}
-    """The free shares of the disk and of its inodes, and the size of /dev/shm in bytes."""
+    """The free shares of the disk and of its inodes, and the size and the free room of /dev/shm in bytes."""
 
 
 class LogPart(_Reply):
@@ -91,7 +90,7 @@ class GpuSample(_Reply):
 
 
 class Sample(_Reply):
-    """The box at this moment."""
+    """The use of the box's hardware at this moment."""
 
     gpus: tuple[GpuSample, ...] = ()
     cpu_load1: float | None = None
@@ -103,7 +102,7 @@ class Sample(_Reply):
 
 
 class JobStatus(_Reply):
-    """One job, as the box sees it now."""
+    """The state of one job, as the box reports it now."""
 
     job: str
     state: JobState
@@ -120,29 +119,29 @@ class JobStatus(_Reply):
 
 
 class Brief(_Reply):
-    """The state of one job, among several."""
+    """The state of one job, in a list of jobs."""
 
     job: str
     state: JobState
 
 
 class StoreCopied(_Reply):
-    """What became of the box's own copy to the store."""
+    """The result when the box itself copied files to the store."""
 
     ok: bool
     kept: int = 0
 
 
 class PreemptionNotice(_Reply):
-    """What the box was told about being taken by its platform, and what it has done about it."""
+    """The platform's notice that it takes the box back, and what the box has done since."""
 
     at: float
     source: str
     jobs: tuple[str, ...]
     ended_at: float | None = None
-    """When none of the jobs ran any more, or the box stopped waiting for them."""
+    """When all of the jobs had ended, or the box stopped waiting for them."""
     left: tuple[int, ...] = ()
-    """The processes that still ran then."""
+    """The processes that still ran at `ended_at`."""
     kept: StoreCopied | None = None
 
 
@@ -163,7 +162,7 @@ class Standing(_Reply):
 
 
 class Started(_Reply):
-    """A job that the box has started, now or before."""
+    """The answer to `start`: the job runs, or was started by an earlier request (`already`)."""
 
     job: str
     pid: int
@@ -180,28 +179,28 @@ class KnownFile(_Reply):
 
 
 class Index(_Reply):
-    """Those of the requested files that exist in the work directory, and the free room."""
+    """Which of the requested files exist in the work directory, and how much room is free."""
 
     files: dict[str, KnownFile]
     placed: dict[str, KnownFile] = {}
-    """What the box has on record about pushed files. A job can change that record."""
+    """The pushed files by the box's own record. A job can change this record."""
     since_ns: int | None = None
-    """The time, by the box's clock, from which on written files count as work."""
+    """Files that were written after this time count as work. It is by the box's clock."""
     work: str = ""
     disk_free_bytes: int | None = None
     inodes_free: int | None = None
     other: tuple[str, ...] = ()
-    """The files that should have been put in place, but whose content is not the announced one."""
+    """The files that were not put in place, because their content is not the announced one."""
 
 
 class Judged(_Reply):
-    """What the box says about the requested patterns."""
+    """What is wrong with the patterns that were sent. Empty if all are accepted."""
 
     problems: tuple[Problem, ...]
 
 
 class MadeFile(_Reply):
-    """A file that a setup wrote, and that nobody changed since."""
+    """A file that a setup wrote, and that has not been changed since."""
 
     at: str
     size_bytes: int = Field(alias="size", ge=0, le=MOST_BYTES)
@@ -209,25 +208,25 @@ class MadeFile(_Reply):
 
 
 class SetupFiles(_Reply):
-    """What a setup made."""
+    """The files that a setup wrote."""
 
     made: tuple[MadeFile, ...]
 
 
 class Guard(_Reply):
-    """Whether a process on the box enforces the deadline."""
+    """Whether the guard, a process on the box, enforces the deadline."""
 
     state: str
     deadline: float | None = None
 
 
 _REMEMBERS = {"manifest", "index", "complete", "prune"}
-"""The verbs that may use hashes that the box remembers."""
+"""The requests (verbs) that may use hashes which the box remembers."""
 _TELLS = {"manifest", "index", "complete", "prune", "place", "receive"}
-"""The verbs that may take long, and report their progress."""
+"""The requests that may take long, and report their progress."""
 _LISTED_WITHIN_S = 600
 _SLOW_BYTES_S = 250_000
-"""A quarter of the rate of a slow disk, such as a network disk. We wait for a box that reads at least this fast."""
+"""We wait for a box that reads at least this fast: a quarter of the rate of a slow disk, such as a network disk."""
 _LONG_S = 6 * 3600
 
 _ACTIVATED = """\
@@ -235,7 +234,7 @@ VIRTUAL_ENV=$1; export VIRTUAL_ENV
 [ -x "$VIRTUAL_ENV/bin/python" ] || { echo "gpu-tenant: there is no environment in $VIRTUAL_ENV" >&2; exit 127; }
 PATH="$VIRTUAL_ENV/bin:$PATH"; export PATH; exec sh -c "$0"
 """
-"""Runs a command (the first argument) in an environment (the second), as after `activate` in a shell."""
+"""Runs a command (the first argument) as if the environment in the second argument had been activated."""
 
 
 _FROM_STDIN = """\
@@ -244,17 +243,17 @@ script = zlib.decompress(sys.stdin.buffer.read(int(sys.argv[1])))
 del sys.argv[:2]
 exec(compile(script, sys.argv[0], "exec"), {"__name__": "__main__", "__file__": sys.argv[0]})
 """
-"""Runs a script from stdin. The first argument is the number of its compressed bytes. The request follows them."""
+"""Runs a compressed script from stdin. The first argument is its size in bytes. The request follows it in stdin."""
 
 
 Role = Literal["work", "setup"]
-"""What a job is for. The end of a setup is not the end of the work."""
+"""What a job is for. When only a setup has ended, the work has not ended."""
 
 
 def start_request(
     job: Job, lease: Lease, *, env: Mapping[str, str], role: Role = "work"
 ) -> dict[str, JsonValue]:
-    """Build the request to `start` that job, in the environment that VIRTUAL_ENV names, if any."""
+    """Build the request to `start` that job. If `env` has VIRTUAL_ENV, the job runs in that environment."""
     values = dict(env)
     place = values.pop("VIRTUAL_ENV", "")
     request: dict[str, JsonValue] = {
@@ -274,7 +273,7 @@ def start_request(
 
 
 def script_hashes(directory: Path) -> Sequence[str]:
-    """The hash of every script in that directory now. An update replaces the scripts while a program runs."""
+    """Return the hashes of all scripts in that directory. They may change while a program runs, by an update."""
     found = [(at, at.stat()) for at in sorted(directory.glob("*.py"))]
     return [_hash_of(at, seen.st_mtime_ns, seen.st_ino, seen.st_size) for at, seen in found]
 
@@ -285,7 +284,7 @@ def _hash_of(at: Path, *_version: int) -> str:
 
 
 class Caretaker:
-    """The caretaker of one lease. Its script is put on the box once, under its own hash, and then called."""
+    """The caretaker of one lease: a script that is put on the box once, with its hash in the name, and then called."""
 
     def __init__(
         self,
@@ -307,7 +306,7 @@ class Caretaker:
         """The script's path on the box. A relative path is relative to the login home."""
 
     async def start(self, job: Job, *, env: Mapping[str, str], role: Role = "work") -> Started:
-        """Start the job on the box. However often this is called, the job is started at most once.
+        """Start the job on the box. The job is started at most once, however often this is called.
 
         With VIRTUAL_ENV in `env`, the job runs in that environment.
 
@@ -320,7 +319,9 @@ class Caretaker:
     async def status(
         self, job: JobId, *, offset: int, limit: int, sample: Literal["sample", "plain"]
     ) -> JobStatus:
-        """Ask for the job's state, its log from byte `offset` on, and a sample of the box if that is wanted.
+        """Ask for the job's state and for at most `limit` bytes of its log, from byte `offset` on.
+
+        With "sample", also ask for the use of the box's hardware.
 
         A negative `offset` counts from the end of the log.
         """
@@ -336,8 +337,8 @@ class Caretaker:
     async def standing(self, *, back_in_s: float | None = None) -> Standing:
         """Ask for the state of every job that was ever started on the box.
 
-        If the caller looks after the lease, `back_in_s` says when they will look again. Until then, the guard
-        leaves the end to them.
+        If the caller looks after the lease, `back_in_s` says when it will ask again. Until then, the guard
+        leaves it to the caller to end the box.
         """
         request: dict[str, JsonValue] = {"tenant": True}
         if back_in_s is not None:
@@ -366,22 +367,22 @@ class Caretaker:
         kept: Sequence[str] | None = None,
         home: Literal["as it was", "emptied"] = "as it was",
     ) -> Manifest:
-        """List and hash everything that matters on the box, while no job runs.
+        """List and hash all files on the box that must be accounted for, while no job runs: a seal.
 
-        At most `named` unclaimed files are listed by name, the largest first. The caretaker believes `told`
-        in place of its own records. With `unread_bytes` from a draft, the box gets only the time that a slow
-        disk needs to read these bytes. In any case we give up as soon as the box makes no progress.
+        At most `named` unclaimed files are listed by name, the largest first. `told` replaces the caretaker's own
+        records. With `unread_bytes` from a draft, the box gets only the time that a slow disk needs to read these
+        bytes. In any case we give up as soon as the box makes no progress.
 
         `since="ever"` is for a box that was in use before the lease: older files count, too. On a box that was
-        rented empty, everything counts that was written from `rented_ns` on, by the box's own clock.
+        rented empty, all files count that were written from `rented_ns` on, by the box's own clock.
 
-        `home="emptied"` says that a stop has emptied the home since: what a start of the box writes there is not
-        accounted for. `kept` has the paths that outlive a stop. With it, the result says what counts and lies
-        outside these paths.
+        `home="emptied"` says that a stop has emptied the home directory. Then files that the box writes there when it
+        starts do not count. `kept` are the paths that outlive a stop. With it, the result also lists the files that
+        count and are outside these paths.
 
-        With `hashes="recalled"` the box reads no files: an entry has a hash only if the box remembers it, and
-        if any hash is missing there is no digest. The result is then a draft, and not a seal. With
-        `running="listed"`, the files that running jobs have written so far are listed. That is a draft, too.
+        With `hashes="recalled"` the box reads no files: an entry has a hash only if the box remembers it. If any hash
+        is missing, there is no digest, and the result is a draft and not a seal. With `running="listed"`, the files
+        that running jobs have written so far are listed. The result is then a draft, too.
 
         Raises:
             JobRunning: a job, or a process it left behind, is still running.
@@ -428,12 +429,12 @@ class Caretaker:
         told: Mapping[str, JsonValue] | None = None,
         home: Literal["as it was", "emptied"] = "as it was",
     ) -> Sequence[MadeFile]:
-        """List and hash what that setup wrote, what nobody has claimed, and what nobody changed since it ended.
+        """List and hash the files that this setup wrote, if no pattern covers them and they have not changed since.
 
         The arguments are as for `manifest`.
 
         Raises:
-            JobRunning: a job still runs, or somebody is at work in what would be listed.
+            JobRunning: a job still runs, or somebody works in the directories that are listed.
         """
         request = self._of_seal(
             accounted=accounted,
@@ -444,7 +445,7 @@ class Caretaker:
             told=told,
             home=home,
         )
-        # On a machine that others use as well, somebody is always logged in.
+        # Logins are checked only if nobody else uses the machine. Otherwise somebody is always logged in.
         request |= {"made_by": job, "logins": self._elsewhere == "counted"}
         timeout_s = _LISTED_WITHIN_S + _LONG_S
         return (await self.ask_ours("manifest", request, SetupFiles, timeout_s=timeout_s)).made
@@ -461,7 +462,7 @@ class Caretaker:
         home: Literal["as it was", "emptied"],
     ) -> dict[str, JsonValue]:
         request: dict[str, JsonValue] = {
-            "tenant": True,  # whoever seals looks after the lease
+            "tenant": True,  # this request counts as a sign that somebody looks after the lease
             "work": self._lease.work_directory,
             "roots": list(accounted),
             "artifacts": list(artifacts),
@@ -480,7 +481,7 @@ class Caretaker:
     async def judge_patterns(
         self, *, accounted: Sequence[str], artifacts: Sequence[str], discard: Sequence[str]
     ) -> Judged:
-        """Ask which of the patterns are invalid, or give up too much. Nothing else is done."""
+        """Ask which of the patterns are invalid, or discard too much. Nothing on the box is changed."""
         asked: dict[str, JsonValue] = {
             "work": self._lease.work_directory,
             "roots": list(accounted),
@@ -496,10 +497,9 @@ class Caretaker:
         below: str | None = None,
         then: Literal["push", "nothing"] = "nothing",
     ) -> Index:
-        """Ask what the box has under those names, in the work directory or in `below`.
+        """Ask which files the box has under those names, in the work directory or in `below`.
 
-        With `then="push"`, files that are written there from now on count as work, unless they counted
-        already.
+        With `then="push"`, all files that are written there from now on count as work, if they did not before.
         """
         asked: dict[str, JsonValue] = {
             "work": below or self._lease.work_directory,
@@ -515,12 +515,13 @@ class Caretaker:
         stale: Sequence[str] = (),
         over: Mapping[str, str] | None = None,
     ) -> Index:
-        """Put files that have arrived whole in their places. Delete those with other content, and the stale ones.
+        """Move uploaded files to their places. Delete those whose content is wrong, and the `stale` ones.
 
-        `over` says, by name, which existing files may be replaced: those with that hash, or any file for `*`.
+        `over` says which existing files may be replaced: it maps a name to the hash that the file must have, or to `*`
+        for any content.
 
         Raises:
-            NotSaved: another file is in a file's place now.
+            NotSaved: in the place of a file there is another file that must not be replaced.
         """
         asked: dict[str, JsonValue] = {
             "work": self._lease.work_directory,
@@ -537,7 +538,7 @@ class Caretaker:
         before: Callable[[int], Awaitable[None]] = at_once,
         over: Mapping[str, str] | None = None,
     ) -> Index:
-        """Send the files into the work directory. The box hashes each as it arrives, and puts it in place by a rename.
+        """Send the files into the work directory. The box hashes each on arrival, and then renames it to its place.
 
         `before` is awaited with the size of each chunk before that chunk is sent. `over` is as for `place`.
         """
@@ -562,27 +563,27 @@ class Caretaker:
         return read(Index, accepted_reply("receive", finished, self._lease.id))
 
     async def disarm(self) -> None:
-        """Let the guard forget its deadline. It then ends within seconds."""
+        """Tell the guard to forget its deadline. Its process then ends within seconds."""
         await self.ask("guard", {"disarm": True}, Guard, timeout_s=_LOOK_WITHIN_S)
 
     async def ask(
         self, verb: str, request: Mapping[str, JsonValue], reply: type[R], *, timeout_s: float = 60
     ) -> R:
-        """Ask the caretaker on the box, and put it there first if it is missing. Returns its reply."""
+        """Send a request to the caretaker on the box, and return its reply. If it is not there, put it there first."""
         return read(reply, await self._ask_raw(verb, request, timeout_s=timeout_s))
 
     async def ask_ours(
         self, verb: str, request: Mapping[str, JsonValue], reply: type[R], *, timeout_s: float
     ) -> R:
-        """Ask our own copy of the caretaker, which is sent along with the request.
+        """Send a request together with our own copy of the caretaker, and return its reply.
 
-        A job may have changed the copy on the box.
+        The copy on the box is not used, because a job may have changed it.
         """
         if self._key is not None and verb in _REMEMBERS:
             # The key goes only to the copy that we send: a job may have changed the copy on the
             # box, and could learn the key.
             request = {**request, "key": self._key}
-        # A short script saves a round trip or two on a long link.
+        # Only the needed parts of the script are sent, which saves a round trip or two on a slow link.
         script = pack_script(self._script, verb)
         words = ["python3", "-I", "-S", "-c", _FROM_STDIN, str(len(script))]
         finished = await self._run(
@@ -592,7 +593,7 @@ class Caretaker:
         return read(reply, {k: v for k, v in said.items() if k in reply.model_fields})
 
     def _ours(self) -> list[JsonValue]:
-        """The hashes of all scripts that this program may have put on the box."""
+        """Return the hashes of all scripts that this program may have put on the box."""
         return list(script_hashes(self._script.parent))
 
     async def _ask_raw(
@@ -600,7 +601,7 @@ class Caretaker:
     ) -> dict[str, JsonValue]:
         finished = await self._run(verb, self._argv(verb), request, timeout_s=timeout_s)
         if is_missing(finished):
-            # Python ended before the script began. So nothing was done, and asking again is safe.
+            # Python ended before the script began, so nothing was done, and the request may be repeated.
             await self._put()
             finished = await self._run(verb, self._argv(verb), request, timeout_s=timeout_s)
         return accepted_reply(verb, finished, self._lease.id)
@@ -650,7 +651,7 @@ class Caretaker:
         await self._transport.put(self._script, self.path, mode=0o700)
 
     def _argv(self, verb: str) -> list[str]:
-        # -I -S: ignore PYTHON* variables, site-packages, and a stray json.py beside the script.
+        # -I -S: ignore PYTHON* variables, site-packages, and modules in the script's directory.
         return [
             "python3",
             "-I",

@@ -1,4 +1,8 @@
-"""Lets the box itself enforce the deadline and end its own bill where it can, and records what it promised."""
+"""Starts the guard on a box, and records what it will do.
+
+The guard is a process of ours on the box. It stops the jobs at the deadline, and where the box can end its own bill, it
+does this as well.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Ledger
 
 _COPY_S = 7200
-"""A box may bill for at most this many seconds past its deadline, to copy its artifacts to the store."""
+"""The guard may take at most this many seconds after the deadline to copy the artifacts to the store."""
 
 _PROVED_FOR = timedelta(minutes=10)
 
@@ -74,13 +78,13 @@ async def arm(
     store: Mapping[str, JsonValue] | None = None,
     proof: Literal["fresh", "recent"] = "fresh",
 ) -> GuardState:
-    """Do as `arm_again`, but only report a box that cannot be armed. Work need not wait for the guard."""
+    """Arm the guard like `arm_again`, but do not raise an error if that fails: return the state "not armed"."""
     try:
         return await arm_again(session, ledger=ledger, store=store, proof=proof)
     except BoxTrouble as trouble:
         held = armed_now(session.lease, ledger)
         if held is not None and held.state == "armed":
-            # The guard still enforces what it was told before, but does not know of later changes.
+            # The guard still enforces its earlier instructions, but does not know of later changes.
             words = (
                 f"{held.words}; the guard could not be told about later changes: {trouble.message}"
             )
@@ -93,7 +97,7 @@ async def arm(
 
 
 async def keep_armed(session: Session, *, ledger: Ledger) -> None:
-    """Do as `arm`, unless a guard is armed already: that guard may know of a store."""
+    """Arm the guard like `arm`, but only if none is armed. An armed guard may know a store that this call does not."""
     said = armed_now(session.lease, ledger)
     if said is None or said.state != "armed":
         await arm(session, ledger=ledger)
@@ -106,13 +110,14 @@ async def arm_again(
     store: Mapping[str, JsonValue] | None = None,
     proof: Literal["fresh", "recent"] = "fresh",
 ) -> GuardState:
-    """Arm the guard on the box: it enforces the lease's deadline. What it will do then is tested as far as possible.
+    """Arm the guard on the box, so that it enforces the lease's deadline, and return its state.
 
-    `store` is where the guard then copies the artifacts, in the form that `scripts/keep.py` takes. The box
-    keeps it in memory. With `proof="recent"`, a test that succeeded some minutes ago is not repeated.
+    First test, as far as possible, what the guard will do. `store` is where the guard copies the artifacts at the
+    deadline, in the form that `scripts/keep.py` takes. The box keeps it only in memory. With `proof="recent"`, a test
+    that succeeded some minutes ago is not repeated.
 
     Raises:
-        BoxTrouble: the box does not know that deadline; it still enforces what it was told before.
+        BoxTrouble: the guard could not be told; it still enforces its earlier instructions, if there are any.
     """
     lease = session.lease
     transport = session.transport
@@ -143,7 +148,7 @@ async def arm_again(
         "tenant": True,
     }
     if ledger.is_rehearsed:
-        # In a rehearsal, the guard's clock may jump. No guard on a rented box is ever told that.
+        # In a rehearsal, the guard's clock may jump. This is never set for a rented box.
         request["rehearsed"] = True
     if way and way["on"] == "keep" and stop_keeps_work(session.profile, lease):
         waived = lease.terms.on_deadline == "waive"
@@ -187,7 +192,7 @@ async def arm_again(
 
 
 def _look(session: Session, ledger: Ledger) -> dict[str, JsonValue]:
-    """Return what the guard looks at before a stop that empties some disks, in the form that the caretaker takes."""
+    """Return the request by which the guard finds files that a stop would lose, in the caretaker's form."""
     lease, profile = session.lease, session.profile
     kept, given_up = ledger.declarations(lease.id)
     facts = seal_facts(session, ledger)
@@ -199,7 +204,7 @@ def _look(session: Session, ledger: Ledger) -> dict[str, JsonValue]:
         "kept_disks": list(kept_disks(lease)),
         "artifacts": list(kept),
         "discard": list(given_up),
-        # What was pushed lies in the work directory, which the stop keeps; what a setup made may lie elsewhere.
+        # Pushed files are in the work directory, which the stop keeps. Files that a setup made may be elsewhere.
         **({"pushed": made} if (made := _outside_of_work(facts)) else {}),
         **{name: told[name] for name in ("since_ns", "ours") if name in told},
     }
@@ -214,7 +219,7 @@ def _look(session: Session, ledger: Ledger) -> dict[str, JsonValue]:
 
 
 def _outside_of_work(facts: SealFacts) -> dict[str, JsonValue]:
-    """The files outside of the work directory that are on record as sent, with each version's size and hash."""
+    """Return the files outside the work directory that the ledger has as sent, with each version's size and hash."""
     return {
         name: [list(version) for version in versions]
         for name, versions in facts.pushed.items()
@@ -227,12 +232,12 @@ def _left_to_others(lease: Lease) -> dict[str, JsonValue]:
 
 
 def _left_to_others_s(lease: Lease) -> float:
-    """Return how long past the deadline a watchdog may prove and end the lease before the guard stops the box."""
+    """Return how many seconds after the deadline the guard waits for a watchdog to end the lease."""
     return min(LAST_RESORT_S, _rescue_s(lease))
 
 
 def _when_done(lease: Lease, *, ledger: Ledger) -> dict[str, JsonValue]:
-    """Return how long after the last job the guard stops the box if nobody looks, in the form that the guard takes."""
+    """Return how long after its last job an unwatched box is stopped, in the form that the guard takes."""
     rule = lease.terms.on_failure
     events = ledger.events(lease.id)
     held = [x.until for _, x in events if isinstance(x, timeline.AwaitsWork) and x.by == "said"]
@@ -245,18 +250,22 @@ def _when_done(lease: Lease, *, ledger: Ledger) -> dict[str, JsonValue]:
 
 
 def _was_proved(lease: Lease, *, ledger: Ledger) -> bool:
-    """Whether the box's way to end its bill was tested so recently that the test need not be repeated."""
+    """Whether a test has shown, recently enough, that the box can end its own bill."""
     for at, event in reversed(ledger.events(lease.id)):
         if isinstance(event, timeline.Guarded):
             fresh = ledger.now() - at < _PROVED_FOR
             return fresh and event.ends_the_meter
         if isinstance(event, timeline.WaivedAhead | timeline.Resumed | timeline.Taken):
-            return False  # The box may do more now than was tested, or it was restarted.
+            return False  # Since the last test, the box was allowed to do more, or was stopped.
     return False
 
 
 async def bring(scripts: Mapping[str, Path], transport: Transport, lease: Lease) -> dict[str, str]:
-    """Put each script on the box, under its own hash. Returns the paths."""
+    """Put each script on the box, with its hash in the name, unless it is there. Returns the paths.
+
+    Raises:
+        BoxTrouble: the directory for scripts cannot be made.
+    """
     places = {
         name: f"{lease.scripts_directory}/{name}-{sha256(at.read_bytes()).hexdigest()[:16]}.py"
         for name, at in scripts.items()
@@ -342,6 +351,6 @@ def _words(
 
 
 def _rescue_s(lease: Lease) -> float:
-    """How long the box may bill past its deadline in order to save what is unverified, in seconds."""
+    """Return for how many seconds after its deadline the box may bill, so that unverified files can be saved."""
     most, usd_h = rescue(lease), running_usd_h(lease)
     return RESCUE_H * 3600 if most is None or not usd_h else float(most / usd_h) * 3600

@@ -1,4 +1,4 @@
-"""What the guard on a box will do, as the guard last said, according to the ledger. The box is not asked."""
+"""Records in the ledger what the guard on a box will do, and reads this record. The box is not asked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpu_tenant.ledger import Ledger
 
 STATES = (timeline.Guarded, timeline.Resumed, timeline.Parked, timeline.Taken)
-"""The events from which `armed_in` decides."""
+"""The events that `armed_in` needs."""
 
 
 def record(lease: Lease, armed: GuardState, *, ledger: Ledger) -> None:
@@ -32,26 +32,29 @@ def record(lease: Lease, armed: GuardState, *, ledger: Ledger) -> None:
 
 
 def last_armed(lease: Lease, ledger: Ledger) -> GuardState | None:
-    """Return what the guard of that lease promised last. None if no guard was armed since we started the box."""
+    """Return the last recorded state of the lease's guard, even if the box was stopped or taken since.
+
+    None if there is no record since we last started the box.
+    """
     return _last_state(reversed(ledger.events(lease.id, *STATES)), until=timeline.Resumed)
 
 
 def armed_now(lease: Lease, ledger: Ledger) -> GuardState | None:
-    """Return what the guard on the box has promised now.
+    """Return the present state of the guard on the box, by the ledger's record.
 
-    None if no guard was armed since the box was last stopped or taken.
+    None if there is no record since the box was last started, stopped or taken.
     """
     return armed_in(ledger.events(lease.id, *STATES))
 
 
 def armed_in(events: Lines) -> GuardState | None:
-    """Return the same, from a lease's timeline."""
-    # The guard is a process: it ends when the box is stopped, by whomever.
+    """Return the same as `armed_now`, from a lease's timeline."""
+    # The guard is a process, so it ends when the box is stopped, whoever stops it.
     return _last_state(reversed(events), until=timeline.Resumed | timeline.Parked | timeline.Taken)
 
 
 def has_lapsed(lease: Lease, events: Lines) -> bool:
-    """Whether the box runs again after a stop, and its guard was not armed since."""
+    """Whether the box runs again after a stop, and its guard has not been armed since."""
     if lease.parked_at is not None or recorded_fate(events) is not None:
         return False
     guarded = any(isinstance(event, timeline.Guarded) for _, event in events)
@@ -73,7 +76,7 @@ def _last_state(events: Iterable[timeline.Line], *, until: type | UnionType) -> 
 
 
 def note_gone(lease: Lease, *, ledger: Ledger) -> None:
-    """Record that nothing on the box enforces the deadline any more, for example after a reboot."""
+    """Record that the guard no longer runs, for example after a reboot, so nothing on the box enforces the deadline."""
     words = "not armed: its guard was gone, as after a reboot"
     armed = GuardState(state="not armed", ends_the_meter=False, words=words)
     record(lease, armed, ledger=ledger)

@@ -1,4 +1,4 @@
-"""Whether a box is working or idle, by the judgement of `activity.py` on the box."""
+"""Reads the judgement of `activity.py`, a script on the box, on whether the box is working or idle."""
 
 from typing import Literal, Self
 
@@ -14,15 +14,15 @@ Phase = Literal["setup", "data", "training", "flush", "evaluation", "idle", "sus
 
 
 class Activity(BaseModel):
-    """The reply of `activity.py judge`. Fields of later versions are ignored."""
+    """The reply of `activity.py judge`. Fields that this version does not know are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     phase: Phase
-    """An estimate of the kind of work; or `idle`, `suspicious` (a GPU is fully used without effect), `unknown`."""
+    """The estimated kind of work, or `idle`, or `suspicious` (a GPU is fully used without effect), or `unknown`."""
     busy: bool
     idle_s: float = Field(ge=0, allow_inf_nan=False)
-    """For how long the box had been doing nothing at the last look, in seconds. 0 while it works."""
+    """For how many seconds the box had done nothing at the last check. 0 while it works."""
     suspicious_s: float = Field(default=0, ge=0, allow_inf_nan=False)
     since: AwareDatetime
     """When the phase began, by the box's clock."""
@@ -30,7 +30,7 @@ class Activity(BaseModel):
 
     @classmethod
     def parse(cls, stdout: bytes) -> Self:
-        """Read the box's answer from the last line. A login script may have printed something before it.
+        """Read the box's answer from the last line of its output. A login script may have printed something before it.
 
         Raises:
             CaretakerFailed: the box gave no answer, or one that cannot be understood.

@@ -1,4 +1,4 @@
-"""The requests to the runner on a box, which runs queued jobs in order, and the types of its replies."""
+"""Sends requests to the runner, our script on a box that runs queued jobs in order, and reads its replies."""
 
 import json
 import re
@@ -23,28 +23,28 @@ MAY_RUN: frozenset[TurnState] = frozenset({"queued", "needs_env", "running"})
 
 
 _LOOK_WITHIN_S = 15
-"""A look may take this many seconds."""
+"""A request for the state of jobs may take this many seconds."""
 
 
 _is_code = re.compile("[a-z_]{1,40}").fullmatch
 
 Code = Annotated[str, AfterValidator(lambda said: said if _is_code(said) else "unknown")]
-"""The caretaker's code for why a run ended. Anything else that a box sends becomes `unknown`."""
+"""The caretaker's code for why a run ended. Text that does not look like a code becomes `unknown`."""
 
 
 class _Reply(BaseModel):
-    """A reply of the runner. Fields of later versions are ignored."""
+    """A reply of the runner. Fields that this version does not know are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueuedJob:
-    """One job's place in the queue."""
+    """One job in the queue, and how it is run."""
 
     job: Job
     attempts: int = 1
-    """How many times the identical command is run at most, until it has finished."""
+    """The command is run at most this many times, until it succeeds."""
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     stop_signal: str | None = None
     """The signal that asks the job to save and end, such as `USR1`. None means TERM."""
@@ -53,7 +53,7 @@ class QueuedJob:
 
 
 class RunnerStanding(_Reply):
-    """Whether a runner on the box takes jobs from the queue."""
+    """The state of the runner on the box, which takes jobs from the queue."""
 
     state: Literal["none", "alive", "gone", "left", "elsewhere"]
     """`gone`: the runner died, or the box was restarted.
@@ -69,27 +69,27 @@ class RunnerStanding(_Reply):
 
 
 class Queued(_Reply):
-    """The result of queueing: every requested job is on record."""
+    """The answer to `queue`: every job of the request is now recorded on the box."""
 
     queued: tuple[str, ...]
     already: tuple[str, ...]
     """The jobs that were known before, in any state. A withdrawn job stays withdrawn."""
     needs_env: tuple[str, ...] = ()
-    """Those of the jobs whose variables no runner has now. They wait for another `queue`."""
+    """The jobs that need variables which no runner has now. They wait until `queue` sends these again."""
     runner: RunnerStanding
 
 
 class Withdrawn(_Reply):
-    """The result of a withdrawal. Every requested job is in exactly one of these lists."""
+    """The answer to `withdraw`. Every job of the request is in exactly one of these lists."""
 
     withdrawn: tuple[str, ...]
-    """The jobs that will not begin on this box, or not again.
+    """The jobs that the box will not start any more.
 
-    If attempts have failed, the last attempt stands. Jobs that were never queued are included, so that a `queue`
-    which arrives late finds them withdrawn.
+    If a job has failed attempts, its last attempt is its result. Jobs that were never queued are included: if a `queue`
+    for them arrives later, they stay withdrawn.
     """
     too_late: tuple[str, ...]
-    """The jobs that run or have ended. With "spare", also those that have run at least once."""
+    """The jobs that run or have ended. With `begun="spare"`, also those that have run at least once."""
 
 
 class TurnStatus(_Reply):
@@ -102,11 +102,11 @@ class TurnStatus(_Reply):
     runs: int = 0
     """How often the command was started, including after interruptions."""
     attempts: int = 0
-    """How many of these starts count as attempts. An interruption (preemption, walltime of an allocation) does not."""
+    """How many of these starts count as attempts. A run that was interrupted (preemption, walltime) does not."""
     exit_code: int | None = None
     signal: str | None = None
     reason: Code | None = None
-    """Why the latest run ended, as the caretaker's code: `exit`, `cgroup_oom` or `interrupted`, for example."""
+    """Why the latest run ended, as the caretaker's code. Examples: `exit`, `cgroup_oom`, `interrupted`."""
     slot: int | None = None
     started_at: float | None = None
     ended_at: float | None = None
@@ -123,12 +123,12 @@ class Roll(_Reply):
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """The jobs that run or may still run. While there are any, the box is not sealed."""
+        """The jobs that run or may still run. As long as there are any, the box cannot be sealed."""
         return tuple(job.job for job in self.jobs if job.state in MAY_RUN)
 
 
 class Runner:
-    """The runner of one lease. Its script is beside the caretaker's on the box, under its own hash."""
+    """The runner of one lease: a script next to the caretaker's on the box, with its hash in the name."""
 
     def __init__(
         self, lease: Lease, transport: Transport, script: Path, *, caretaker: Caretaker
@@ -149,18 +149,20 @@ class Runner:
         slot_gpus: Sequence[str] = (),
         runner: Literal["here", "elsewhere"] = "here",
     ) -> Queued:
-        """Record the jobs on the box in that order, each once, however often this is called.
+        """Record the jobs on the box in that order. Each is recorded once, however often this is called.
 
-        With `runner="here"`, a runner is started if none runs, and takes the jobs. With `elsewhere`, the jobs are left to a runner that was started with `stay`, such as the one in an allocation's batch script. At most `slots` jobs
+        With `runner="here"`, a runner is started if none runs, and takes the jobs. With `elsewhere`, the jobs are left
+        to a runner that was started with `stay`, such as the one in an allocation's batch script. At most `slots` jobs
         run at the same time (None keeps the number, which is 1 at first). If `slot_gpus` names GPUs for each
-        slot, each job gets its own CUDA_VISIBLE_DEVICES.
+        slot, each job gets its slot's CUDA_VISIBLE_DEVICES.
 
-        Only the names in `env` are recorded on the box. VIRTUAL_ENV is part of the job's command, which then
-        runs in that environment.
+        Of the variables in `env`, only the names are recorded on the box, not the values. VIRTUAL_ENV is an exception:
+        it becomes part of the job's command, so that the job runs in that environment.
 
         Raises:
             CaretakerFailed: nothing was queued: OTHER_COMMAND (a job of that name has another command),
-                NAME_TAKEN (`x.2` beside `x`, whose second run has that name), DEADLINE_PASSED.
+                NAME_TAKEN (for example `x.2`, if there is a job `x`, whose second run has that name),
+                DEADLINE_PASSED.
         """
         request: dict[str, JsonValue] = {
             "jobs": [_entry(turn, self._lease) for turn in turns],
@@ -173,9 +175,9 @@ class Runner:
     async def withdraw(
         self, jobs: Sequence[JobId], *, begun: Literal["end", "spare"] = "end"
     ) -> Withdrawn:
-        """Withdraw each job: afterwards it will never begin on this box, unless it already runs or has ended.
+        """Withdraw the jobs: the box will not start them, unless they already run or have ended.
 
-        A job that failed and has attempts left loses them. With `begun="spare"`, it keeps them.
+        If a job has failed and has attempts left, these are withdrawn, too. With `begun="spare"`, they are not.
         """
         return await self._ask("withdraw", {"jobs": list(jobs), "begun": begun}, Withdrawn)
 
@@ -211,7 +213,7 @@ class Runner:
         stdin, argv = json.dumps(request).encode(), self._argv(verb)
         finished = await self._transport.run(argv, stdin=stdin, timeout_s=timeout_s)
         if is_missing(finished) or (reply_of(finished) or {}).get("code") == "NO_CARETAKER":
-            # Nothing was done, so asking again is safe.
+            # Nothing was done, so the request may be repeated.
             await self.present()
             finished = await self._transport.run(argv, stdin=stdin, timeout_s=timeout_s)
         return read(reply, accepted_reply(verb, finished, self._lease.id))

@@ -1,4 +1,4 @@
-"""Lists or seals what a box holds now, by all the declarations that are on record for its lease."""
+"""Lists or seals the files that are on a box now, by all the declarations that the ledger has for its lease."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -24,16 +24,16 @@ async def reseal(
     unread_bytes: int | None = None,
     outlives: Sequence[str] | None = None,
 ) -> Manifest:
-    """Seal the box, by every job's declaration, the owner's later declarations, and those given here.
+    """Seal the box by all declarations: those of its jobs, the owner's later ones, and the patterns given here.
 
     With `hashes="recalled"`, or with running jobs listed, the result is a draft. `unread_bytes` comes from an
     earlier draft, and `outlives` are the paths that outlive a stop: see `Caretaker.manifest`.
 
     Raises:
-        JobRunning: a job, or a process it left, still runs.
+        JobRunning: a job, or a process that it left behind, still runs.
     """
     lease = session.lease
-    # What a setup made is on record before anything is sealed.
+    # Record the files that a setup made before anything is sealed.
     await settle_setup(session, ledger=ledger)
     kept, given_up = ledger.declarations(lease.id)
     return await session.caretaker.manifest(
@@ -53,7 +53,7 @@ async def reseal(
 
 
 def unread_bytes(draft: Manifest) -> int:
-    """How many bytes a seal has to read that the draft did not read."""
+    """Return how many bytes a seal must still read after this draft."""
     return draft.pushed.size_bytes + sum(
         entry.size_bytes for entry in draft.entries if entry.sha256 is None
     )

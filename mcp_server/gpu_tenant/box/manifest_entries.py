@@ -1,4 +1,4 @@
-"""Checks the entries that a box reports, and refuses entries that could not be kept under their names."""
+"""Checks the list of files that a box reports, and refuses files that could not be saved under their names."""
 
 from hashlib import sha256
 from typing import Annotated
@@ -10,17 +10,17 @@ from gpu_tenant.domain.seal import Manifest, SealedFile
 from gpu_tenant.files.paths import leads_inside, require_apart, to_bytes
 
 DEEPEST, LONGEST = 520, 4000
-"""The deepest path and the longest name. Beyond these, a box reports a problem instead of an entry.
+"""The maximum depth and length of a path. For a deeper or longer path, a box reports a problem instead of an entry.
 
-Python's recursion ends at 1,000 levels, and a path at 4,096 bytes.
+The limits are below those of Python (1,000 levels of recursion) and of a path (4,096 bytes).
 """
 
 
 def sound(entries: tuple[SealedFile, ...]) -> tuple[SealedFile, ...]:
-    """Return the entries, if all of them can be kept under their names without conflict.
+    """Return the entries, if all of them can be saved under their names without conflict.
 
     Raises:
-        CaretakerFailed: an entry leads out of the directory, or is in the way of another.
+        CaretakerFailed: an entry leads out of the directory, is too long or too deep, or conflicts with another.
     """
     wrong = next((entry.name for entry in entries if not _can_be(entry)), None)
     try:
@@ -36,7 +36,7 @@ def sound(entries: tuple[SealedFile, ...]) -> tuple[SealedFile, ...]:
 
 
 def _can_be(entry: SealedFile) -> bool:
-    """Whether the entry can be kept here: it leads to no other place, and is not too deep for this computer's tools."""
+    """Whether the entry can be saved here: it leads nowhere else, and its path is not too long or too deep."""
     raw = to_bytes(entry.name)
     if raw.count(b"/") > DEEPEST or len(raw) > LONGEST:
         return False
@@ -45,11 +45,11 @@ def _can_be(entry: SealedFile) -> bool:
 
 
 Entries = Annotated[tuple[SealedFile, ...], AfterValidator(sound)]
-"""Entries from a box. They are checked, because the box may be under anybody's control by now."""
+"""Entries from a box. They are checked, because somebody else may control the box."""
 
 
 def digest_of(manifest: Manifest) -> str:
-    """The sha256 over the sorted entries, computed as the caretaker computes it."""
+    """Return the sha256 of the sorted entries, computed in the same way as by the caretaker."""
     lines = sorted(
         f"{e.sha256 or '-'} {e.size_bytes} {e.kind} {e.target or '-'} {e.name}\n".encode()
         for e in manifest.entries

@@ -1,6 +1,7 @@
 """Finds out whether a box belongs to the lease, and whether anybody has used the box.
 
-A mark on the box shows to whom it belongs. A look at the box shows whether it was used.
+A file on the box, the mark, says to which lease the box belongs. The files, jobs and logins on the box show whether it
+was used.
 """
 
 import secrets
@@ -32,11 +33,11 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Ledger
 
 LAPSES_S = 72 * 3600
-"""A mark that was not removed keeps other leases off the box for this long after the deadline of its lease."""
+"""If a mark is not removed, it keeps other leases off the box for this long after the deadline of its lease."""
 
 _WITHIN_S = 600
 _BEFORE_IT_WAS_MADE = timedelta(hours=1)
-"""A file counts even if it was written this long before the box was made: the clocks of provider and box differ."""
+"""Files count if they were written up to this long before the box was made: the clocks of provider and box differ."""
 _PROMPT = timedelta(hours=1)
 """A first contact is prompt if it comes within this time after the box was requested.
 
@@ -61,13 +62,13 @@ class Other(_Reply):
 
     @property
     def words(self) -> str:
-        """Which lease it is, to which gpu-tenant it belongs, and until when its mark is believed."""
+        """Which lease it is, to which installation of gpu-tenant it belongs, and until when its mark is valid."""
         until = datetime.fromtimestamp(min(max(self.until, 0) + LAPSES_S, 4e9), UTC)
         return f"{plain(self.lease)[:80]} of the gpu-tenant {plain(self.deployment)[:40]} (until {until:%Y-%m-%d %H:%M} UTC)"
 
 
 class OccupancyReport(_Reply):
-    """What happened on a box since it let us in, as the box itself reports."""
+    """The traces of use on a box since it first let us in, as the box itself reports them."""
 
     files: int = 0
     bytes: int = 0
@@ -80,7 +81,7 @@ class OccupancyReport(_Reply):
 
 
 class Marked(_Reply):
-    """What the box answered about the lease's mark: for example, that the mark is missing, or was put there now."""
+    """The box's answer about the lease's mark: for example, that the mark is missing, or was put there now."""
 
     state: Literal["put", "ours", "copied", "lacks", "other", "taken"]
     nonce: str = ""
@@ -92,19 +93,19 @@ class Marked(_Reply):
 
 @dataclass(frozen=True, slots=True)
 class NeverIn:
-    """The box has never let us in, and does not do so now. So nobody has ever come in with our keys."""
+    """The box has never let us in, and does not now. So nobody has ever used it with our keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """The box has let us in before, but cannot be looked at now."""
+    """The box has let us in before, but cannot be examined now."""
 
     why: str
     remedy: str
 
 
 Seen = NeverIn | Unseen | Marked
-"""What is known, besides the ledger, about whether a box was used."""
+"""What the box shows about whether it was used."""
 
 
 def use(seen: Seen) -> str | None:
@@ -144,27 +145,27 @@ def _what_was_done(
 
 
 def was_let_in(events: Lines) -> bool:
-    """Whether the lease's timeline shows that the box has ever let us in, for work or for a look."""
-    # Look at the kind of each event alone. The kind is known even if the rest of the line cannot be read.
+    """Whether the lease's timeline shows that the box has ever let us in."""
+    # Check only the kind of each event. It is known even if the rest of the event cannot be read.
     return any(line.kind in (timeline.Ready.kind, timeline.Marked.kind) for line in events)
 
 
 def is_another_s(lease: Lease) -> bool:
-    """Whether the lease's box carries the mark of another lease.
+    """Whether the lease's box carries the mark of another lease at its provider.
 
-    If so, the box is a twin of that lease's box: nobody waited for the twin to become ready.
+    Then the box is a twin, an accidental second box of that lease. Nobody waited for it to become ready.
     """
     return lease.mark is not None and lease.mark.rpartition(":")[2] != lease.id
 
 
 def was_rented_empty(lease: Lease, profile: Profile) -> bool:
-    """Whether the box was made empty for this lease. If so, everything done on it was done under the lease."""
+    """Whether the box was created empty for this lease. If so, all files on it were written under the lease."""
     is_whole = profile.destroy == "deletes" and profile.kind != "scheduler"
     return is_whole and not lease.goes_by_address and not lease.was_taken_over
 
 
 def since_ns(session: Session, ledger: Ledger) -> int | None:
-    """Return when files begin to count on a box that was rented empty, by the box's clock.
+    """Return the time from which on written files count, on a box that was rented empty. It is by the box's clock.
 
     None if that time is unknown, or if the box was not rented empty.
     """
@@ -180,7 +181,7 @@ def since_ns(session: Session, ledger: Ledger) -> int | None:
 
 
 class _Place(_Reply):
-    """Which of the platform's places the box really has, how it is reached, and which volumes are mounted."""
+    """Which of the platform's work directories the box really has, where it is, and which volumes are mounted."""
 
     path: str = ""
     at: str = ""
@@ -194,13 +195,14 @@ def loses_its_mark(profile: Profile, lease: Lease) -> bool:
 
 
 async def settle_place(session: Session, *, ledger: Ledger) -> Lease:
-    """Return the lease with its directory's place on the box. Until then, nothing of ours may be on the box.
+    """Decide where on the box the lease's directory is, and return the lease with this place.
 
-    The box is asked which of its platform's places it really has. That is recorded once, before anything is put
-    there, and never changes.
+    The box is asked which of its platform's work directories it really has. The place is recorded once, and never
+    changes. Call this before anything of ours is put on the box.
 
     Raises:
         CaretakerFailed: the box has no Python.
+        BoxUnreachable: a volume that was ordered is not mounted (yet).
         BoxTrouble: the box cannot be asked.
     """
     lease, places = session.lease, possible_places(session.profile, session.lease)
@@ -215,8 +217,7 @@ async def settle_place(session: Session, *, ledger: Ledger) -> Lease:
             f"the box of {lease.id} answers, and its volume {name} is not mounted at {ordered[name].path} (yet)",
             remedy="the same call checks again; a box whose volume never appears is given back",
         )
-    # Another directory stands for the place only in a rehearsal. Only this program says whether it is one, and
-    # never the box.
+    # In a rehearsal, another directory may stand for the place. Whether this is a rehearsal is never asked of the box.
     if found.path in places and found.at and (ledger.is_rehearsed or found.at == found.path):
         place = WorkPlace(path=found.path, at=plain(found.at), volumes=volumes)
     else:
@@ -251,7 +252,7 @@ async def _where(session: Session, places: Sequence[str], *, ledger: Ledger) -> 
 
 
 def _as_ordered(lease: Lease, found: _Place, *, is_rehearsed: bool) -> tuple[MountedVolume, ...]:
-    """Return the ordered volumes that the box shows. Only in a rehearsal another directory stands for one."""
+    """Return the ordered volumes that the box shows. In a rehearsal, another directory may stand for a volume."""
     return tuple(
         MountedVolume(name=name, path=mount.path, at=plain(found.volumes[mount.path]))
         for name, mount in lease.terms.order.volumes.items()
@@ -260,14 +261,14 @@ def _as_ordered(lease: Lease, found: _Place, *, is_rehearsed: bool) -> tuple[Mou
 
 
 def home_was_emptied(session: Session, ledger: Ledger) -> bool:
-    """Whether a stop has emptied the box's home since the box was rented."""
+    """Whether a stop has emptied the box's home directory since the box was rented."""
     if session.profile.park != "wipes":
         return False
     return any(line.kind == timeline.Resumed.kind for line in ledger.events(session.lease.id))
 
 
 class Occupancy:
-    """Puts and checks the mark of one lease on its box, and looks at what was done on the box."""
+    """Puts and checks the mark of one lease on its box, and finds out what was done on the box."""
 
     def __init__(
         self,
@@ -277,7 +278,7 @@ class Occupancy:
         known_hosts: Path,
         since: datetime | None = None,
     ) -> None:
-        """`since` is when the box was made, according to its provider. None means unknown."""
+        """`since` is when the box was created, according to its provider. None means unknown."""
         self._made_at = since
         self._session = session
         self._lease = session.lease
@@ -297,16 +298,16 @@ class Occupancy:
         return await self._look_at_marked(None, "others")
 
     async def look(self, of: Literal["everything", "others"]) -> Marked:
-        """Do as `stand`, and also return what anybody has done on the box since it let us in.
+        """Check the mark like `stand`, and also return what anybody has done on the box since it let us in.
 
-        With "others", ask only which other leases are on the box, and what runs there. If a look at
-        everything finds nothing, that is recorded. A box that ever let us in is given back only after such a
+        With "others", ask only which other leases are on the box, and what runs there. With "everything", if there is
+        no trace of use, this is recorded. If the box has ever let us in, it is given back as unused only after such a
         record.
         """
         scheduled = self._profile.kind == "scheduler"
         scope = "none" if scheduled else "home" if self._profile.kind == "own" else "door"
         look: dict[str, JsonValue] = {
-            # The node of an allocation has other people's files, and its home outlives the allocation.
+            # An allocation's node has other people's files, and its home directory outlives the allocation.
             "roots": [*accounted_paths(self._profile, self._lease)]
             if of == "everything" and not scheduled
             else [],
@@ -325,11 +326,11 @@ class Occupancy:
         await self._ask("leave", {}, _Reply, timeout_s=30)
 
     def _times(self, of: Literal["everything", "others"]) -> dict[str, JsonValue] | None:
-        """Return when files on the box begin to count, and the present time, both by this computer's clock.
+        """Return the time from which on files on the box count, and the present time, both by this computer's clock.
 
-        None if the box's own clock decides. It decides if the first contact came as soon as the box existed.
-        After a later first contact the provider's time counts, because others may have worked on the box
-        before.
+        None if the box's own clock decides, which it does if the first contact was as soon as the box existed.
+        If the first contact was later, others may have worked on the box before. Then files count from the time when
+        the provider created the box.
         """
         lease, now = self._lease, self._ledger.now()
         if self._marks():
@@ -356,7 +357,7 @@ class Occupancy:
         resumed = [n for n, (_, x) in enumerate(events) if isinstance(x, timeline.Resumed)]
         marks = [event for _, event in events if isinstance(event, timeline.Marked)]
         if resumed and loses_its_mark(self._profile, lease):
-            # The stop emptied the disk that had the mark.
+            # The stop emptied the disk with the mark, so only marks since then count.
             marks = [
                 event
                 for _, event in events[resumed[-1] + 1 :]
@@ -365,8 +366,8 @@ class Occupancy:
         nonces = [event.nonce for _, event in events if isinstance(event, timeline.Marking)]
         nonce = nonces[-1] if nonces else secrets.token_hex(16)
         if not nonces:
-            # Record the mark before it is put on the box: a mark that the ledger does not know is
-            # from a copy of this ledger.
+            # Record the mark before it is put on the box. So a mark that this ledger does not know
+            # is from a copy of this ledger.
             ledger.note(lease.id, timeline.Marking(nonce=nonce), at=self._ledger.now())
         first = not marks and lease.ready_at is None
         lapsed = self._ledger.now() - timedelta(seconds=LAPSES_S)
@@ -384,7 +385,7 @@ class Occupancy:
             else [],
             "ended": [*ledger.ended_early(deadline_since=lapsed)],
             "over": [x.over for _, x in events if isinstance(x, timeline.TakesOver)],
-            # Another lease may have its directory in another of these places.
+            # The directories of other leases may be in any of these places.
             "beside": ["~/gpu-tenant", *(f"{at}/gpu-tenant" for at in self._profile.work_places)],
         }
         made = self._times(of)
@@ -394,8 +395,8 @@ class Occupancy:
             request["look"] = look
         said = await self._ask("mark", request, Marked, timeout_s=_WITHIN_S)
         if self._profile.kind == "scheduler":
-            # All allocations of one user share a home directory. The other leases marked there are
-            # on other nodes.
+            # All allocations of one user share a home directory. So other leases with a mark there
+            # are on other nodes.
             alone = said.look and said.look.model_copy(update={"leases": ()})
             said = said.model_copy(update={"others": (), "look": alone})
         match said.state:
@@ -412,11 +413,14 @@ class Occupancy:
     def _note_mark(
         self, said: Marked, marks: Sequence[timeline.Marked], nonce: str, *, first: str
     ) -> None:
-        """Record the mark, the host key of its box, and the identity of the mark's file.
+        """Record the mark, the host key of its box, and the identity (inode) of the mark's file.
 
-        The host key and the identity tell the box from another box with a copy of the mark. One of the two may
-        change, because a container may come back with new keys, and a restored disk with new inodes. If both
-        differ, the box is another box.
+        Another box could have a copy of the mark. The host key and the identity show whether this is the same box. One
+        of the two may change, because a container may come back with new keys, and a restored disk with new inodes.
+        If both differ, this is another box.
+
+        Raises:
+            AnotherBox: both differ.
         """
         key = _host_keys(self._known_hosts)
         last = marks[-1] if marks else None
@@ -442,9 +446,9 @@ class Occupancy:
             self._ledger.note(self._lease.id, told, at=self._ledger.now())
 
     def _note_copy(self, said: Marked) -> None:
-        """Mark the whole box as used from the beginning, because another copy of this ledger made the first contact.
+        """Record that the box was used from the beginning, because another copy of this ledger made the first contact.
 
-        The nonce of that copy is recorded as ours.
+        The nonce in that copy's mark is recorded as ours.
         """
         lease, now = self._lease, self._ledger.now()
         self._ledger.touch(lease.id, at=lease.created_at)
@@ -472,7 +476,7 @@ def _box_taken(lease: Lease, others: Sequence[Other]) -> BoxTaken:
 
 
 def _host_keys(known_hosts: Path) -> str:
-    """The pinned host keys, without their addresses. Empty if none is pinned."""
+    """Return the pinned host keys, without their addresses. Empty if none is pinned."""
     try:
         lines = known_hosts.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -481,7 +485,7 @@ def _host_keys(known_hosts: Path) -> str:
 
 
 def refusals(seen: Marked, jobs: Collection[str]) -> list[tuple[str, str]]:
-    """List what belongs to somebody else on a box that would be destroyed, and what to do about each. In words."""
+    """List what belongs to somebody else on a box that would be destroyed, each with what to do about it."""
     found = [
         (
             f"the files of {other.words}, a lease on the same box",
@@ -491,7 +495,7 @@ def refusals(seen: Marked, jobs: Collection[str]) -> list[tuple[str, str]]:
     ]
     look = seen.look or OccupancyReport()
     for words in look.at_work:
-        # If jobs were launched on the box, the seal itself says what still runs.
+        # If jobs were launched on the box, the seal reports what still runs.
         if not jobs or words.endswith("a job of another lease"):
             found.append(
                 (

@@ -1,4 +1,4 @@
-"""Reads the reply of a script on a box: one JSON object on the last line, or the reason why there is none."""
+"""Reads the reply of a script on a box, which is one JSON object on the last line of its output."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from gpu_tenant.domain.untrusted_text import quote_text, sentence
 from gpu_tenant.files.paths import is_unseen
 
 _LONGEST_TEXT = 12288
-"""The length of a path of 4,096 bytes in which each byte is written as three characters."""
+"""The maximum length of a text: enough for a path of 4,096 bytes, each of them written as three characters."""
 _LONG = re.compile(rb'"[^"]{%d}' % _LONGEST_TEXT)
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
@@ -30,10 +30,10 @@ def is_missing(finished: Finished) -> bool:
 def reply_of(finished: Finished) -> dict[str, JsonValue] | None:
     """Read the reply, whether a success or a refusal, from the last line of the output. None if there is none.
 
-    Earlier lines may come from a login script. Every text in the reply is made plain, a single line, and
-    bounded in length. Bytes are in base64.
+    Earlier lines may come from a login script. Every text in the reply is cleaned: no control characters, a single
+    line, and a bounded length. Base64 is left as it is.
     """
-    # The list of many files is long, so no copy of it is made in vain.
+    # A list of many files is long, so it is copied only if necessary.
     said = finished.stdout.removesuffix(b"\n").removesuffix(b"\r")
     line = said[max(said.rfind(b"\n"), said.rfind(b"\r")) + 1 :]
     try:
@@ -52,8 +52,8 @@ def _refuse_constant(constant: str) -> JsonValue:
 
 
 def _is_plain(line: bytes) -> bool:
-    """Whether no text in the reply needs to be cleaned. For most replies this quick check is enough."""
-    # Without a backslash, every text begins after a quotation mark and ends before the next.
+    """Whether no text in the reply needs to be cleaned. This quick check is True for most replies."""
+    # In JSON without backslashes, each text is exactly what is between two quotation marks.
     return line.isascii() and b"\\" not in line and b"\x7f" not in line and not _LONG.search(line)
 
 
@@ -74,14 +74,14 @@ def _clean_text(text: str) -> str:
 
 
 SETUP_NAME = re.compile(r"setup\d+")
-"""The names of the jobs that set a box up. No other job gets such a name."""
+"""The names of the jobs that set up a box. No other job may have such a name."""
 
 
 def accepted_reply(verb: str, finished: Finished, lease: LeaseId) -> dict[str, JsonValue]:
-    """Return the reply of a script that did what was asked.
+    """Return the script's reply, if the script succeeded.
 
     Raises:
-        JobRunning, BoxDiskFull, CaretakerFailed, NotSaved: the script did not; the message says why.
+        JobRunning, BoxDiskFull, CaretakerFailed, NotSaved: it did not succeed; the message says why.
     """
     if finished.exit_status == 127:
         raise CaretakerFailed(
@@ -89,7 +89,7 @@ def accepted_reply(verb: str, finished: Finished, lease: LeaseId) -> dict[str, J
             remedy="install it (`apt-get install python3`, or activate the image's conda), then try again",
         )
     reply = reply_of(finished)
-    if reply is None or "ok" not in reply:  # A mere report of progress is not an answer.
+    if reply is None or "ok" not in reply:  # A report of progress has no "ok".
         raise CaretakerFailed(
             f"`{verb}` ended with status {finished.exit_status} and no reply: {quote_text(words(finished.stderr))}",
             remedy=f"{Command('audit', lease)} looks at the box",
@@ -129,7 +129,7 @@ def accepted_reply(verb: str, finished: Finished, lease: LeaseId) -> dict[str, J
 
 
 def make_room(lease: LeaseId) -> str:
-    """Say how room is made on a full box, and that the work can be had without it."""
+    """Say how to make room on a full box, and that `collect` works without more room."""
     prune = Command("collect", lease, live=True, keep_last="2", prune_box=True)
     return (
         f"{prune} moves older checkpoints here; {Command('ssh', lease)} lets you remove what nobody needs; "
@@ -138,7 +138,7 @@ def make_room(lease: LeaseId) -> str:
 
 
 def read(reply: type[R], said: Mapping[str, JsonValue]) -> R:
-    """Read the reply as an instance of its type.
+    """Read the reply as an instance of the type `reply`.
 
     Raises:
         CaretakerFailed: the reply does not fit the type.
@@ -157,6 +157,6 @@ def _place(error: ValidationError) -> str:
 
 
 def words(raw: bytes) -> str:
-    """The end of what a box printed, safe to show in a sentence."""
+    """Return the end of what a box printed, safe to show in a sentence."""
     text = raw.decode(errors="replace").strip()[-300:]
     return "".join(c if c.isprintable() else " " for c in text) or "the box said nothing"

@@ -1,6 +1,6 @@
-"""What we tell the caretaker for a seal.
+"""The facts that we send to the caretaker for a seal.
 
-This comes from our own records, because a job can change the records on the box.
+They come from our own records, because a job can change the records on the box.
 """
 
 from pydantic import JsonValue
@@ -18,38 +18,38 @@ from gpu_tenant.ledger import Ledger
 
 
 class SealFacts(Record):
-    """What the caretaker should believe, whatever is recorded on its box."""
+    """Facts that the caretaker uses in place of the records on its box."""
 
     pushed: dict[str, list[tuple[int, str]]]
-    """Each version of each file that was sent to the box, by name: size and hash."""
+    """The files that were sent to the box, by name: the size and the hash of each version."""
     older: bool
-    """Whether some files were sent before we kept such records. If so, the box's own record counts as well."""
+    """Whether files were sent before we kept such records. If so, the box's own record counts as well."""
     since_ns: int | None
     ours: list[str]
     """The hashes of the scripts that we may have put on the box."""
     alone: bool
-    """Whether nobody but the lease uses that machine."""
+    """Whether only this lease uses the machine."""
 
     def request(self) -> dict[str, JsonValue]:
-        """The facts in the form that the caretaker takes."""
+        """Return the facts in the form that the caretaker takes."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
 def seal_facts(session: Session, ledger: Ledger) -> SealFacts:
-    """Gather what is on record about the lease's box."""
+    """Collect the facts about the lease's box from the ledger."""
     lease, profile = session.lease, session.profile
     return SealFacts(
         pushed=ledger.sent_versions(lease.id),
         older=ledger.sent_before(lease.id),
         since_ns=ledger.since_ns(lease.id),
         ours=ledger.scripts(),
-        # Other allocations share a scheduler's nodes and homes.
+        # The nodes and home directories of a scheduler are shared with other allocations.
         alone=profile.destroy == "deletes" and profile.kind != "scheduler",
     )
 
 
 def overwritten(ledger: Ledger, lease: Lease) -> tuple[str, ...]:
-    """The files that pushes have replaced because their owner allowed it, each with its size."""
+    """Return the files that pushes have replaced because the owner allowed it, each with its size, in words."""
     return tuple(
         f"{name} ({some(size, 'byte')}), overwritten by a push"
         for _, event in ledger.events(lease.id)

@@ -1,4 +1,4 @@
-"""What one verb needs of a script, packed for the way to a box."""
+"""Selects the parts of a script that one request (verb) needs, and compresses them for sending to a box."""
 
 import re
 import zlib
@@ -9,11 +9,11 @@ _HEADING = re.compile(r"^(?=# --- \w+ -+$)", re.MULTILINE)
 _NAME = re.compile(r"# --- (\w+) ")
 _IMPORTED = re.compile(r"\bfrom box_scripts\.caretaker\.(\w+) import\b")
 _BY_HAND = "by_hand"
-"""The part that reads flags. A program sends none, so this part is never needed."""
+"""The part that reads command-line flags. Our requests have none, so this part is never sent."""
 
 
 def pack_script(script: Path, verb: str) -> bytes:
-    """The compressed script with only the parts that the verb needs: half of the bytes, or a quarter."""
+    """Return the script, compressed, with only the parts that the verb needs: a half or a quarter of all."""
     seen = script.stat()
     return _pack(script, verb, seen.st_mtime_ns, seen.st_ino, seen.st_size)
 
@@ -24,7 +24,7 @@ def _pack(script: Path, verb: str, *_version: int) -> bytes:
 
 
 def only_for(verb: str, whole: str) -> str:
-    """That script without the parts that the verb never imports. A script that is not joined from parts stays whole."""
+    """Return the script without the parts that the verb does not import. A script that has no parts stays whole."""
     head, *chunks = _HEADING.split(whole)
     parts = {_NAME.match(chunk)[1]: chunk for chunk in chunks}  # type: ignore[index]
     named = re.search(rf'"{re.escape(verb)}": "(\w+)"', parts.get("verbs", ""))

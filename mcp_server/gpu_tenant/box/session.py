@@ -1,4 +1,4 @@
-"""A box that lets us in, with everything that is needed to work on it."""
+"""One lease's box, with everything that is needed to work on it."""
 
 from dataclasses import dataclass
 
@@ -9,11 +9,11 @@ from gpu_tenant.domain.ports import Transport
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The box of one lease. Making a session asks nobody; whether the box answers shows when the session is used."""
+    """The box of one lease. Making a session does not contact the box; errors come when the session is used."""
 
     lease: Lease
     profile: Profile
     transport: Transport
-    """The way to the box."""
+    """Runs commands on the box, and copies files to and from it."""
     caretaker: Caretaker
-    """The caretaker, which acts for us on the box."""
+    """Our script on the box, which starts jobs and lists files."""

@@ -1,7 +1,7 @@
-"""Runs the order's setup on a box: commands that run once, before the first job, and again on a box that is new.
+"""Runs the order's setup on a box: commands that run once, before the first job, and again on each new box.
 
-The setup is a job of the caretaker's, but it is no work: it does not count as a launch. What it made is put on record here
-as if it had been pushed, by name, size and hash. So it blocks no end of the lease, until somebody changes it.
+The caretaker runs the setup as a job, but it does not count as work. The files that it wrote are recorded here by name,
+size and hash, as if they had been pushed. So they do not block the end of the lease, unless somebody changes them.
 """
 
 import secrets
@@ -40,13 +40,13 @@ async def begin_setup(
     ledger: Ledger,
     commands: Sequence[str] | None = None,
 ) -> JobId:
-    """Start the setup on the box. From then on it does not need this computer.
+    """Start the setup on the box. Once started, it does not need this computer. Returns the name of its job.
 
-    A setup whose start nobody confirmed is started under the same name, and so at most once.
+    If the start of a setup was not confirmed, it is repeated under the same name. So the setup is started at most once.
 
     Raises:
         Refused: the deadline has passed.
-        JobRunning: a job runs, whose files the setup could change.
+        JobRunning: a job runs, and the setup could change files that the job uses.
     """
     lease = session.lease
     if ledger.now() >= lease.terms.deadline_at:
@@ -80,7 +80,7 @@ async def begin_setup(
 
 
 async def settle_setup(session: Session, *, ledger: Ledger) -> SetupState:
-    """Look whether a setup that was begun has ended. If so, record its end and what it made.
+    """Check whether a running setup has ended. If so, record its end and the files that it wrote. Returns its state.
 
     Raises:
         BoxTrouble: the box cannot be asked.
@@ -126,10 +126,11 @@ def log_end(status: JobStatus) -> str:
 
 
 async def _file_made(session: Session, job: JobId, *, ledger: Ledger) -> tuple[int, str | None]:
-    """Record what the setup wrote as sent to the box. Return how many files, and why it was not done.
+    """Record the files that the setup wrote as sent to the box. Return their number; or 0, and why none was recorded.
 
-    This is done only before any work was given to the box. After that, what the box says of these files may hide what
-    a job wrote. On a machine that others use as well, only files in the work directory are recorded.
+    This is done only before any work was given to the box. After that, a job could have written files, and the box
+    could report them as the setup's. On a machine that others use as well, only files in the work directory are
+    recorded.
     """
     lease, profile = session.lease, session.profile
     facts = seal_facts(session, ledger)

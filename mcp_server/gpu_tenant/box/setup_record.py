@@ -1,4 +1,4 @@
-"""What is on record of a box's setup: which commands, how far it is, and which jobs of the caretaker's were it."""
+"""Reads from the ledger what is recorded about a box's setup: its commands, its state, and the jobs that ran it."""
 
 import shlex
 from collections.abc import Sequence
@@ -13,19 +13,22 @@ from gpu_tenant.ledger import Ledger
 
 @dataclass(frozen=True, slots=True)
 class SetupState:
-    """How far a box is set up, by what is on record."""
+    """The state of a box's setup, by the ledger's record."""
 
     commands: tuple[str, ...]
     state: Literal["none", "to do", "running", "done", "failed"]
-    """`none`: nothing is ordered. `running`: it was begun, and nobody has seen its end."""
+    """`none`: no setup is ordered. `running`: it was started, and its end has not been recorded yet."""
     job: JobId | None = None
     why: str | None = None
     unfiled: str | None = None
-    """Why what it made is not on record. None if it is."""
+    """Why the files that the setup wrote were not recorded. None if they were."""
 
 
 def commands_of(ledger: Ledger, lease: Lease) -> tuple[str, ...]:
-    """Return the setup of the lease: the one that ran last, under it or under the lease whose work it continues."""
+    """Return the lease's setup commands: those that ran last, under this lease or the one whose work it continues.
+
+    If no setup ran yet, these are the commands of the lease's order.
+    """
     said: Lease | None = lease
     while said is not None:
         ran = [x for _, x in ledger.events(said.id) if isinstance(x, timeline.SettingUp)]
@@ -36,7 +39,7 @@ def commands_of(ledger: Ledger, lease: Lease) -> tuple[str, ...]:
 
 
 def setup_of(ledger: Ledger, lease: Lease, profile: Profile) -> SetupState:
-    """Return how far the lease's box is set up. A stop that emptied the box has undone its setup."""
+    """Return the state of the setup of the lease's box. After a stop that emptied the box, it is "to do" again."""
     commands = commands_of(ledger, lease)
     if not commands:
         return SetupState((), "none")
@@ -55,13 +58,13 @@ def setup_of(ledger: Ledger, lease: Lease, profile: Profile) -> SetupState:
 
 
 def setup_jobs(events: Lines) -> tuple[str, ...]:
-    """Return the names of the jobs that set the box up, oldest first."""
+    """Return the names of the jobs that set up the box, oldest first."""
     begun = (event.job for _, event in events if isinstance(event, timeline.SettingUp))
     return tuple(dict.fromkeys(begun))
 
 
 def setup_job(lease: Lease, name: str, commands: Sequence[str], *, ledger: Ledger) -> Job:
-    """Return the setup as the caretaker's job."""
+    """Return the setup as a job for the caretaker."""
     order = lease.terms.order
     return Job(
         id=JobId(name),
@@ -78,9 +81,9 @@ def setup_job(lease: Lease, name: str, commands: Sequence[str], *, ledger: Ledge
 
 
 def script_of(commands: Sequence[str]) -> str:
-    """Return the commands as one script, which ends at the first that fails. Each is shown before it runs.
+    """Return the commands as one script, which ends at the first command that fails.
 
-    A command is shown as it is written: the value of a variable is not.
+    Each command is printed before it runs, as it is written: variables are printed by name, not by value.
     """
     lines = ["set -e"]
     for command in commands:
@@ -89,7 +92,7 @@ def script_of(commands: Sequence[str]) -> str:
 
 
 def was_given_work(ledger: Ledger, lease: Lease) -> bool:
-    """Whether a job was ever declared for the box, or a sweep sent to it. An environment is no work."""
+    """Whether a job was ever declared for the box, or a sweep was sent to it. A job of `prepare` does not count."""
     events = ledger.events(lease.id)
     prepares = {event.job for _, event in events if isinstance(event, timeline.Preparing)}
     declared = any(job.id not in prepares for job in ledger.jobs(lease.id))

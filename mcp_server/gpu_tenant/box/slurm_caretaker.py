@@ -1,4 +1,8 @@
-"""The caretaker in a Slurm allocation. The batch script starts the jobs, because a step's processes end with the step."""
+"""The caretaker in a Slurm allocation.
+
+Slurm ends all processes of a step with the step. So jobs are not started by our own step, but by a runner that the
+allocation's batch script started.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,10 +22,10 @@ _INTERRUPTED = "interrupted"
 
 
 class AllocatedCaretaker(Caretaker):
-    """A caretaker whose jobs are queued for the allocation's own runner.
+    """A caretaker that queues its jobs for the allocation's own runner.
 
-    If a preemption or the walltime interrupts a job, it runs again the next time the allocation starts. The job's
-    name then means its latest run.
+    If a job is interrupted by a preemption or the walltime, it runs again the next time that the allocation starts. The
+    job's name then stands for its latest run.
     """
 
     def __init__(
@@ -37,7 +41,7 @@ class AllocatedCaretaker(Caretaker):
         self._runner = Runner(lease, transport, runner, caretaker=self)
 
     async def start(self, job: Job, *, env: Mapping[str, str], role: Role = "work") -> Started:
-        """Do as `Caretaker.start`: wait until the allocation's runner has started the job.
+        """Start the job like `Caretaker.start`, and wait until the allocation's runner has started it.
 
         Raises:
             CaretakerFailed: the job still waits in the queue. It stays there; call again to check.
@@ -45,8 +49,8 @@ class AllocatedCaretaker(Caretaker):
         roll = await self._runner.roll()
         waits = any(turn.state == "queued" for turn in roll.jobs)
         runs = sum(turn.state == "running" for turn in roll.jobs)
-        # Jobs that are started directly may share a box. If other jobs wait in the queue, the
-        # number of slots stays as it is.
+        # Add a slot, so that the job runs at once beside those that run now. But if other jobs wait
+        # in the queue, leave the number of slots as it is.
         slots = None if waits else max(roll.slots, runs + 1)
         queued = await self._runner.queue(
             [QueuedJob(job=job, env=env)], slots=slots, runner="elsewhere"
@@ -71,7 +75,7 @@ class AllocatedCaretaker(Caretaker):
     async def status(
         self, job: JobId, *, offset: int, limit: int, sample: Literal["sample", "plain"]
     ) -> JobStatus:
-        """Do as `Caretaker.status`, for the job's latest run. A job that will run again is *starting*."""
+        """Return the status of the latest run, like `Caretaker.status`. A job that will run again is *starting*."""
         seen = await super().status(job, offset=offset, limit=limit, sample=sample)
         if seen.reason is None or seen.reason.code != _INTERRUPTED:
             return seen
@@ -86,7 +90,7 @@ class AllocatedCaretaker(Caretaker):
         return seen.model_copy(update={"job": job, **again})
 
     async def stop(self, job: JobId, *, grace_s: float) -> JobStatus:
-        """Do as `Caretaker.stop`. A job that waits to run again is withdrawn."""
+        """Stop the job like `Caretaker.stop`. If it waits to run again, withdraw it from the queue."""
         turn = await self._turn(job)
         if turn is not None:
             await self._runner.withdraw([job])

@@ -1,4 +1,4 @@
-"""Decides when to give up a box that works for long: not after a fixed time, but when it makes no progress."""
+"""Decides when to give up a long request to a box: not after a fixed time, but when the box makes no progress."""
 
 import asyncio
 import json
@@ -10,32 +10,32 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxUnreachable
 
 _FILE_BYTES = 5_000
-"""A file that the box has looked at counts as this many bytes of progress.
+"""Each file that the box has processed counts as this many bytes of progress.
 
-On a network file system, each file takes a round trip.
+On a network file system, each file takes a round trip, even if it is small.
 """
 _LINK_FACTOR = 5
-"""One byte that goes over the link counts as this many bytes that are read from a disk. Links are slower than disks."""
+"""One byte sent over the link counts as this many bytes read from a disk, because links are slower than disks."""
 _LONGEST_LINE = 100
 _MOST = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class StallLimit:
-    """The least progress that a box must make: `bytes_s` bytes a second, over `within_s` seconds."""
+    """The progress that a box must make: at least `bytes_s` bytes a second, measured over `within_s` seconds."""
 
     within_s: float = 120
     bytes_s: float = 50_000
-    """A twentieth of the rate of a slow disk, because others may be reading from the same disk."""
+    """The default is a twentieth of the rate of a slow disk, because others may read from the same disk."""
     tells_s: float = 10
-    """How often the box should report its progress."""
+    """The box reports its progress this often, in seconds."""
 
 
 STALL_LIMIT = StallLimit()
 
 
 class CommandProgress:
-    """The progress of one command: how much it reports to have read, and what went over the link."""
+    """Measures the progress of one command: the bytes that it says it has read, and the bytes sent over the link."""
 
     def __init__(self, limit: StallLimit, timeout: asyncio.Timeout) -> None:
         self._limit, self._timeout = limit, timeout
@@ -44,7 +44,7 @@ class CommandProgress:
         self._ahead = 0.0
 
     def note_output(self, chunk: bytes) -> None:
-        """Count output of the command. If it is a report, count only what is new since the last report."""
+        """Count a piece of the command's output. Of a report, count only the progress since the last report."""
         *lines, rest = chunk.split(b"\n")
         for line in lines:
             self._add(line)
@@ -52,12 +52,12 @@ class CommandProgress:
         self._add(rest)
 
     def note_input(self, size_bytes: int) -> None:
-        """Count that many bytes of the command's input as sent."""
+        """Count that many bytes of input as sent to the command."""
         self._note_moved(_LINK_FACTOR * size_bytes)
 
     @contextmanager
     def held_up(self) -> Iterator[None]:
-        """Do not count the time spent in the block against the box: this side is waiting."""
+        """Stop the clock while the block runs, because this computer is waiting, and not the box."""
         loop, until = asyncio.get_running_loop(), self._timeout.when()
         left_s = self._limit.within_s if until is None else until - loop.time()
         self._reschedule(None)
@@ -67,7 +67,7 @@ class CommandProgress:
             self._reschedule(loop.time() + left_s)
 
     def _add(self, part: bytes) -> None:
-        """Count a part of a line. A line that is longer than any report is a part of the command's answer."""
+        """Count a part of a line. If the line is longer than any report, it belongs to the command's answer."""
         self._is_answer = self._is_answer or len(self._line) + len(part) > _LONGEST_LINE
         if self._is_answer:
             self._note_moved(_LINK_FACTOR * len(part))
@@ -75,7 +75,7 @@ class CommandProgress:
             self._line += part
 
     def _finish_line(self) -> None:
-        """Count a line that is complete, if it is a report."""
+        """Count the line that is complete now, if it is a report."""
         done = None if self._is_answer else _bytes_done(bytes(self._line))
         self._line, self._is_answer = bytearray(), False
         if done is not None and done > self._told:
@@ -94,7 +94,7 @@ class CommandProgress:
 
 
 def _bytes_done(line: bytes) -> int | None:
-    """The progress that one line of output reports, in bytes; each file counts as `_FILE_BYTES`. None if it is no report."""
+    """Return the progress that one line reports, in bytes; a file counts as `_FILE_BYTES`. None if it is no report."""
     if not line.startswith(b'{"done":'):
         return None
     try:
@@ -110,10 +110,10 @@ def _bytes_done(line: bytes) -> int | None:
 
 @asynccontextmanager
 async def unless_stalled(verb: str, limit: StallLimit) -> AsyncIterator[CommandProgress]:
-    """Let the body take any time, as long as the box makes progress with the request.
+    """Run the block for as long as it takes, if the box makes progress with the request.
 
     Raises:
-        BoxUnreachable: the box made too little progress, and the body was cancelled.
+        BoxUnreachable: the box made too little progress, and the block was cancelled.
     """
     try:
         async with asyncio.timeout(limit.within_s) as timeout:

@@ -1,5 +1,5 @@
-"""Errands: the whole way of one command in one call, from the smoke test to the receipt.
+"""Errands: one call that takes a command all the way, from the smoke test to the receipt.
 
-An errand is made of the verbs of `service.py` and adds no other way of doing any of them. The next step is derived
+An errand does each step by an operation of `service.py` (a verb), and in no other way. The next step is derived
 from the ledger each time, so any process can continue an errand.
 """

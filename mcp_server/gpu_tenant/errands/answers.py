@@ -1,4 +1,4 @@
-"""What an errand reports: its state, what is about to be rented, and what only a person can answer."""
+"""What an errand reports: its state, what is about to be rented, and the questions that only a person can answer."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -14,13 +14,13 @@ from gpu_tenant.errands.steps import Step
 from gpu_tenant.leases.cards import TornDown
 
 _TOLD = 20
-"""How many losses an agent is told. The terminal names all of them."""
+"""An agent is told at most this many losses. The terminal names all of them."""
 
 _NOT_PROVED, _NOT_PROVED_LONG = 3, 110
-"""How many of the things that were not proved an agent is told, and with how many characters each."""
+"""An agent is told at most this many of the unproved things, each with at most this many characters."""
 
 ILL_ENDED = ("failed", "killed")
-"""How a job ends that has something to say in its log."""
+"""If a job ends in one of these states, the log says why."""
 
 Outcome = Literal["under way", "asks", "done", "failed"]
 """`asks`: it waits for a person. `failed`: the smoke test or the job did not end well; nothing was lost."""
@@ -47,7 +47,7 @@ class RentalPlan(Record):
 
 
 class Unanswered(Record):
-    """Everything that only a person can answer, in one list."""
+    """All the questions that only a person can answer."""
 
     lease: str | None = Field(description="None: nothing is rented yet")
     losses: tuple[str, ...] = Field(description="what a teardown would lose now")
@@ -110,7 +110,10 @@ def _not_proved_words(sentences: Sequence[str], lease: str) -> str:
 
 
 def in_few_words(standing: ErrandStatus, log: str = "") -> RunTold:
-    """Return the same for an agent, which reads every word. `log` is fenced already."""
+    """Return the state of the errand in a short form for an agent.
+
+    `log` must be fenced already: between tags that mark it as text from outside.
+    """
     words, asks = standing.words, tuple[str, ...]()
     if standing.ended is not None:
         receipt = standing.ended.receipt

@@ -1,4 +1,4 @@
-"""An errand as calls of a tool. Each call works for some seconds, and says in few words what state the errand is in."""
+"""Runs an errand by calls of an agent's tool. Each call works for some seconds, and reports the state of the errand."""
 
 from __future__ import annotations
 
@@ -20,25 +20,28 @@ if TYPE_CHECKING:
     from gpu_tenant.jobs.monitor import Watched
 
 _CALL_S = 40.0
-"""How long one call works. A host gives up on a call after a minute."""
+"""One call works for this long, because an agent's program gives up on a call after a minute."""
 _LOOK_S = 10.0
 _LOG_BYTES = 800
 
 
 class AgentCall:
-    """One call: who agrees in it to what is rented, and how far it looks."""
+    """One call of the tool. It implements `Face` for an errand that an agent drives.
+
+    `by` says who agrees to the rental; None if nobody has agreed.
+    """
 
     def __init__(self, tenancy: Verbs, *, by: str | None) -> None:
         self._tenancy, self._by = tenancy, by
         self._drive: Drive | None = None
         self.plan: RentalPlan | None = None
-        """What a person was to agree to, if nobody agreed in this call."""
+        """The plan for which this call needed an agreement, if it did."""
 
     def name(self, run: str, directory: str, said: Mapping[str, object]) -> str:
-        """Return the id of the errand: the named one, the same one that is open, or a new one.
+        """Return the id of the errand: of the one that is named, of an open one with the same request, or of a new one.
 
         Raises:
-            BadRequest: there is no such errand, or nothing says what to run or where.
+            BadRequest: there is no such errand, or the call does not say what to run, or where.
         """
         if not run:
             if not directory:
@@ -74,15 +77,15 @@ class AgentCall:
         return told
 
     def hear(self, words: str) -> None:
-        """Do nothing, because an agent is told at the end of the call."""
+        """Do nothing, because an agent gets the state only at the end of the call."""
 
     async def agree(self, plan: RentalPlan) -> str | None:
-        """Return who agrees: the caller, if they have said so, or nobody yet."""
+        """Return who agrees to the plan, as the call says. None if nobody has agreed yet."""
         self.plan = plan
         return self._by
 
     async def follow(self, lease: str, job: str) -> Watched:
-        """Look at the job for some seconds."""
+        """Watch the job for some seconds."""
         assert self._drive is not None
         return await self._tenancy.follow(
             lease,
@@ -93,5 +96,5 @@ class AgentCall:
         )
 
     async def answer(self, asks: Unanswered) -> Answers | None:
-        """Return nothing: what a call says about unclaimed files is on record by then."""
+        """Return None: what the call says about unclaimed files was recorded at its start."""
         return None

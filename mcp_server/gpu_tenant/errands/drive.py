@@ -1,4 +1,4 @@
-"""Drives an errand: derives the next step from the ledger, carries it out by the verbs, and derives again."""
+"""Drives an errand: derives the next step from the ledger, carries it out, and repeats this until the errand ends."""
 
 from __future__ import annotations
 
@@ -88,27 +88,30 @@ if TYPE_CHECKING:
     from gpu_tenant.leases.offers import Ranked
 
 _TURN_S = 1.0
-"""How often, in real time, a process checks whether another process with the same errand is done."""
+"""A process that waits for another process with the same errand checks this often, in real time."""
 _AGAIN_S, _TRIES = 10.0, 60
-"""After a failure that may pass, a step is tried again: how long after it, and how many times in a row."""
+"""After a temporary failure, a step is tried again after this many seconds, at most this many times in a row."""
 _TWIN_TRIES = 6
-"""How often a second box of a request is tried to be given back at the end."""
+"""At the end, a second box of the same request is given back. At most this many attempts are made."""
 _LOG_BYTES = 2000
 _SMOKE_LIMIT_S = 120.0
 _BOOT_S = 3600.0
 _PREPARE_S = 45.0
 _SAYS_WITHIN = timedelta(seconds=60)
-"""How long after a job was killed its box's provider is asked whether it took the box."""
+"""After a job was killed, its box's provider is asked for this long whether it took the box."""
 _AHEAD = ("yes", "agent")
-"""Who may have agreed before they saw the plan. A sum that is too small is nothing to agree to unseen."""
+"""An agreement by one of these may have been given before the plan was seen.
+
+Such an agreement does not cover a sum that is too small for the work.
+"""
 _SOON_OVER = (BoxUnreachable, ProviderSilent, RateLimited, NotReady)
 _NOT_HAD = (NoCapacity, NoQuota, PriceMoved, NotReady, HostLeftOut)
 _PLACES = 3
-"""How many artifacts are told with their place here. The others lie beside them."""
+"""At most this many artifacts are named with their place on this computer. The others are next to them."""
 _NEWER = 3
-"""How many files are named that changed since the smoke test."""
+"""At most this many of the files that changed since the smoke test are named."""
 _QUOTES = 3
-"""How many quotes are tried in order."""
+"""At most this many quotes are tried, the best first."""
 
 
 class Face(Protocol):
@@ -118,24 +121,24 @@ class Face(Protocol):
         """Report what is being done now."""
 
     async def agree(self, plan: RentalPlan) -> str | None:
-        """Return who agrees to what is about to be rented. None if nobody does now."""
+        """Return who agrees to the plan. None if nobody agrees now."""
 
     async def follow(self, lease: str, job: str) -> Watched:
-        """Look at the job until it has ended, or as long as the face has time."""
+        """Watch the job until it has ended, or as long as the face has time."""
 
     async def answer(self, asks: Unanswered) -> Answers | None:
-        """Return what a person says about what nobody has claimed. None if nobody is there, or nobody says."""
+        """Return a person's answer about files that are neither declared nor discarded. None if there is no answer."""
 
 
 class Answers:
-    """What a person said at the end: what is kept, and what may be lost."""
+    """A person's answer about undeclared files, as patterns: what is kept, and what may be lost."""
 
     def __init__(self, artifacts: Sequence[str] = (), discard: Sequence[str] = ()) -> None:
         self.artifacts, self.discard = tuple(artifacts), tuple(discard)
 
 
 def facts_of(tenancy: Verbs, run: str) -> Known:
-    """Read everything that the ledger has about the errand."""
+    """Read everything that the ledger has recorded about the errand."""
     from gpu_tenant.leases.recover import may_recover
 
     ledger = tenancy.ledger
@@ -159,12 +162,12 @@ def facts_of(tenancy: Verbs, run: str) -> Known:
 
 
 def _is_of(job: str, run: str) -> bool:
-    """Whether that job is the errand's: its first, or one that was launched after the taking of its box ended it."""
+    """Whether the job belongs to the errand: it is the first one, or one that was launched again on the same box."""
     return job == run or (job.startswith(f"{run}-") and job.removeprefix(f"{run}-").isdigit())
 
 
 def _name_again(job: str, run: str) -> str:
-    """Return the name under which that job is launched again on the same box, which starts each name once."""
+    """Return the name under which the job is launched again on the same box. A box starts each name only once."""
     count = job.removeprefix(run).removeprefix("-")
     return f"{run}-{int(count or 1) + 1}"
 
@@ -172,7 +175,7 @@ def _name_again(job: str, run: str) -> str:
 def _current(tenancy: Verbs, leases: Sequence[Lease]) -> Lease | None:
     """Return the lease under which the work is done.
 
-    A lease that got no box, or gave its box back unused, does not count.
+    A lease that got no box, or whose box was given back unused, does not count.
     """
     had = [
         lease
@@ -186,7 +189,7 @@ def _current(tenancy: Verbs, leases: Sequence[Lease]) -> Lease | None:
 
 
 async def _start(tenancy: Verbs, facts: Known, run: str) -> str:
-    """Start the errand's job on its box, or start it again there after it was cut off. Returns the job's name."""
+    """Start the errand's job on its box, or start it again there after an interruption. Returns the job's name."""
     errand, name = facts.errand, facts.job.id if facts.job is not None else run
     assert facts.lease is not None
     if facts.was_cut_off:
@@ -205,13 +208,13 @@ async def _start(tenancy: Verbs, facts: Known, run: str) -> str:
 
 
 async def start_again(tenancy: Verbs, run: str, lease: str) -> tuple[str, str] | None:
-    """Launch the errand's job again on its box, which was taken and runs again. Returns the job, and its new name.
+    """Launch the errand's job again on its box, after the provider took the box and it runs again.
 
-    None if that is not the errand's next step. It is what a process of the errand does itself. So it holds the errand
-    for the time, and the job's new name is the one that the errand gives it.
+    Returns the old and the new name of the job. None if this is not the errand's next step. Nobody else can work on the
+    errand at the same time, and the new name is the one that the errand itself would choose.
 
     Raises:
-        LeaseHeld: a process works on the errand, or on its lease, and does this itself.
+        LeaseHeld: another process works on the errand or on its lease, and will do this.
     """
     with tenancy.context.hold_lease(run, "run"):
         facts = facts_of(tenancy, run)
@@ -234,19 +237,19 @@ class Drive:
         self._answered: set[str] = set()
         self._told: set[str] = set()
         self._is_compared = False
-        """Whether this process has seen that the files are those that the smoke test tried."""
+        """Whether this process has checked that the files are those that the smoke test tried."""
         self._is_kept = False
-        """Whether this process has brought home what a failed job wrote, while its box is kept for a look."""
+        """Whether this process has collected the files of a failed job whose box is kept for some time."""
 
     async def go_on(self) -> ErrandStatus:
-        """Carry the errand on until it ends, or until the time is over.
+        """Continue the errand until it ends, needs an answer, or the time of this call is over. Returns its state.
 
-        One process at a time works on an errand. Another process waits for its turn, and then finds what the first
-        one has done.
+        Only one process at a time works on an errand. Another process waits for its turn, and then continues from
+        what the first one has done.
 
         Raises:
-            LeaseHeld: there was no time to wait for the other copy.
-            TenantError: a step was refused. The errand stays where it is, and the same call goes on.
+            LeaseHeld: another process works on the errand, and there was no time to wait for it.
+            TenantError: a step was refused. The errand stays at this step, and calling again continues it.
         """
         told = False
         while True:
@@ -265,7 +268,7 @@ class Drive:
             await asyncio.sleep(_TURN_S)
 
     def note_shown(self, standing: ErrandStatus) -> None:
-        """Record that the end was shown. The same line begins a new errand from now on."""
+        """Record that the end was shown. From now on, the same command line begins a new errand."""
         if standing.step == "show":
             outcome = "receipt" if standing.ended else "lost"
             self._tenancy.ledger.note_errand(
@@ -281,7 +284,7 @@ class Drive:
         return self._until_s is None or asyncio.get_running_loop().time() < self._until_s
 
     def left_s(self, most: float) -> float:
-        """Return how many seconds this call may still wait, `most` at most."""
+        """Return how many seconds this call may still wait, but at most `most`."""
         if self._until_s is None:
             return most
         return max(0.0, min(most, self._until_s - asyncio.get_running_loop().time()))
@@ -299,7 +302,7 @@ class Drive:
             try:
                 standing = await self._do(facts, step)
             except (*_SOON_OVER, LeaseHeld) as trouble:
-                # The box may still work, or another process may be acting on its lease right now.
+                # The box may answer later, or another process may be acting on its lease now.
                 tries += 1
                 if not self._has_time():
                     return self._standing("under way", step, trouble.message)
@@ -310,7 +313,7 @@ class Drive:
                 await self._wait_a_little(trouble)
                 continue
             except Refused:
-                # Whoever watches may have taken the step, or ended the lease, meanwhile.
+                # Meanwhile, the watchdog may have done this step, or ended the lease.
                 if next_step(self._facts()) == step:
                     raise
                 continue
@@ -327,7 +330,7 @@ class Drive:
         await asyncio.sleep(_TURN_S)
 
     async def _do(self, facts: Known, step: Step) -> ErrandStatus | None:
-        """Carry out the step. Returns an answer if the errand can go no further in this call."""
+        """Carry out the step. Return None if the next step may follow, else the state in which this call must end."""
         match step:
             case "smoke":
                 return await self._smoke()
@@ -361,7 +364,7 @@ class Drive:
 
     async def _smoke(self) -> ErrandStatus | None:
         errand, tenancy = self._errand, self._tenancy
-        # Refuse now what a push would refuse later, before anything bills.
+        # This raises the errors that a push would raise later, but now, before anything bills.
         files, left_out = await self._sendable()
         if errand.smoke == "none":
             self._note(Smoked(receipt="none"))
@@ -420,7 +423,7 @@ class Drive:
         )
 
     async def _is_as_tried(self, facts: Known) -> bool:
-        """Whether the files are those that the smoke test tried, as far as that is on record."""
+        """Whether the files are those that the smoke test tried. Also True if these are not on record."""
         tried = facts.tried_tree
         if self._is_compared or tried is None:
             return True
@@ -457,7 +460,7 @@ class Drive:
             and plan.most_usd_h <= before.most_usd_h
         )
         if not stands and await self._hear_of_undeclared(plan):
-            return None  # the plan is made again, with what was said
+            return None  # the plan is made again, with the new declarations
         by = before.by if stands and before is not None else await self._face.agree(plan)
         if plan.too_small and by in _AHEAD:
             raise Refused(plan.lines[0], remedy=plan.too_small)
@@ -475,7 +478,7 @@ class Drive:
         return None
 
     def _is_market(self) -> bool:
-        """Whether the box is rented by a quote."""
+        """Whether the box is rented by a quote, and not taken from the owner or from a provider without offers."""
         if self._errand.on == RENTED:
             return True
         if self._errand.target is not None:
@@ -485,11 +488,11 @@ class Drive:
         return isinstance(context.connectors[self._errand.on], Market)
 
     async def _plan(self, facts: Known) -> RentalPlan:
-        """Search, and say what would be rented.
+        """Search the offers, and return the plan: which ones would be rented, and on which terms.
 
         Raises:
-            NoCapacity: nothing fits.
-            Refused: what fits costs more than the sum.
+            NoCapacity: no offer fits.
+            Refused: all fitting offers cost more than the sum that may be spent.
         """
         errand, tenancy = self._errand, self._tenancy
         found = await tenancy.search_offers(
@@ -540,14 +543,14 @@ class Drive:
         )
 
     def _smoke_receipt(self, facts: Known) -> SmokeReceipt | None:
-        """Return what the smoke test did. None if none was run."""
+        """Return the receipt of the smoke test. None if none was run."""
         from gpu_tenant.jobs.smoke import SmokeReceipt
 
         record = self._tenancy.ledger.smoke(facts.smoked) if facts.smoked else None
         return None if record is None else SmokeReceipt.model_validate_json(record)
 
     async def _hear_of_undeclared(self, plan: RentalPlan) -> bool:
-        """Ask what becomes of files that the smoke test wrote and nobody has declared. Return whether somebody said."""
+        """Ask about files that the smoke test wrote and nobody declared. Return whether there was an answer."""
         names = plan.undeclared
         if not names:
             return False
@@ -560,7 +563,7 @@ class Drive:
         said = await self._face.answer(asks)
         if said is None or not (said.artifacts or said.discard):
             return False
-        # What only the smoke test writes must not keep the box of a job that never writes it.
+        # The job may never write these files. So each one is also a discard: its absence must not keep the box.
         may_be_absent = (
             p for p in said.artifacts if any(matches_kept_name(p, f"work/{n}") for n in names)
         )
@@ -568,7 +571,7 @@ class Drive:
         return True
 
     def _too_dear(self, offers: Sequence[Ranked], most: Decimal) -> Refused:
-        """Return the refusal that says what the cheapest offer would cost, and which figures suffice for it."""
+        """Return the error that says what the cheapest offer would cost, and which options would allow it."""
         costs = [
             (offer.running_usd_h * Decimal(str(quote.wish.hours)), quote, offer)
             for offer in offers
@@ -596,7 +599,7 @@ class Drive:
         return Refused(said, remedy=paid.remedy(Option("max-usd", paid.enough)))
 
     def _fits(self, offer: Ranked) -> bool:
-        """Whether the offer can be rented without a person, and the cost of the work is within the sum."""
+        """Whether the offer has a quote, and the cost of the work on it is within the sum that may be spent."""
         quote = self._tenancy.ledger.quote(offer.quote) if offer.quote else None
         if quote is None:
             return False
@@ -655,21 +658,21 @@ class Drive:
 
     @property
     def _on_failure(self) -> OnFailure:
-        """What becomes of the box of a job that failed. The log comes home, so usually nobody has to look there."""
+        """What happens to the box of a failed job. By default it ends at once, because the log is collected first."""
         said = self._errand.on_failure
         return OnFailure.parse(said) if said else OnFailure(after_s=0)
 
     def _has_expired(self, quotes: Sequence[str]) -> bool:
-        """Whether nothing was rented by these quotes, and they are too old for it now."""
+        """Whether these quotes are too old to rent by, and nothing was rented by them."""
         ledger, now = self._tenancy.ledger, self._tenancy.clock.now()
         if ledger.rented_by(quotes):
             return False
         return any(quote is None or now >= quote.expires_at for quote in map(ledger.quote, quotes))
 
     def _choose_again(self, agreed: Agreed, trouble: TenantError) -> None:
-        """Record that these quotes are spent.
+        """Record that these quotes cannot be used any more, so that others are chosen.
 
-        The agreement is also valid for other quotes at no more than that price.
+        The agreement also holds for other quotes, if these cost no more.
         """
         self._face.hear(f"{trouble.message}; searching again")
         self._note(Agreed(quotes=(), most_usd_h=agreed.most_usd_h, by=agreed.by))
@@ -730,7 +733,7 @@ class Drive:
         except (BoxUnreachable, NotReady):
             raise
         except BoxTrouble as trouble:
-            # Without its packages the job cannot run, and the box holds nothing but what came from here.
+            # Without its packages the job cannot run, so end the box. It holds only files that came from this computer.
             ended = await self._bring_home(facts.lease)
             if isinstance(ended, ErrandStatus):
                 return ended
@@ -754,7 +757,7 @@ class Drive:
         assert lease is not None
         assert job is not None
         if facts.was_taken or facts.was_cut_off:
-            # The last word may be old: it may be stopped by now, or run again.
+            # The recorded state may be old: by now the box may be stopped, or run again.
             await self._tenancy.list_leases()
             facts = self._facts()
             if next_step(facts) != "follow":
@@ -783,15 +786,16 @@ class Drive:
             )
             words = f"the job is {seen.state}{progress}; {usd_words(seen.cost_usd)} so far"
             words += f"; {seen.budget_end}" if seen.budget_end else ""
-            # The links are the box's words, as the log is: whoever fences the log fences them as well.
+            # The links come from the box, as the log does. They are added to it, so that they are fenced with it.
             named = (f"its log names {link}" for link in seen.trackers)
             return self._standing("under way", "follow", words, log="\n".join((seen.log, *named)))
         return None
 
     async def _wait_for_its_stop(self, lease: Lease) -> ErrandStatus | None:
-        """Wait until the provider has taken a box that had notice of it. Its job was asked to save, and has ended.
+        """Wait until the provider stops the box, as it has announced. The job was asked to save, and has ended.
 
-        What it saved comes home meanwhile, and the box is read in full, so that it can be ended without a start.
+        Meanwhile, collect what the job saved, and list all files on the box, so that the box can later be ended without
+        starting it again.
         """
         context = self._tenancy.context
         with suppress(BoxTrouble, JobRunning):
@@ -815,7 +819,7 @@ class Drive:
         return None
 
     def _asks_for_its_box(self, facts: Known) -> ErrandStatus:
-        """Say that the box is stopped, and which commands go on with its work. Each costs, so a person chooses."""
+        """Say that the box is stopped, and which commands continue its work. Each costs money, so a person chooses."""
         lease, fate = facts.lease, recorded_fate(facts.lines)
         assert lease is not None
         again, ways = Command("run", resume=self._run), list[str]()
@@ -864,7 +868,7 @@ class Drive:
             if rule.does != "end":
                 return await self._keep(lease, rule, str(state))
         try:
-            # This box first: its bill is the largest, and no other box is needed to prove what it holds.
+            # End this box before the errand's earlier boxes, because it costs most. Its proof needs no other box.
             ended = await self._bring_home(lease)
         except BoxTrouble:
             await self._tenancy.list_leases()
@@ -874,7 +878,7 @@ class Drive:
         return await self._with_its_log(ended) if isinstance(ended, ErrandStatus) else None
 
     async def _with_its_log(self, standing: ErrandStatus) -> ErrandStatus:
-        """Add the end of the log of a job that did not end well. The log may be on the box, or here."""
+        """If the job ended badly, add the end of its log, which is read on the box or on this computer."""
         from gpu_tenant.leases.read_logs import log_window
 
         job, lease = self._facts().job, standing.lease
@@ -885,7 +889,7 @@ class Drive:
                 self._tenancy.context, lease, job.id, start=-_LOG_BYTES, limit=_LOG_BYTES
             )
         except TenantError:
-            return standing  # nobody has the log, and the state of the job is told all the same
+            return standing  # the log cannot be read; the state of the job is reported without it
         standing = standing.model_copy(update={"log": end.text})
         ledger = self._tenancy.ledger
         missing = missing_on_box(ledger.lease(lease), end.text, ledger=ledger)
@@ -898,7 +902,7 @@ class Drive:
         return standing.model_copy(update=told)
 
     async def _hears_of_a_taking(self, facts: Known) -> bool:
-        """Whether the box says that its provider is taking it back, so that its job has not ended by itself."""
+        """Ask a failed job's box whether its provider is taking it back. Return whether that changes the next step."""
         lease, context = facts.lease, self._tenancy.context
         assert lease is not None
         if facts.job_state not in ILL_ENDED or lease.state is not LeaseState.ACTIVE:
@@ -912,9 +916,10 @@ class Drive:
         return next_step(self._facts()) != "end"
 
     async def _waits_for_its_provider(self, facts: Known) -> bool:
-        """Whether the job may have been killed because its box is taken, and its provider has yet to say so.
+        """Whether the job may have been killed because its provider took the box. Then the errand must not end yet.
 
-        The box knows only that the job was killed. If its provider then says that it took the box, the work goes on.
+        The box knows only that the job was killed. For some time, the provider is asked whether it took the box. If it
+        did, the work continues.
         """
         lease, clock = facts.lease, self._tenancy.clock
         assert lease is not None
@@ -935,7 +940,7 @@ class Drive:
         return True
 
     def _kept_until(self, facts: Known) -> datetime | None:
-        """Return until when the box of a failed job is kept so that somebody may look. None if no longer."""
+        """Return until when the box of a failed job is kept for somebody to examine it. None if it is not kept now."""
         rule, ended_at = self._on_failure, recorded_end(facts.lines)
         if rule.does == "hold" or ended_at is None:
             return None
@@ -945,7 +950,7 @@ class Drive:
     async def _wait_for_a_look(
         self, lease: Lease, state: str, until: datetime
     ) -> ErrandStatus | None:
-        """Keep the box of a failed job for as long as its owner has said. What it wrote comes home before that."""
+        """Wait while the box of a failed job is kept, for the time that its owner has set. First collect its files."""
         then = "parked" if self._on_failure.does == "park" else "torn down"
         words = (
             f"the job is {state}; its box bills on until {until:%Y-%m-%d %H:%M} UTC, so that somebody may look, "
@@ -963,7 +968,7 @@ class Drive:
         return None
 
     async def _keep(self, lease: Lease, rule: OnFailure, state: str) -> ErrandStatus:
-        """Keep the box of a failed job, because its owner has said so."""
+        """Collect the files of a failed job, and keep or park its box, as its owner has ordered."""
         await self._tenancy.collect(lease.id, self._to(lease))
         if rule.does == "park" and lease.parked_at is None:
             await self._tenancy.change_lease(lease.id, "park")
@@ -979,12 +984,15 @@ class Drive:
         )
 
     def _to(self, lease: Lease) -> str | None:
-        """Return where what comes from that box belongs. What was left on an earlier box must not replace what came after."""
+        """Return the directory into which files of that box are collected. None for an earlier box of the errand.
+
+        Old files of an earlier box must not replace newer ones in the user's directory.
+        """
         now = self._facts().lease
         return self._errand.to if now is None or now.id == lease.id else None
 
     async def _bring_home(self, lease: Lease) -> TornDown | ErrandStatus:
-        """Collect, prove, and tear down. Ask everything that only a person can answer at once."""
+        """Collect, prove, and tear down. If that needs a person's answers, return all the questions together."""
         tenancy = self._tenancy
         if lease.state is LeaseState.ACTIVE and not needs_no_start(tenancy.context, lease):
             collected = await tenancy.collect(lease.id, self._to(lease))
@@ -1044,7 +1052,7 @@ class Drive:
         )
 
     async def _takes_what_was_said(self, lease: Lease) -> bool:
-        """Collect by what was said after the job had been launched. Return whether anything was, and could be used."""
+        """Collect with the patterns that were declared after the launch. Return whether there were usable ones."""
         ledger = self._tenancy.ledger
         kept, given_up = told_apart(*self._facts().said_of(lease))
         artifacts, discard = ledger.declarations(lease.id)
@@ -1059,7 +1067,7 @@ class Drive:
         return True
 
     def _ways_of(self, lease: Lease, collected: Collected | None) -> list[str]:
-        """Return the calls that answer what the collect has found. Empty if it has found nothing."""
+        """Return the commands that answer the questions which `collect` has left open. Empty if there are none."""
         seal = self._tenancy.ledger.seal(lease.id)
         if collected is None or not _unsaid(collected):
             return []
@@ -1087,13 +1095,13 @@ class Drive:
         )
 
     async def _end_earlier_boxes(self, facts: Known) -> ErrandStatus | None:
-        """End the boxes from which the work went on elsewhere. None if none is left.
+        """End the errand's earlier boxes, from which the work moved to another box. Return None if none is left.
 
         Such a box may still exist, hold the only copy of something, and bill. If it is stopped and cannot be ended, a
-        person is asked, and the errand stays open: the same call tries again.
+        person is asked, and the errand stays open: calling again tries again.
 
         Raises:
-            BoxTrouble, ProviderTrouble: it may work, or its provider may answer, when this is tried again.
+            BoxTrouble, ProviderTrouble: the box or its provider did not answer; trying again may succeed.
         """
         for old in facts.leases:
             if not old.state.live or (facts.lease is not None and old.id == facts.lease.id):
@@ -1131,14 +1139,14 @@ class Drive:
         return None
 
     async def _without_twin(self, facts: Known) -> str | None:
-        """Give back a second box that a request of this errand made. Return what is left to tell of one."""
+        """Give back a second box that a request of this errand created by accident. Return what to report about it."""
         from gpu_tenant.leases.overview import give_back_twins, live_twins
 
         context, told = self._tenancy.context, list[str]()
         for lease in facts.leases:
             words = await give_back_twins(context, lease)
             for _ in range(_TWIN_TRIES):
-                # What failed may pass. A box that somebody used is theirs to end.
+                # A failure may be temporary, so try again. But a box that somebody used must be ended by them.
                 unused = [x for x in live_twins(context, lease) if x.touched_at is None]
                 if words is None or (not unused and live_twins(context, lease)):
                     break
@@ -1180,7 +1188,7 @@ class Drive:
         )
 
     def _ended(self, facts: Known, *, twin: str | None = None) -> TornDown | None:
-        """Return the receipt of the lease under which the work was done. None if it has none."""
+        """Return the receipt of the lease under which the work was done. None if there is no receipt."""
         lease = facts.lease or (facts.leases[-1] if facts.leases else None)
         receipt = self._tenancy.ledger.receipt(lease.id) if lease else None
         if lease is None or receipt is None:
@@ -1194,7 +1202,7 @@ class Drive:
         )
 
     def _not_there_words(self, receipt: Receipt | None) -> str:
-        """Say how what was kept comes to the directory that was named for it. Empty if it is there."""
+        """Say how to copy the kept files to the directory that was named for them. Empty if they are there."""
         to, kept_in = self._errand.to, receipt.kept_in if receipt else None
         if to is None or kept_in is None or Path(kept_in).resolve() == Path(to).resolve():
             return ""
@@ -1203,7 +1211,7 @@ class Drive:
             f"; it is not in {to}, where whoever collected it could not write: {line} puts it there"
         )
 
-    # --- small things
+    # --- words and records
 
     def _words(self, facts: Known, step: Step) -> str:
         at = f" ({facts.lease.id})" if facts.lease is not None else ""
@@ -1230,7 +1238,7 @@ class Drive:
 
 
 def _fingerprint(files: Mapping[str, Path]) -> tuple[str, int]:
-    """Return one value for these files, their sizes and when each was changed, and when the newest of them was."""
+    """Return a hash of these files' names, sizes and times of change, and the newest of these times, in nanoseconds."""
     digest, newest_ns = sha256(), 0
     for name, seen in _stats(files):
         newest_ns = max(newest_ns, seen.st_mtime_ns)
@@ -1239,19 +1247,19 @@ def _fingerprint(files: Mapping[str, Path]) -> tuple[str, int]:
 
 
 def _newer(files: Mapping[str, Path], than_ns: int) -> list[str]:
-    """Return the files that were changed after that moment."""
+    """Return the names of the files that were changed after that time."""
     return [name for name, seen in _stats(files) if seen.st_mtime_ns > than_ns]
 
 
 def _stats(files: Mapping[str, Path]) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield what is known of each of these files, by name. One that was removed since it was listed is no file any more."""
+    """Yield each file's name and what the file system says of it. A file that was removed meanwhile is left out."""
     for name, path in sorted(files.items()):
         with suppress(FileNotFoundError, NotADirectoryError):
             yield name, path.stat()
 
 
 def _ways(run: str, patterns: Sequence[str]) -> tuple[str, ...]:
-    """Return the calls that keep, and that give up, what nobody has claimed, and go on."""
+    """Return the commands that continue the errand, and keep or give up the files that match these patterns."""
     keeps = Command("run", resume=run, artifact=list(patterns))
     gives_up = Command("run", resume=run, discard=list(patterns))
     if len(patterns) == 1:
@@ -1273,13 +1281,13 @@ def _agree_words(plan: RentalPlan) -> str:
 
 
 def _with_included(names: Sequence[str]) -> str:
-    """Say how another run sends what was left out."""
+    """Say with which options another run sends the files that were left out."""
     options = " ".join(str(Option("include", name)) for name in names)
     return f"the same line with {options}, which is a run of its own"
 
 
 def _job_words(facts: Known) -> str:
-    """Say how the job stands, and which term of its lease ended it, if one did."""
+    """Say in which state the job is, and which term of its lease ended it, if one did."""
     state, cause = facts.job_state, facts.stopped_for
     if cause is None:
         return f"the job is {state or 'unknown'}"
@@ -1295,7 +1303,10 @@ _MORE: dict[Term, Option] = {
 
 
 def _more_words(facts: Known, term: Term) -> str:
-    """Say with which figures the same line does all of the work, by the pace that the job had. With none if unknown."""
+    """Say which options let the same command line do all of the work, by the pace that the job had.
+
+    If the pace is unknown, name the option without a value.
+    """
     lease, job = facts.lease, facts.job
     whole = whole_s(facts.lines, job.id) if job is not None else None
     if term not in ("budget", "deadline") or lease is None or lease.quote is None or whole is None:
@@ -1312,7 +1323,7 @@ def _more_words(facts: Known, term: Term) -> str:
 
 
 def _mend(facts: Known, receipt: Receipt | None) -> str:
-    """Say how another run goes on with work that a term of its lease, or its provider, has cut off. Else empty."""
+    """Say how another run continues work that a term of the lease, or the provider, has interrupted. Else empty."""
     cause = facts.stopped_for
     if cause is not None:
         more = _more_words(facts, cause.term)
@@ -1337,7 +1348,7 @@ def _mend(facts: Known, receipt: Receipt | None) -> str:
 
 
 def _after_words(lease: Lease | None, state: str | None, mend: str) -> str:
-    """Say what is next when the errand has ended."""
+    """Say what the user can do next when the errand has ended."""
     if lease is None:
         return str(Command("run"))
     report = str(Command("report", lease.id))
@@ -1349,14 +1360,14 @@ def _after_words(lease: Lease | None, state: str | None, mend: str) -> str:
 
 
 def _home_so_far(facts: Known, tenancy: Verbs) -> str:
-    """Say how the job stands, and where what it wrote lies on this computer."""
+    """Say in which state the job is, and where its files are on this computer."""
     receipt = tenancy.ledger.receipt(facts.lease.id) if facts.lease else None
     kept = f"; {_home_words(receipt, facts.artifacts)}" if receipt else ""
     return f"{_job_words(facts)}{kept}"
 
 
 def _home_words(receipt: Receipt, artifacts: Sequence[str]) -> str:
-    """Say where on this computer the artifacts lie."""
+    """Say where on this computer the artifacts are."""
     if receipt.kept_in is None:
         return "nothing was kept"
     is_one = receipt.kept_files == 1
@@ -1369,7 +1380,7 @@ def _home_words(receipt: Receipt, artifacts: Sequence[str]) -> str:
 
 
 def _places(receipt: Receipt, artifacts: Sequence[str]) -> dict[str, Path]:
-    """Return where on this computer the artifacts are that lie below the work directory, by their names."""
+    """Return the artifacts below the work directory, by name, with their places on this computer."""
     if receipt.kept_in is None:
         return {}
     work = Path(receipt.kept_in) / "work"
@@ -1385,10 +1396,10 @@ def _unsaid(collected: Collected) -> bool:
 
 
 def begin(tenancy: Verbs, errand: ErrandRequest) -> str:
-    """Return the id of that errand: of the one that is open, or of a new one.
+    """Return the id of the open errand with this request, or of a new one.
 
     Raises:
-        BadRequest: it names nothing to run, or nothing to keep.
+        BadRequest: the request names no command, or no artifacts.
     """
     if not errand.command.strip():
         raise BadRequest(
@@ -1411,9 +1422,10 @@ def begin(tenancy: Verbs, errand: ErrandRequest) -> str:
 def declare(
     tenancy: Verbs, run: str, artifacts: Sequence[str], discard: Sequence[str]
 ) -> Literal["in time", "late", "over"]:
-    """Record what else must be kept and may be lost, and say whether that was in time: before the job was launched.
+    """Record which other files must be kept or may be lost.
 
-    What is said later is used when the files are asked for at the end. If the box has ended, nothing is recorded.
+    Returns "in time" if the job was not launched yet. Returns "late" if it was: then the patterns are used when the
+    files are collected at the end. Returns "over" if the boxes have ended: then nothing is recorded.
 
     Raises:
         BadRequest: a pattern cannot be used, or gives up everything.
@@ -1423,7 +1435,7 @@ def declare(
     live = [lease for lease in facts.leases if lease.state.live]
     if facts.lease is not None and not live:
         return "over"
-    # The box that the work is done on; when that has ended, the one before, which may still be asked about.
+    # The patterns are for the box on which the work is done. If it has ended, they are for an earlier box.
     of = None
     if is_launched:
         of = facts.lease if facts.lease in live else live[0]
@@ -1439,7 +1451,7 @@ def declare(
 
 
 def watch_over(tenancy: Verbs, run: str) -> str:
-    """Say who looks after the errand's boxes from now on. Empty if none of them is left, or nobody bills for them."""
+    """Say who watches the errand's boxes from now on. Empty if none of them is left, or if they cost nothing."""
     context = tenancy.context
     bill = [
         lease
@@ -1450,7 +1462,7 @@ def watch_over(tenancy: Verbs, run: str) -> str:
 
 
 def what_stands(tenancy: Verbs, run: str) -> str:
-    """Say what continues when the person leaves: who watches over it, what it costs, and what ends it."""
+    """Say what continues when the person leaves: who watches it, what it costs, and what ends it."""
     from gpu_tenant.domain.policy import rules_of
 
     context, facts = tenancy.context, facts_of(tenancy, run)

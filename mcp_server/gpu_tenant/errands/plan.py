@@ -1,4 +1,4 @@
-"""What a person agrees to before anything is rented: the box, its cost, what ends it, and what is not known yet."""
+"""Describes what a person agrees to before a box is rented: the box, its cost, what ends it, and what is unknown."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Earlier:
     runs: int
     usd: Decimal
     is_least: bool = False
-    """Whether the cost of one of them is unknown, so that the sum is the least that they have cost."""
+    """Whether the cost of one run is unknown, so that all of them cost at least `usd`."""
 
     @property
     def words(self) -> str:
-        """What they have cost, in words. The sum of a new run does not know of them."""
+        """What they have cost, in words. The new run's budget does not include it."""
         if not self.runs:
             return "for this run alone"
         least = "at least " if self.is_least else ""
@@ -55,7 +55,7 @@ class Earlier:
 
 
 def earlier_runs(context: Context, run: str, directory: str) -> Earlier:
-    """Add up what the other runs of that work tree have cost so far. What nobody bills does not count."""
+    """Add up what the other runs of that work tree have cost so far. Free boxes of the owner do not count."""
     ledger, now = context.ledger, context.clock.now()
     runs, usd, is_least = set[str](), Decimal(0), False
     for other, lease in ledger.leases_for(directory):
@@ -89,7 +89,7 @@ class Planned:
     def lines(
         self, *, order: Sequence[str], earlier: Earlier, undeclared: Sequence[str]
     ) -> list[str]:
-        """Return the plan, in sentences. The terms are those that the lease will have."""
+        """Return the whole plan in sentences. They state the terms that the lease will have."""
         return [
             *self._too_small(),
             self._offer(),
@@ -104,10 +104,10 @@ class Planned:
             *([_undeclared_words(undeclared)] if undeclared else []),
         ]
 
-    # In brief, for the question at a terminal
+    # The short form, for the question at a terminal
 
     def headline(self) -> str:
-        """Return what is rented, at which price, for how long, and the most that it costs by its deadline."""
+        """Return one line: what is rented, its price, for how long, and the maximum cost by the deadline."""
         first = self._chosen[0]
         parts = [f"{first.gpu_count} x {first.gpu}", first.provider, first.region, _host(first)]
         parts += ["interruptible"] if first.interruptible else []
@@ -118,7 +118,7 @@ class Planned:
         )
 
     def _most_in_brief(self) -> str:
-        """The most that it costs by its deadline, on the dearest of the boxes that may be taken."""
+        """Return the maximum cost by the deadline, on the most expensive of the boxes that may be rented."""
         if any(offer.running_usd_h is None for offer in self._chosen):
             return ""
         usd_h = max(offer.running_usd_h or Decimal(0) for offer in self._chosen)
@@ -134,7 +134,7 @@ class Planned:
         return f", at most {sum_words} and its bytes by {terms.deadline_at:%H:%M} UTC"
 
     def brief(self, *, undeclared: Sequence[str]) -> dict[str, str]:
-        """Return what a person has to know before they agree, one thought for each title."""
+        """Return what a person has to know before they agree: a short text for each title."""
         left = left_to_you(self._lease, self._profile)
         first = {"budget": self._budget_in_brief()} if self._too_small() else {}
         return {
@@ -190,7 +190,7 @@ class Planned:
         )
 
     def _risk(self, undeclared: Sequence[str]) -> dict[str, str]:
-        """Return the one thing that is most likely to surprise somebody, with its title."""
+        """Return the most important warning, with its title."""
         if undeclared:
             return {"decide now": _undeclared_in_brief(undeclared)}
         first = self._chosen[0]
@@ -210,17 +210,17 @@ class Planned:
 
     @property
     def what_suffices(self) -> str:
-        """Which sum pays for all the hours of work, and for how many the present one does. Empty if it does for all."""
+        """Which sum pays for all the hours of work. Empty if the present sum does, or if there is no limit."""
         most = self._errand.max_usd
         paid = None if most is None else QuotedBudget(self._quote, most)
         if paid is None or paid.is_enough:
             return ""
         return paid.remedy(Option("max-usd", paid.enough))
 
-    # In full
+    # The sentences of the full plan
 
     def _too_small(self) -> list[str]:
-        """Say that the sum does not pay for all the hours of work, and which sum does."""
+        """Say that the sum does not pay for all the hours of work, and which sum does. Empty if it does."""
         most = self._errand.max_usd
         paid = None if most is None else QuotedBudget(self._quote, most)
         if paid is None or paid.is_enough:
@@ -281,7 +281,7 @@ class Planned:
         return f"{words}; {how(self._context.home.watchdog)}" if by_this("run") in words else words
 
     def _budget(self) -> str:
-        """Say how long the budget lasts from the first minute on, if that is shorter than the deadline."""
+        """Say that the lease ends before the budget is spent, and after how long if that is before the deadline."""
         budget = usd_words(self._lease.terms.budget_usd)
         end = budget_end(self._lease, (), self._now)
         if end is None:
@@ -302,7 +302,7 @@ class Planned:
         )
 
     def _memory(self) -> list[str]:
-        """Say how much of the GPU's memory it will want, and on which of the chosen boxes that is too much."""
+        """Say how much GPU memory the job needs, and on which of the chosen boxes this is too much."""
         if self._smoked is None or self._smoked.gpu_memory is None:
             return []
         memory = self._smoked.gpu_memory
@@ -317,7 +317,7 @@ class Planned:
 
 
 def _host(offer: Ranked) -> str:
-    """Say in few words whose machine it is."""
+    """Return in few words whose machine the offer is for."""
     if offer.provider == "own":
         return "your own machine"
     return {
@@ -341,7 +341,7 @@ def _undeclared_words(names: Sequence[str]) -> str:
 
 
 def _as_it_would_be(quote: Quote, terms: Terms, now: datetime) -> Lease:
-    """Return the lease that this quote would make, to say what will be true of it. It is in no ledger."""
+    """Return the lease that a rental by this quote would create. It is used for the words only, and is not recorded."""
     return Lease(
         id=LeaseId("planned"),
         mark="",

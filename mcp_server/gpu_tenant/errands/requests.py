@@ -22,10 +22,10 @@ def errand_of(
 ) -> ErrandRequest:
     """Return the errand.
 
-    The caller's words take precedence over the file of that directory. What neither of them says has its default.
+    The values in `said` take precedence over those in the directory's file. Other values have their defaults.
 
     Raises:
-        BadRequest: a value is out of its bounds, or the file has something that it cannot have.
+        BadRequest: a value is out of its bounds, or the file has an entry that is not allowed.
         SecretRefused: the file holds something that looks like a secret.
     """
     must_be_named(str(directory))

@@ -1,4 +1,4 @@
-"""Decides, from what is on record, which step of an errand is next."""
+"""Decides which step of an errand is next, from what the ledger has recorded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,15 +54,15 @@ WORDS: dict[Step, str] = {
 }
 
 _ABOUT = timedelta(seconds=5)
-"""How far apart the clocks may be of the guard on a box, which ends jobs at the deadline, and of this computer."""
+"""The clocks of a box and of this computer may differ by this much. The guard on the box ends jobs at the deadline."""
 
 MOST_BOXES_TRIED = 3
-"""After this many boxes were given back unused, the errand stops looking for another."""
+"""When this many boxes have been given back unused, the errand looks for no other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the ledger knows of an errand."""
+    """What the ledger has recorded about an errand."""
 
     errand: ErrandRequest
     events: Sequence[ErrandLine] = ()
@@ -75,43 +75,46 @@ class Known:
     job: Job | None = None
     """The errand's job on that lease. None if it was not declared there."""
     may_recover: bool = False
-    """Whether the box was taken, and the work may go on elsewhere, or has begun to."""
+    """Whether the provider took the box, and the work may continue on another box, or already does."""
     may_relaunch: bool = False
-    """Whether the deadline still allows to launch the job again on its own box."""
+    """Whether the deadline is still ahead, so that the job may be launched again on its own box."""
 
     is_being_taken: bool = False
-    """Whether the box was told that its provider will take it back, and has not been stopped yet."""
+    """Whether the provider has announced that it takes the box back, and has not stopped the box yet."""
 
     @property
     def smoked(self) -> str | None:
-        """The receipt of the smoke test. None if none has passed."""
+        """The id of the newest smoke test that passed. None if none has passed."""
         return next(
             (x.event.receipt for x in reversed(self.events) if isinstance(x.event, Smoked)), None
         )
 
     @property
     def tried_tree(self) -> Smoked | None:
-        """The smoke test that passed last, if it is on record which files it tried. None if not."""
+        """The newest smoke test that passed, if its files are on record. Otherwise None."""
         tried = [x.event for x in self.events if isinstance(x.event, Smoked)]
         return tried[-1] if tried and tried[-1].tree else None
 
     @property
     def agreed(self) -> Agreed | None:
-        """The last agreement. None if nobody was asked yet."""
+        """The last agreement to rent. None if there is none yet."""
         return next((x.event for x in reversed(self.events) if isinstance(x.event, Agreed)), None)
 
     @property
     def artifacts(self) -> tuple[str, ...]:
-        """What must be kept: what was asked for, and what was said since."""
+        """The patterns of files that must be kept: those of the request, and those declared later."""
         return self.said_of(self.lease)[0]
 
     @property
     def discard(self) -> tuple[str, ...]:
-        """What may be lost: what was asked for, and what was said since."""
+        """The patterns of files that may be lost: those of the request, and those declared later."""
         return self.said_of(self.lease)[1]
 
     def said_of(self, lease: Lease | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return what must be kept of that lease's box, and what may be lost with it. What was said of another does not count."""
+        """Return the patterns of files that must be kept of that lease's box, and of those that may be lost.
+
+        What was declared for another lease only does not count.
+        """
         of_it = (None, lease.id if lease is not None else None)
         said = [each for each in self._declared if each.lease in of_it]
         kept = (x for each in said for x in each.artifacts)
@@ -127,7 +130,7 @@ class Known:
 
     @property
     def job_state(self) -> str | None:
-        """The last state of the job that is on record. None if it was not launched, or nobody has looked."""
+        """The last recorded state of the job. None if it was not launched, or if its state was never checked."""
         state: str | None = None
         for _, event in self.lines:
             if self.job is None:
@@ -145,7 +148,7 @@ class Known:
 
     @property
     def stopped_for(self) -> StopCause | None:
-        """The term of its lease that ended the job. None if it ended by itself, or somebody asked for it."""
+        """The term of the lease that ended the job. None if the job ended by itself, or was stopped on request."""
         if self.job is None:
             return None
         if self.job_state == "stopped":
@@ -159,7 +162,7 @@ class Known:
 
     @property
     def was_cut_off(self) -> bool:
-        """Whether the taking of its box ended the job, which is then to be launched again as soon as the box runs."""
+        """Whether the job ended because the provider took its box. It is launched again as soon as the box runs."""
         return (
             self.job is not None
             and self.may_relaunch
@@ -168,7 +171,7 @@ class Known:
 
     @property
     def was_taken(self) -> bool:
-        """Whether the lease's box was taken with its job, and is stopped, as far as the record says."""
+        """Whether the provider took the lease's box while the job ran, and the box is stopped, as far as we know."""
         if self.lease is None or self.lease.state is not LeaseState.ACTIVE:
             return False
         if self.lease.parked_at is not None:
@@ -182,16 +185,16 @@ class Known:
 
     @property
     def tried(self) -> int:
-        """How many boxes were given back before anybody used them."""
+        """How many boxes were given back unused."""
         return sum(x.state is LeaseState.GONE and x.touched_at is None for x in self.leases)
 
     def has(self, *kinds: type[timeline.Told]) -> bool:
-        """Whether the lease's timeline has such an event."""
+        """Whether the lease's timeline has an event of one of these kinds."""
         return any(isinstance(event, kinds) for _, event in self.lines)
 
 
 def next_step(known: Known) -> Step:
-    """Return the step that is next, by what is on record alone."""
+    """Return the next step. This uses only what is recorded, and asks neither a box nor a provider."""
     if any(isinstance(line.event, EndShown) for line in known.events):
         return "over"
     lease = known.lease
@@ -226,7 +229,7 @@ def next_step(known: Known) -> Step:
 
 
 def _must_prepare(known: Known) -> bool:
-    """Whether packages are still to be installed, as far as the record says."""
+    """Whether packages still have to be installed, by the ledger's record."""
     if any(isinstance(line.event, Unprepared) for line in known.events):
         return False
     made = [event for _, event in known.lines if isinstance(event, timeline.Prepared)]

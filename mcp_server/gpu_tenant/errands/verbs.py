@@ -1,4 +1,4 @@
-"""The verbs that an errand is made of, as `service.py` has them. An errand knows no other way to do anything."""
+"""The operations of `service.py` that an errand uses (its verbs). An errand does everything by these."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Verbs(Protocol):
-    """One user's leases, and the verbs of an errand. `Tenancy` implements this."""
+    """One user's leases, and the operations on them that an errand uses. `Tenancy` implements this."""
 
     @property
     def context(self) -> Context: ...

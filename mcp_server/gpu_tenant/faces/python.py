@@ -40,9 +40,9 @@ Hears = Callable[[str], None]
 
 @asynccontextmanager
 async def open_tenancy(environ: Mapping[str, str] | None = None) -> AsyncIterator[Tenancy]:
-    """Open this computer's tenancy, whose methods are the verbs.
+    """Open this computer's tenancy. Its methods are the operations, such as `provision`.
 
-    At the end of the block it is closed, and the boxes keep running.
+    At the end of the block the tenancy is closed. The boxes keep running.
     """
     tenancy = app.open_tenancy(environ)
     try:
@@ -131,7 +131,7 @@ def run(
     answer: Says | None = None,
     hear: Hears = lambda words: None,
 ) -> ErrandStatus:
-    """Do as `run_async`, and return when it is done. It works in a notebook, too, where a loop runs already."""
+    """Do the same as `run_async`, without `await`. It also works in a notebook, where an event loop runs already."""
 
     def whole() -> Coroutine[object, object, ErrandStatus]:
         return run_async(
@@ -174,13 +174,13 @@ async def _run(
     name = begin(tenancy, errand_of(tenancy.context, directory, said, order))
     drive = Drive(tenancy, name, program)
     standing = await drive.go_on()
-    # From here on, the program has the tenancy.
+    # The program gets the state, so the end counts as shown.
     drive.note_shown(standing)
     return standing
 
 
 class _Program:
-    """An errand that a program asked for."""
+    """The face of an errand that a Python program runs: calls the program's functions."""
 
     def __init__(
         self, tenancy: Tenancy, agree: Agrees | None, answer: Says | None, hear: Hears

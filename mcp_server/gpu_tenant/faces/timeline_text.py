@@ -1,4 +1,4 @@
-"""A lease's timeline in sentences for a person, one for each kind of event."""
+"""Writes the events of a lease's timeline as sentences for a person."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ _OUTCOMES: dict[str | None, str] = {
 
 
 def describe(event: timeline.Event) -> str:
-    """Write that event as a sentence. If the event cannot be read, say as much as is known."""
+    """Write the event as a sentence. If the event cannot be read completely, say what is known."""
     match event:
         case timeline.Intended():
             return f"Written down before there was a box: {_terms_words(event)}."
@@ -244,7 +244,7 @@ def _unfiled_words(why: str | None) -> str:
 
 
 def _commit(tree: Mapping[str, JsonValue]) -> str:
-    """Say in words at which commit a pushed tree was. Empty if that is unknown."""
+    """Say in words which commit a pushed tree was at. Empty if unknown."""
     commit = tree.get("commit")
     if not isinstance(commit, str):
         return ""
@@ -339,7 +339,7 @@ def _names_words(names: Sequence[str]) -> str:
 
 
 def _clause(words: str | None) -> str:
-    """The words as part of a sentence that ends later."""
+    """Return the words without the full stop, for use within a sentence."""
     return _text(words).rstrip(".")
 
 
@@ -348,7 +348,7 @@ def _short(digest: str | None) -> str:
 
 
 def _text(value: object) -> str:
-    """The value in one line, without characters that could mislead the eye."""
+    """Return the value in one line, without invisible or misleading characters."""
     if value is None:
         return "unknown"
     said = " ".join(plain(str(value)).split())
@@ -356,7 +356,7 @@ def _text(value: object) -> str:
 
 
 def _usd(value: object) -> str:
-    """Write a sum for a person: rounded to the cent from 1 USD up, and exact below."""
+    """Write a sum for a person. From 1 USD on it is rounded to the cent; below, it is exact."""
     try:
         amount = Decimal(str(value))
     except InvalidOperation:

@@ -1,4 +1,4 @@
-"""Why a lease needs a person, in words that every face of text shows."""
+"""Says why a lease needs a person, for all faces that show text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The watch of a process that runs for other reasons: while it runs, it looks after every lease as a watchdog does."""
+"""Lets a process that runs for another purpose (a server, a `run`) also do the work of a watchdog while it runs."""
 
 import asyncio
 import logging
@@ -13,14 +13,14 @@ _log = logging.getLogger(__name__)
 
 WATCH_EVERY_S = 60.0
 _BEGINS_AFTER_S = 5.0
-"""The watch begins so much later: a host that starts a server waits for its list of tools, and a person for their run."""
+"""The watch begins this many seconds later, so that it does not slow down the start of the process."""
 
 
 async def watch(by: Watcher, *, every_s: float = WATCH_EVERY_S) -> None:
-    """Look at every lease until cancelled, with a ledger and connections of its own. `by` is who does that.
+    """Look after every lease until cancelled, with a ledger and connections of its own. `by` names this watcher.
 
-    Before there is a ledger, there is nothing to look after. The time between looks is real, also in a
-    rehearsal: otherwise the rehearsal's clock would jump while somebody uses it.
+    As long as there is no ledger, there is nothing to do. The pauses are real time, even in a rehearsal: otherwise the
+    rehearsal's clock would jump while somebody uses it.
     """
     home = Home.of(os.environ)
     await asyncio.sleep(min(_BEGINS_AFTER_S, every_s))
@@ -38,7 +38,7 @@ async def watch(by: Watcher, *, every_s: float = WATCH_EVERY_S) -> None:
 
 @asynccontextmanager
 async def watching(by: Watcher, *, every_s: float = WATCH_EVERY_S) -> AsyncIterator[None]:
-    """Look at every lease while the block runs."""
+    """Look after every lease while the block runs."""
     watch_task = asyncio.create_task(watch(by, every_s=every_s))
     try:
         yield
@@ -49,7 +49,7 @@ async def watching(by: Watcher, *, every_s: float = WATCH_EVERY_S) -> AsyncItera
 
 
 async def _look_after(by: Watcher, every_s: float) -> None:
-    # Imported here, because a host waits for the list of tools, which needs none of this.
+    # Imported here, because this is slow, and an agent's program waits for the list of tools, which does not need it.
     from gpu_tenant.app import open_tenancy
     from gpu_tenant.watchdog.loop import Watchdog
 

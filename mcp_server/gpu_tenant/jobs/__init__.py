@@ -1,4 +1,4 @@
 """What runs on a box, how far it has come, and why it ended.
 
-This package needs a box to work on. It knows nothing of a lease's law.
+This package needs a box to work on. The rules by which a lease may end are not its concern.
 """

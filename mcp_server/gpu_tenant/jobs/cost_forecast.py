@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 _LEAST_FRACTION = 0.02
 _LEAST_S = 60
-"""A forecast needs at least this much progress and this many seconds. A job's first steps are its slowest."""
+"""A forecast needs at least this much progress and this many seconds, because a job's first steps are its slowest."""
 _STEP, _STEP_S = 0.01, 60
 """Two recorded marks are at least this far apart, in progress and in seconds."""
 _SOON = timedelta(hours=1)
 """A warning is given only if the budget will be spent sooner than this.
 
-The owner agreed that it may be spent before the deadline.
+An earlier warning is not needed: the owner agreed that the budget may be spent before the deadline.
 """
 
 _FRACTION: TypeAdapter[float | None] = TypeAdapter(float | None)
@@ -44,7 +44,7 @@ class Mark(Record):
 
 
 class Forecast(Record):
-    """What is spent and what will be spent. None means unknown, which is never 0."""
+    """What is spent and what will be spent. An unknown sum is None, never 0."""
 
     spent_usd: Decimal | None
     rate_usd_h: Decimal | None
@@ -62,10 +62,10 @@ class Forecast(Record):
 def forecast(
     lease: Lease, now: datetime, *, course: Sequence[Mark] = (), billed: Billed | None = None
 ) -> Forecast:
-    """What the lease has cost and will cost, as far as that is known.
+    """Return what the lease has cost and will cost, as far as that is known.
 
     `course` is the progress of its running job from the start. `billed` is what the provider says it has
-    charged. The part for bytes is added, because no hourly rate covers bytes.
+    charged. Of `billed`, only the charges for transferred bytes are added, because no hourly rate covers these.
     """
     spent = counted_usd(lease, now, billed=billed)
     if not lease.state.live:
@@ -77,7 +77,7 @@ def forecast(
         to_deadline_usd=_by(lease.terms.deadline_at, now, spent, rate),
     )
     ends = ends_between(course) if lease.parked_at is None else None
-    # If the estimated end is past, either the job has ended, or its pace is unknown.
+    # If the estimated end is in the past, either the job has ended, or its pace is unknown.
     if ends is not None and ends[1] >= now:
         told = told.model_copy(
             update={
@@ -104,7 +104,7 @@ def keep_course(
     ledger: Ledger,
     at: datetime,
 ) -> None:
-    """Record the job's progress, in steps of a hundredth and at most once a minute. Also record its end."""
+    """Record the job's progress: at most once a minute, and only if it grew by a hundredth. Also record its end."""
     fraction = progress.fraction if progress else None
     known = [
         (when, event)
@@ -133,7 +133,7 @@ def keep_course(
 
 
 def course_of(events: Lines) -> tuple[Mark, ...]:
-    """The progress of the newest job in that timeline. Empty if the job has ended."""
+    """Return the progress of the newest job in that timeline. Empty if the job has ended."""
     launched = [(at, event.job) for at, event in events if isinstance(event, timeline.Launched)]
     if not launched:
         return ()
@@ -155,7 +155,7 @@ def course_of(events: Lines) -> tuple[Mark, ...]:
 
 
 def whole_s(events: Lines, job: str) -> float | None:
-    """Return how many seconds that job would take from its start to its end, at the pace that it had. None if unknown."""
+    """Return how many seconds that job takes from start to end if it keeps its pace. None if unknown."""
     began = [
         at for at, event in events if isinstance(event, timeline.Launched) and event.job == job
     ]
@@ -174,7 +174,10 @@ def whole_s(events: Lines, job: str) -> float | None:
 
 
 def ends_between(course: Sequence[Mark]) -> tuple[datetime, datetime] | None:
-    """The earliest and latest end, at the pace of the whole run and of its newer half. None if unknown."""
+    """Return the earliest and the latest end of the job. None if unknown.
+
+    There are two estimates: one from the pace of the whole run, one from the pace of its newer half.
+    """
     run = _since_it_fell_back(course)
     if len(run) < 2:
         return None
@@ -187,7 +190,7 @@ def ends_between(course: Sequence[Mark]) -> tuple[datetime, datetime] | None:
 
 
 def _since_it_fell_back(course: Sequence[Mark]) -> list[Mark]:
-    """The newest marks whose fractions only grow. A job that started over is measured from its new start."""
+    """Return the marks since the fraction last fell: a job that started over is measured from its new start."""
     run: list[Mark] = []
     for mark in course:
         if run and mark.fraction < run[-1].fraction:
@@ -207,7 +210,7 @@ def _end(begun: Mark, last: Mark) -> datetime | None:
 
 
 def _rate_usd_h(lease: Lease) -> Decimal | None:
-    """The hourly cost from now on. A box that is booting counts as running, because it soon will be."""
+    """Return the hourly cost from now on. A box that is booting counts as running, because it soon runs."""
     running = lease.quote.offer.price.running_usd_h if lease.quote else None
     boots = lease.ready_at is None and lease.parked_at is None
     if running is not None and boots and lease.price_usd_h is not None:
@@ -225,7 +228,7 @@ def _by(
 
 
 def _over_budget(lease: Lease, told: Forecast, now: datetime, rate: Decimal | None) -> str | None:
-    """Say what will be spent beyond the budget. None if the budget is spent already: another message says that."""
+    """Say that the budget will be exceeded, and when. None if not, or if it is spent: another message says that."""
     budget, spent = lease.terms.budget_usd, told.spent_usd
     counted = lease.cost_usd(now)
     if budget is None or spent is None or (counted is not None and counted >= budget):

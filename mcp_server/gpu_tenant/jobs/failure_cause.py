@@ -56,14 +56,14 @@ class BoxSeen:
     words: str = ""
     fate: Fate | None = None
     at: datetime | None = None
-    """When that was noticed. None if it is so now."""
+    """When this was noticed. None if it is the state now."""
     way_on: str | None = None
-    """What is next for its work, if that is known better than by the fate alone."""
+    """What to do next about the lost work. None: the general advice for this fate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why a job ended: the verdict, the evidence for it, what to do next, and the page about it: PAGE or PAGE#PART."""
+    """Why a job ended: the verdict, its evidence, what to do next, and which page to `read` (PAGE or PAGE#PART)."""
 
     verdict: Verdict
     evidence: str
@@ -74,7 +74,7 @@ class Diagnosis:
         return f"{self.verdict}: {self.evidence}; {self.advice}; read {Command('guide', *self.read.split('#'))}"
 
     def of(self, lease: LeaseId) -> Self:
-        """Return the same with that lease in its commands."""
+        """Return the same diagnosis, with that lease's name in its commands."""
         return replace(self, advice=self.advice.replace("LEASE", lease))
 
 
@@ -219,7 +219,7 @@ _IN_SHM: Final = re.compile(r"/dev/shm/|</?torch_")  # noqa: S108
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """How the command itself ended: by itself, by a signal, or unseen."""
+    """How the command ended: by itself, by a signal, or without anybody having seen it."""
 
     exit_code: int | None
     signal: str | None
@@ -240,11 +240,11 @@ def diagnose(
 ) -> Diagnosis | None:
     """Return why the job ended, by the strongest evidence there is. None while it runs, and None if it finished.
 
-    `stopped_for` is the term of its lease for which we stopped it, if we did. `missing` are the
+    `stopped_for` is the term of the lease because of which we stopped the job, if we did. `missing` are the
     files that its log reports as missing and that the push left out.
 
     What the box counted outranks what the log says. Of the log, only the last words count. If the evidence
-    contradicts itself, or nothing is conclusive, the verdict is `unknown`, with what is known.
+    contradicts itself, or is not conclusive, the verdict is `unknown`, and the evidence lists what is known.
     """
     if status.state not in ENDED:
         return _fate_of(box) if status.state != "absent" else None
@@ -253,7 +253,7 @@ def diagnose(
     reason = status.reason
     if reason is not None and (ours := _BY_US.get(reason.code)):
         if ours == "stopped" and stopped_for is not None:
-            # What its deadline did is in the advice.
+            # The advice for a deadline already names it, so its evidence does not.
             is_deadline = stopped_for.term == "deadline"
             evidence = stopped_for.words if is_deadline else stopped_for.sentence
             return _diagnosis(stopped_for.term, evidence)

@@ -29,9 +29,9 @@ Kind = Literal[
     "host_lost",
     "scheduler_oom",
 ]
-"""What the last words of a log name.
+"""The failure that the last words of a log name.
 
-`echo`: a pipe or a worker broke, which is how other processes notice a death. `error`: any other failure.
+`echo`: a pipe or a worker broke, because another process had died. `error`: any other failure.
 `talk`: the last line names no failure.
 """
 
@@ -196,7 +196,7 @@ _OF_LINES: Final = _kinds(
 )
 _NEAR_THE_END: Final = 8
 _ANYWHERE: Final = ("nccl_timeout", "killed", "scheduler_oom", "shm")
-"""Kinds that count wherever they stand in the log, because many lines may follow, such as a launcher's traceback."""
+"""Kinds that count wherever they are in the log. Many lines may follow them, such as a launcher's traceback."""
 _WEAK: Final = ("talk", "error", "echo", "write_failed", "gpu_error", "silent")
 
 
@@ -207,7 +207,7 @@ class LastWords:
     kind: Kind
     line: str = ""
     raised: bool = False
-    """Whether this comes from an uncaught exception."""
+    """Whether the failure was an uncaught exception."""
 
 
 @dataclass(slots=True)
@@ -296,7 +296,7 @@ def _told_after(lines: Sequence[str], one: _Raised) -> Sequence[str]:
 
 
 def _choose(raised: Sequence[_Raised]) -> LastWords | None:
-    """Choose the exception that ended the job. If the exception that caused it says more, choose that one."""
+    """Choose the exception that ended the job. If another exception caused it and says more, choose the cause."""
     if not raised:
         return None
     last = raised[-1]
@@ -310,7 +310,7 @@ def _choose(raised: Sequence[_Raised]) -> LastWords | None:
 
 
 def _find_named(lines: Sequence[str]) -> LastWords | None:
-    """Find the failure that is named by a line near the end, outside any traceback."""
+    """Find the failure that a line near the end names, outside any traceback."""
     telling = [line for line in lines if not _SKIPPED.match(line)]
     near = telling[-_NEAR_THE_END:]
     for kind, pattern in _OF_LINES:

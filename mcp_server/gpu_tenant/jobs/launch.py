@@ -71,7 +71,7 @@ async def launch(
     ledger: Ledger,
     store: Mapping[str, JsonValue] | None = None,
 ) -> Launched:
-    """Start the job on the box, in a session of its own. It then no longer depends on this computer.
+    """Start the job on the box, in a process session of its own, so that it does not depend on this computer.
 
     If a job was recorded but its start was never confirmed, for example after a crash, calling again
     completes the start.
@@ -128,7 +128,7 @@ async def launch(
 
 
 class _Death(NamedTuple):
-    """How a job ended that failed within a second, and the files that its log reports as missing and the push left out."""
+    """How a job ended that failed within a second. `missing`: files that its log misses and that the push left out."""
 
     words: str
     missing: Missing | None
@@ -140,10 +140,10 @@ class _Death(NamedTuple):
 
 
 async def _died_at_once(session: Session, job: JobId, *, ledger: Ledger) -> _Death | None:
-    """Say how the job ended, if it failed within a second, as a mistyped command does.
+    """Say how the job ended, if it failed within a second, for example because its command is mistyped.
 
-    None if it runs, or if that is unknown. This waits in real time, because a job runs in real time even in a
-    rehearsal.
+    None if the job did not fail, or if that is unknown. This waits in real time, because a job runs in real time even
+    in a rehearsal.
     """
     await asyncio.sleep(_LOOK_AFTER_S)
     try:
@@ -151,7 +151,7 @@ async def _died_at_once(session: Session, job: JobId, *, ledger: Ledger) -> _Dea
             job, offset=-_LOG_BYTES, limit=_LOG_BYTES, sample="plain"
         )
     except TenantError:
-        return None  # The job was started, whatever this second request says.
+        return None  # The job was started, even if this second request fails.
     if seen.state not in ENDED or seen.state == "finished":
         return None
     if seen.exit_code is None:
@@ -167,8 +167,9 @@ async def _died_at_once(session: Session, job: JobId, *, ledger: Ledger) -> _Dea
 async def must_be_taken(session: Session, artifacts: Sequence[str], discard: Sequence[str]) -> None:
     """Check that the box can match those patterns, and that no pattern in `discard` covers a whole place.
 
-    The box is asked before the patterns are recorded. It is asked only about patterns that lead outside the work
-    directory, because what these cover depends on where the box's home directory is.
+    A place is the work directory, the home directory, or another directory whose files must be accounted for. The box
+    is asked before the patterns are recorded, and only about patterns that lead outside the work directory: what these
+    cover depends on where the box's home directory is.
 
     Raises:
         BadRequest: a pattern cannot be matched, or covers too much.

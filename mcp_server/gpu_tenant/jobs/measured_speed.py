@@ -1,4 +1,4 @@
-"""How fast one command ran on this person's own leases, by the progress that their jobs reported."""
+"""How fast one command ran on the user's own leases, by the progress that the jobs reported."""
 
 from statistics import median
 from typing import NamedTuple
@@ -17,14 +17,17 @@ A job's first steps are its slowest.
 
 
 class MeasuredPace(NamedTuple):
-    """The share of the whole work that one hour did on one kind of GPU."""
+    """The share of the whole work that was done in one hour on one kind of GPU."""
 
     share_h: float
     leases: tuple[str, ...]
 
 
 def measured_paces(ledger: Ledger, like: LeaseId) -> dict[tuple[str, int], MeasuredPace]:
-    """Return how fast the newest job of the lease `like` ran, on each kind and number of GPUs that ran its command."""
+    """Return how fast the command of the newest job of the lease `like` ran, for each kind and number of GPUs.
+
+    All leases that ran this command count. Of several, the median is taken.
+    """
     jobs = ledger.jobs(like)
     if not jobs:
         return {}
@@ -42,14 +45,14 @@ def measured_paces(ledger: Ledger, like: LeaseId) -> dict[tuple[str, int], Measu
 
 
 def gpus_of(lease: Lease) -> tuple[str, int]:
-    """Return the canonical name of the GPU that was rented by a quote, and how many of it."""
+    """Return the canonical name of the GPU that was rented by a quote, and the number of GPUs."""
     assert lease.quote is not None
     model = known_gpu(lease.quote.offer.gpu)
     return model.name if model else lease.quote.offer.gpu, lease.quote.offer.gpu_count
 
 
 def _pace(ledger: Ledger, lease: Lease, job: str) -> float | None:
-    """The share of the work that an hour of that job did. None if too little of it was seen."""
+    """Return the share of the work that the job did in an hour. None if too little of it was seen to tell."""
     marks = [
         (at, event.fraction)
         for at, event in ledger.events(lease.id, timeline.Progressed)

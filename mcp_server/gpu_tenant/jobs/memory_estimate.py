@@ -1,7 +1,8 @@
-"""Estimates how much of a GPU's memory a training needs, from what `memory_probe.py` noted of it on the CPU.
+"""Estimates how much GPU memory a training needs, from what `memory_probe.py` measured in the same training on the CPU.
 
 On the CPU and on a GPU a training holds the same tensors: parameters, gradients, the optimizer's state, and what
-the forward pass keeps for the backward pass. What differs is added here, by figures that were measured.
+the forward pass keeps for the backward pass. A GPU needs more memory than that. This difference was measured on
+some models, and is added here.
 """
 
 import json
@@ -16,28 +17,28 @@ from pydantic import ConfigDict, Field, JsonValue, ValidationError
 from gpu_tenant.domain.gpu_memory import GIB, GpuMemory
 from gpu_tenant.domain.record import Record
 
-# Each of these is a median of fifteen models on an H100 with driver 580. Fifteen others are its test.
+# The first three are medians of fifteen models on an H100 with driver 580. They were tested with fifteen other models.
 CONTEXT_BYTES = 760 << 20
-"""The driver counts this much memory for a process, beyond torch's own."""
+"""A process takes this much GPU memory by the driver's count, besides the memory that torch takes."""
 WORKSPACE_BYTES = 90 << 20
 """Torch's tensors take this much more memory on a GPU than on the CPU. Most of that is a workspace of cuBLAS."""
 UNUSED = 0.12
 """Torch takes more memory from the driver than its tensors use at their peak: more by this share."""
 ERROR = 0.25
-"""The estimate may be wrong by this share to either side. The worst of the thirty was wrong by 17 %."""
+"""The estimate may be too high or too low by this share. The worst error among the thirty models was 17 %."""
 
 _MOST_BYTES = 1 << 20
 _MOST_FILES = 64
 _ONE_COPY = frozenset(
     ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta", "ASGD", "Rprop")
 )
-"""The optimizers whose step copies the parameters on a GPU, because there it updates all parameters together."""
+"""On a GPU, these optimizers update all parameters together, and copy them for that."""
 
 
 Bytes = Annotated[int, Field(ge=0, le=1 << 50)]
-"""A number of bytes that the probe could have noted.
+"""A number of bytes in the range that the probe can write.
 
-It is checked, because the user's command can write into the same directory.
+The range is checked, because the user's command can write into the probe's directory.
 """
 
 
@@ -46,7 +47,7 @@ class _Noted(Record):
 
 
 class StepRecord(_Noted):
-    """What was noted of one step, from the end of the optimizer's step before it to the end of its own."""
+    """What was noted of one training step: from the end of the previous optimizer step to the end of this one."""
 
     most: tuple[Bytes, Bytes] = Field(
         description="the most memory in use before the optimizer's step, in two numbers: what malloc has given out, "
@@ -95,9 +96,9 @@ class Seen(_Noted):
 
 
 def seen_in(directory: Path) -> list[dict[str, JsonValue]]:
-    """Return what the probe wrote about each process that trained.
+    """Return what the probe wrote about each process that imported torch.
 
-    Do not trust it: the user's command can write into this directory, too.
+    Do not trust the result: the user's command can write into this directory, too.
     """
     return [seen for path in sorted(directory.glob("*.json"))[:_MOST_FILES] for seen in _read(path)]
 
@@ -116,7 +117,7 @@ def _read(path: Path) -> Iterator[dict[str, JsonValue]]:
 
 
 def estimate(rows: list[dict[str, JsonValue]]) -> GpuMemory | None:
-    """Return the largest estimate of those processes. None if none of them took a step."""
+    """Return the largest of the estimates for those processes. None if no process took an optimizer step."""
     estimates = []
     for row in rows:
         try:
@@ -159,7 +160,7 @@ def _of_one(seen: Seen) -> GpuMemory:
 
 
 def _has_half_precision_only_on_gpu(seen: Seen) -> bool:
-    """Whether the job asks for half precision only on a GPU. Then its batch may be half as large there."""
+    """Whether the job asks for half precision only on a GPU. Then its batch may need only half as much memory there."""
     return any(device == "cuda" for device, _, _ in seen.autocast) and not any(
         enabled for _, _, enabled in seen.autocast
     )
@@ -168,8 +169,8 @@ def _has_half_precision_only_on_gpu(seen: Seen) -> bool:
 def _beyond_held(window: StepRecord, seen: Seen) -> int:
     """The most memory in use at one moment of this step, without the parameters and the optimizer's state.
 
-    What is in use when the optimizer's step begins was counted tensor by tensor. Only the rise above that level is
-    taken from the process as a whole, so other memory of the process makes no difference.
+    The memory in use when the optimizer's step begins was counted tensor by tensor. The peak before that is measured
+    for the whole process. Only the difference of the two levels is used, so other memory of the process has no effect.
     """
     which = 0 if seen.malloc and window.level[0] > sum(seen.parameters.values()) else 1
     rise = window.most[which] - window.level[which]
@@ -183,7 +184,7 @@ def _left(seen: Seen) -> int:
 
 
 def _temporary(seen: Seen) -> int:
-    """The memory that the optimizer's step needs only while it runs."""
+    """Return the memory that the optimizer's step needs only while it runs, in bytes."""
     measured = 0
     for window in seen.windows:
         rise = window.step_most[0] - window.level[0] if seen.malloc else 0
@@ -192,7 +193,7 @@ def _temporary(seen: Seen) -> int:
 
 
 def _together(optimizer: Optimizer) -> int:
-    """The memory that a step needs to update all parameters of a group at once. Torch does so on a GPU by default."""
+    """Return the extra memory of a step that updates all parameters of a group at once: torch's default on a GPU."""
     package, _, name = optimizer.name.rpartition(".")
     if not package.startswith("torch.optim."):
         return 0

@@ -1,28 +1,29 @@
-"""Notes what a training by torch keeps in memory, from inside of the smoke test's own process.
+"""Measures the memory that a training with torch uses, from inside the processes of the smoke test.
 
-A copy of this file lies as `sitecustomize.py` in a directory of the smoke test. Python imports it at every
+The smoke test copies this file as `sitecustomize.py` into a directory on the module path. Python imports it at every
 start, before the command. It waits until the command imports torch. Until then it does nothing, and without
 torch it writes nothing. It needs only the standard library, and no failure of its own reaches the command.
 
-What it notes, it learns without a part in the computation: a thread asks the C library how many bytes are
-in use, and two hooks of torch's optimizers say when a step begins and ends. It writes one JSON file, whose
-name is the number of the process.
+It does not change the computation: a thread asks the C library how many bytes are in use, and two hooks of
+torch's optimizers say when a step begins and ends. Each process that imports torch writes one JSON file, whose name is
+the number of the process.
 """
 
-# Nothing else is imported at the start: a module of that name in the command's own tree would no longer be found.
+# Only these two are imported at the start. If another module were imported here, the command could no longer import a
+# module of the same name from its own tree.
 import os
 import sys
 
 _EVERY_S = 0.001
 _REST = 20
-"""After each look, the probe rests this many times as long as the look took."""
+"""After each measurement, the probe rests this many times as long as the measurement took."""
 _FIRST, _MOST = 3, 20
-"""The first number of steps is noted in any case; the second is the most if each step needs more than all before it."""
+"""The first 3 steps are always noted. A later step is noted if it needs more memory than all before, up to 20 steps."""
 _OPTIONS = ("foreach", "fused", "weight_decay", "decoupled_weight_decay", "amsgrad", "momentum")
 
 
 class _Waiting:
-    """Finds nothing by itself. When torch is asked for, it lets the others find it, and is told when it is there."""
+    """A module finder that finds nothing itself. It calls `then` as soon as torch has been imported."""
 
     def __init__(self, then):
         self._then = then
@@ -51,16 +52,17 @@ class _Waiting:
             self._then(module)
 
         try:
-            # A traceback out of torch's import leaves out the frames of the import system: so this one, too.
+            # A traceback from torch's import leaves out the frames of the import system. This makes it leave out this
+            # frame as well.
             frozen = sys.modules["_frozen_importlib"]._find_and_load.__code__.co_filename
             exec_module.__code__ = exec_module.__code__.replace(co_filename=frozen)
             loader.exec_module = exec_module
         except AttributeError:
-            pass  # This loader takes no attribute, and torch goes unnoticed.
+            pass  # This loader accepts no new attribute, so torch cannot be watched.
 
 
 def _quietly(function):
-    """Let no failure of the probe reach the command."""
+    """Wrap the function so that its errors do not reach the command. It then returns None."""
 
     def safe(*args, **kwargs):
         try:
@@ -107,7 +109,7 @@ def _mallinfo():
 
 
 class _Probe:
-    """What was noted of this process."""
+    """Measures this process, and writes the result into the directory `where`."""
 
     def __init__(self, torch, where):
         import time
@@ -167,7 +169,7 @@ class _Probe:
 
     @_quietly
     def _watch_attention(self):
-        """Note what attention with dropout keeps. A GPU keeps much less: it has kernels for it that a CPU has not."""
+        """Measure what attention with dropout keeps. A GPU keeps much less, because it has special kernels for it."""
         import functools
 
         import torch
@@ -203,12 +205,12 @@ class _Probe:
     def _after_attention(self, before, out):
         kept = max(0, self._level()[0] - before - out.untyped_storage().nbytes())
         if self._torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
-            # If less is in use than was, then a backward pass has freed what was kept before.
+            # If less memory is in use now, a backward pass has freed what was kept before.
             if not self._kept or before < self._began + self._kept:
                 self._began, self._kept = before, 0
             self._kept += kept
             self._attention[0] = max(self._attention[0], self._kept)
-        else:  # What would be kept is computed again later, and never for two calls at the same time.
+        else:  # This memory is not kept but computed again later, and only for one call at a time.
             self._attention[1] = max(self._attention[1], kept)
 
     def _sample(self):
@@ -219,7 +221,7 @@ class _Probe:
             while not self._ends:
                 began = clock()
                 self._note(now())
-                # With very many free pieces of memory an answer takes long, and the command waits for it.
+                # If there are very many free pieces of memory, the measurement takes long, and the command waits.
                 sleep(max(_EVERY_S, _REST * (clock() - began)))
         except Exception:
             pass
@@ -230,7 +232,7 @@ class _Probe:
             self._most = (max(level[0], most[0]), max(level[1], most[1]))
 
     def _level(self):
-        """Ask for the level of memory. The command waits meanwhile, so that time is counted."""
+        """Return the memory in use. The command waits meanwhile, so the time that this takes is added up."""
         began = self._clock()
         level = self._memory.now()
         self._spent += self._clock() - began
@@ -238,7 +240,7 @@ class _Probe:
         return level
 
     def _may_ask(self):
-        """Whether the memory in use may be measured now: in the first steps always, later only if that costs little time."""
+        """Whether to measure memory now: always in the first steps, later only if that has cost little time so far."""
         if os.getpid() != self._pid or self._ends:
             return False
         early = len(self._told["windows"]) < _FIRST
@@ -273,7 +275,7 @@ class _Probe:
         self._write()
 
     def _state(self, optimizer):
-        """The bytes that this optimizer keeps between steps, and those of others as they were last seen."""
+        """Return the bytes that all optimizers keep between steps. Only those of this one are counted again."""
         found = {}
         for state in optimizer.state.values():
             self._tensors(state, found)
@@ -291,7 +293,10 @@ class _Probe:
                 self._tensors(each, found)
 
     def _look(self, optimizer):
-        """Count what Python can see: parameters, gradients, buffers, what the forward pass has left, and the state."""
+        """Count the bytes of all tensors that Python can see.
+
+        These are parameters, gradients, buffers, the optimizer's state, and what is left of the forward pass.
+        """
         import gc
 
         torch = self._torch
@@ -329,7 +334,7 @@ class _Probe:
         }
 
     def _note_optimizer(self, optimizer):
-        """Note how this optimizer works, and on how much: on a GPU torch chooses another way to compute its step."""
+        """Note this optimizer's options and the size of its parameters: on a GPU its step is computed differently."""
         groups = []
         for group in optimizer.param_groups:
             sizes = {}
@@ -364,13 +369,13 @@ class _Probe:
 
 
 def _compiling(torch):
-    """Return torch's own answer to whether code is being compiled now. What is compiled is left as it is."""
+    """Return torch's function that tells whether code is being compiled now. Compiled code is not measured."""
     compiler = getattr(torch, "compiler", None)
     return getattr(compiler, "is_compiling", None) or (lambda: False)
 
 
 def _count(found, tensor, gradients=None):
-    """Count the memory of that tensor once, however many tensors share it; and that of its gradient."""
+    """Add the memory of the tensor to `found`, and that of its gradient to `gradients`. Shared memory counts once."""
     try:
         storage = tensor.untyped_storage()
         key, bytes_ = storage.data_ptr(), storage.nbytes()
@@ -383,7 +388,7 @@ def _count(found, tensor, gradients=None):
 
 
 def _learns(tensor):
-    """Whether that tensor came of a computation that learns: an output of the model, or a loss."""
+    """Whether the tensor is the result of a computation with gradients, such as an output of the model or a loss."""
     try:
         return tensor.grad_fn is not None
     except Exception:
@@ -405,7 +410,7 @@ def _start():
 
 
 def _next_sitecustomize():
-    """Run the `sitecustomize` that Python would have found without this one, and take its place in no other way."""
+    """Run the `sitecustomize` that Python would have found without this one, and leave no other trace."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
     sys.path_importer_cache.pop(_HERE, None)
     mine = sys.modules.pop("sitecustomize", None)

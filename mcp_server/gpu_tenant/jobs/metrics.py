@@ -1,4 +1,4 @@
-"""The course of a job's metrics by step, read from every line of its log: loss, accuracy, learning rate."""
+"""A job's metrics over its steps (loss, accuracy, learning rate), read from every line of its log."""
 
 import math
 import re
@@ -10,18 +10,18 @@ from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.jobs.progress import MAX_METRICS, LogPosition, told_by
 
 MOST_POINTS = 1500
-"""This many points are kept for one metric: more than a chart has pixels."""
+"""At most this many points are kept for one metric. A chart has fewer pixels."""
 _PER_STRETCH = 3
-"""The points kept of each stretch: the least value, the greatest value, and one that is not a number."""
+"""At most this many points are kept of each stretch: the least and the greatest value, and one that is not a number."""
 _MOST_STRETCHES = MOST_POINTS // _PER_STRETCH
 _LINE_CHARACTERS = 4000
-"""No line that reports a step is longer. Of a longer line, only the beginning is read."""
+"""Only this much of a line is read. A line that reports a step is not longer."""
 _ENDS = re.compile(r"[\r\n]+")
 _WORTH_READING = re.compile(r"\d")
 
 
 class Series(Record):
-    """One metric by step. A value of None is not a number (NaN or infinite); `not_finite` counts these."""
+    """One metric over its steps. None stands for a value that is NaN or infinite; `not_finite` counts these."""
 
     steps: tuple[float, ...]
     values: tuple[float | None, ...]
@@ -65,10 +65,10 @@ class _Stretch:
 
 @dataclass(slots=True)
 class MetricCurve:
-    """The course of one metric, in at most `MOST_POINTS` points, however many values it has.
+    """The values of one metric over the steps, reduced to at most `MOST_POINTS` points.
 
-    The course is divided into stretches of equal length, each of which keeps its least and its greatest
-    value. When there are too many stretches, they are merged in pairs.
+    The values are divided into stretches of equal length. Each stretch keeps its least and its greatest value. When
+    there are too many stretches, they are merged in pairs.
     """
 
     _stretches: list[_Stretch] = field(default_factory=list)
@@ -81,7 +81,7 @@ class MetricCurve:
     def add(self, step: float, value: float | None) -> None:
         """Add one value.
 
-        A step before the last one means that the job went back. What came after that step is dropped.
+        If `step` is before the last one, the job has gone back. Then the values from `step` on are dropped.
         """
         if step < self._last_step:
             self._go_back(step)
@@ -99,7 +99,7 @@ class MetricCurve:
         self._last_step = step
 
     def series(self) -> Series:
-        """The points that are kept, by ascending step."""
+        """Return the points that are kept, by ascending step."""
         points = [point for stretch in self._stretches for point in stretch.points()]
         return Series(
             steps=tuple(point.step for point in points),
@@ -142,7 +142,7 @@ class Metrics:
     def __init__(self) -> None:
         self._courses: dict[str, MetricCurve] = {}
         self._begun = ""
-        """The beginning of a line whose rest is yet to come."""
+        """The beginning of a line whose rest has not arrived yet."""
         self._steps = _Steps()
 
     def feed(self, text: str) -> None:
@@ -158,7 +158,7 @@ class Metrics:
         self._begun = ""
 
     def series(self) -> dict[str, Series]:
-        """Each metric's course so far, in the order in which the log first mentioned the metrics."""
+        """Return the curve of each metric so far, in the order in which the log first mentioned the metrics."""
         return {name: course.series() for name, course in self._courses.items()}
 
     def _read(self, line: str) -> None:
@@ -177,9 +177,9 @@ class Metrics:
 
 
 def measured_by(tail: str) -> dict[str, Series]:
-    """Return what the whole lines of a log's tail measured, each value at the step that the job reports for it.
+    """Return the metrics in the tail of a log, each value at the step that the job reports for it.
 
-    A value for which the tail reports no step is left out: only the whole log shows where it belongs.
+    A value for which the tail reports no step is left out: only the whole log shows to which step it belongs.
     """
     steps, courses = _Steps(), dict[str, MetricCurve]()
     for line in plain(tail).split("\n"):
@@ -194,24 +194,24 @@ def measured_by(tail: str) -> dict[str, Series]:
 
 
 class _Steps:
-    """Puts every line of a log on one axis: on steps if the log ever reports any, otherwise on epochs."""
+    """Gives every line of a log a position on one axis. The axis counts steps, or epochs until a step is reported."""
 
     def __init__(self) -> None:
         self._epoch: float | None = None
         self._is_new_epoch = False
         self._base = 0.0
-        """What is added to a step count that started over."""
+        """This is added to the step count of a log that started counting over."""
         self._counted: float | None = None
         """The last step, as the log reported it."""
         self._last: float | None = None
 
     @property
     def counts(self) -> bool:
-        """Whether any line so far has reported a step. Until then, the axis is of epochs."""
+        """Whether any line so far has reported a step."""
         return self._counted is not None
 
     def at(self, epoch: LogPosition | None, step: LogPosition | None) -> float | None:
-        """Return the position of a line that reports these.
+        """Return the position of a line that reports this epoch and this step.
 
         A line that reports neither has the position of the line before. None if no line has reported a position
         yet.

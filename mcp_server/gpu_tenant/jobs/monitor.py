@@ -1,4 +1,4 @@
-"""Looks at a job without disturbing it: its state, what is new in its log, and what it costs."""
+"""Reads the state of a job without disturbing it: how far it is, what is new in its log, and what it costs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _BOX_TIME = re.compile(r"\bat \d{10,}(?:\.\d+)?")
 _POLL_S = 1.0
 _DIAGNOSED_BYTES = 32768
 _DISK_LOW_BYTES = 1 << 30
-"""With less room than this, a checkpoint may not fit."""
+"""If less disk is free than this, a checkpoint may not fit."""
 
 
 class Gpu(Record):
@@ -105,10 +105,10 @@ async def watch(
     looked_after: LookedAfter,
     box: BoxSeen | None = None,
 ) -> Watched:
-    """Look at the job that the box knows by that name: its state, and the newest part of its log since byte `cursor`.
+    """Return the state of the job that the box knows by that name, and the part of its log after byte `cursor`.
 
-    At most `limit_bytes` of the log are returned. With `wait_s`, the call returns when the job has ended, or
-    after that time.
+    At most `limit_bytes` of the log are returned: the newest. With `wait_s`, the call returns when the job has ended,
+    or after that time.
     """
     until = ledger.now() + timedelta(seconds=wait_s)
     log = bytearray()
@@ -138,7 +138,7 @@ async def watch(
         del log[:-limit_bytes]
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = plain(decoder.decode(bytes(log), status.state in ENDED))
-    # If only some bytes of a character have arrived, the next look returns the whole character.
+    # If only some bytes of a character have arrived, the next call returns the whole character.
     offset -= len(decoder.getstate()[0])
     is_cut = cursor is None and offset > len(log)
     why = await _why(status, bytes(log), session, box, ledger)
@@ -164,7 +164,7 @@ async def watch(
 
 
 def fence_log(seen: Watched) -> Watched:
-    """Put the log, and the links that it names, between tags that mark them as text from the box."""
+    """Put the log, and the links that it contains, between tags that mark them as text from the box."""
     fenced = {"log": seen.log, "trackers": "\n".join(seen.trackers)}
     told = {name: fence(text, nonce=secrets.token_hex(4)) for name, text in fenced.items() if text}
     if "trackers" in told:
@@ -217,7 +217,7 @@ def _answer(
     running = None
     ended_at = status.ended_at if status.state in ENDED else status.now
     if status.started_at is not None and ended_at is not None:
-        # If nobody saw the job's end, because its box was taken or restarted, it is unknown how long it ran.
+        # If the box was taken away or restarted, nobody saw the job's end, and it is unknown how long it ran.
         running = round(ended_at - status.started_at, 1)
     return Watched(
         lease=lease.id,
@@ -254,14 +254,14 @@ def _answer(
 
 
 class _Why(NamedTuple):
-    """Why a job ended, and what is to be done if that is known."""
+    """Why a job ended, and what makes it possible to name the next step: the term that stopped it, or missing files."""
 
     words: str | None = None
     stopped_for: StopCause | None = None
     missing: Missing | None = None
 
     def next(self, lease: Lease) -> str | None:
-        """Return the step that mends what ended the job. None if no such step is known."""
+        """Return the step that solves what ended the job. None if no such step is known."""
         home = Command("collect", lease.id)
         if self.stopped_for is not None:
             more = self.stopped_for.more(lease.id)
@@ -284,7 +284,7 @@ async def _why(
             JobId(status.job), offset=-_DIAGNOSED_BYTES, limit=_DIAGNOSED_BYTES, sample="plain"
         )
         held = end.log.raw if end.log else b""
-    # Most looks are at a job that runs, and the patterns of failures take long to read.
+    # Imported here, because compiling the patterns of failures takes long, and most calls are for a job that runs.
     from gpu_tenant.jobs.failure_cause import diagnose
 
     log, events = (
@@ -303,7 +303,7 @@ async def _why(
 
 
 def _stopped_by_our_clock(status: JobStatus, events: Lines) -> JobStatus:
-    """Return the status with the time of the last stop as the ledger has it. A rehearsal's boxes have another clock."""
+    """Return the status with the time of the last stop by the ledger's clock. In a rehearsal, boxes have another."""
     asked = [
         at
         for at, event in events
@@ -316,7 +316,7 @@ def _stopped_by_our_clock(status: JobStatus, events: Lines) -> JobStatus:
 
 
 def _short_of_disk(status: JobStatus, lease: Lease) -> str | None:
-    """Say that the box's disk is full or nearly so, and how room is made. None if it is not, or if nobody knows."""
+    """Say that the box's disk is nearly full, and how to make room. None if there is room, or if that is unknown."""
     free = status.sample.disk_free_bytes if status.sample else None
     if free is None or free >= _DISK_LOW_BYTES:
         return None
@@ -327,7 +327,7 @@ def _short_of_disk(status: JobStatus, lease: Lease) -> str | None:
 
 
 def by_itself_words(lease: Lease) -> str:
-    """Say what the watchdog does with the box once its jobs have ended, and what keeps the box."""
+    """Say what the watchdog does with the box when its jobs have ended, and how to keep the box longer."""
     ends = "parked" if lease.terms.when_done == "park" else "ended"
     hold = Command("hold", lease.id, "30m")
     return (

@@ -42,7 +42,7 @@ class LogLine:
 
     epoch: LogPosition | None
     step: LogPosition | None
-    """A step or an iteration. If the line also reports an epoch, the step is one within that epoch."""
+    """A step or an iteration. If the line also reports an epoch, this is a step within that epoch."""
     metrics: tuple[tuple[str, float], ...]
 
 
@@ -56,7 +56,7 @@ _UNITS: dict[str, Unit] = {
 }
 _COUNT = r"\d[\d,]*(?:\.\d+)?"
 _WORDED = re.compile(
-    # The first letter is checked first. Most words begin with none of these, so they fail fast.
+    # The first letter is checked before the rest, because this excludes most words quickly.
     rf"\b(?=[ebis])(?P<unit>epoch|step|batch|iteration|iter|it)s?\b\W{{0,4}}?(?P<done>{_COUNT})"
     rf"(?:\s*(?:/|of|out of)\s*(?P<total>{_COUNT}))?",
     re.IGNORECASE,
@@ -81,10 +81,7 @@ _METRIC = re.compile(
 _METRIC_NAME = re.compile(rf"(?:^|[\W_])(?:{_METRIC_WORDS})(?:$|[\W_\d])", re.IGNORECASE)
 
 _FIRST = ("loss", "train_loss", "train/loss", "eval_loss", "val_loss", "eval/loss", "val/loss")
-"""The metrics that a person looks for first, in this order.
-
-Other losses come next, and then the rest in the order of the log.
-"""
+"""The metrics that are shown first, in this order. Other losses come next, then the rest in the order of the log."""
 
 _TOTAL_KEYS: dict[Unit, tuple[str, ...]] = {
     "step": ("total_steps", "max_steps", "num_steps", "steps"),
@@ -109,9 +106,9 @@ def whole_lines(tail: str) -> str:
 
 
 def read_progress(log_tail: str) -> Progress | None:
-    """Read the last position, and the last value of each metric, from the log, losses first. None if it reports neither.
+    """Return the last position in the log, and the last value of each metric, losses first. None if there is neither.
 
-    Steps reported after an epoch count as steps within that epoch: `epoch 3/10 step 5/20` is 2.25 epochs of
+    Steps that are reported after an epoch count as steps within that epoch: `epoch 3/10 step 5/20` is 2.25 epochs of
     10, and `epoch 3 step 5/20` is an unknown fraction of the whole.
     """
     epoch: LogPosition | None = None
@@ -166,7 +163,7 @@ def _combine(
 
 
 def _better(held: LogPosition | None, later: LogPosition) -> LogPosition:
-    """The later of the two, unless only the earlier one has a total."""
+    """Return the later of the two positions. But if only the earlier one has a total, return the earlier one."""
     return held if held is not None and held.total and not later.total else later
 
 
@@ -174,7 +171,7 @@ def _written_positions(line: str) -> Iterator[LogPosition]:
     for match in _WORDED.finditer(line):
         unit, all_of_it = _UNITS[match["unit"].lower()], match["total"]
         if unit == "epoch" and "." in match["done"] and not all_of_it:
-            continue  # "epoch: 0.3" reports progress in steps; it is not an epoch that contains steps.
+            continue  # "epoch: 0.3" is not the number of an epoch, so steps after it do not belong to an epoch.
         total = _count(all_of_it) if all_of_it else None
         yield LogPosition(done=_count(match["done"]), total=total, unit=unit)
     if "[" not in line and "%|" not in line:
@@ -198,7 +195,7 @@ def _told_positions(fields: dict[str, float]) -> Iterator[LogPosition]:
             total = next(totals, None)
             yield LogPosition(done=fields[key], total=total, unit=unit)
             if total and unit != "epoch":
-                return  # A line with a total counts its steps across all epochs.
+                return  # If there is a total, the steps are counted across all epochs, so the epoch adds nothing.
 
 
 def _measures(fields: dict[str, float], line: str) -> Iterator[tuple[str, float]]:
@@ -216,7 +213,7 @@ def _is_metric(name: str) -> bool:
 
 
 def _fields(line: str) -> dict[str, float]:
-    """The numbers in a JSON log line. Empty for any other line."""
+    """Return the numbers in a JSON log line, by name. Empty for any other line."""
     if not line.lstrip().startswith("{"):
         return {}
     try:
@@ -235,7 +232,7 @@ def _fields(line: str) -> dict[str, float]:
 
 
 def _name(said: str) -> str:
-    """Make the name printable, because JSON can encode what no text contains, such as half a character."""
+    """Make the name printable: JSON can encode characters that valid text cannot contain, such as a lone surrogate."""
     return (said if said.isprintable() else plain(said))[:64]
 
 

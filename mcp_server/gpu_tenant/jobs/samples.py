@@ -19,11 +19,11 @@ from gpu_tenant.jobs.metrics import MOST_POINTS, MetricCurve, Series
 from gpu_tenant.jobs.monitor import Watched
 
 _APART_S = 2.0
-"""If looks are closer together than this, only one reading is recorded. Several faces may look at the same time."""
+"""Two readings are at least this far apart. Several programs (command line, page, server) may monitor the same job."""
 _MOST_BYTES = 2_000_000
 _TAIL_BYTES = 32_768
 _GROUP = 16
-"""This many older readings form a group. At most half of each group stay: those with the extremes."""
+"""When the file is too long, its older readings are divided into groups of this size, and only the extremes stay."""
 _NAME_CHARACTERS = 80
 _MOST_GPUS = 64
 
@@ -40,7 +40,7 @@ class GpuRead(Record):
 
 
 class Reading(Record):
-    """One look at a job."""
+    """What was measured of a job at one moment."""
 
     at: float = Field(description="seconds since the epoch, by this computer's clock")
     job: str
@@ -57,17 +57,17 @@ class Reading(Record):
 
     @property
     def gpu_use(self) -> float | None:
-        """The average use of all the job's GPUs."""
+        """The average use of all the job's GPUs, in percent. None if unknown."""
         return _mean([gpu.util for gpu in self.gpus])
 
     @property
     def gpu_mem(self) -> float | None:
-        """The memory used on all the job's GPUs together."""
+        """The memory used on all the job's GPUs together, in MiB. None if unknown."""
         return _sum([gpu.mem for gpu in self.gpus])
 
 
 class GpuCourse(Record):
-    """One GPU over the times of its readings. None where a value is unknown."""
+    """The readings of one GPU over time. An unknown value is None."""
 
     index: int
     name: str
@@ -77,10 +77,10 @@ class GpuCourse(Record):
 
 
 class Readings(Record):
-    """What was read over time. Every array is as long as `times`. None where a value is unknown.
+    """All readings over time. Every array is as long as `times`. An unknown value is None.
 
-    If there were more readings than fit, each pair of entries stands for a stretch of time: the least and the
-    greatest value in it.
+    If there were more readings than fit, each pair of entries stands for a stretch of time, and holds the least and
+    the greatest value in that stretch.
     """
 
     times: tuple[float, ...] = Field(description="seconds since the epoch, ascending")
@@ -103,9 +103,9 @@ class Readings(Record):
 
 
 def keep_reading(home: Home, seen: Watched, *, at: datetime) -> None:
-    """Record the look as a reading, unless there is one from just before it.
+    """Record what `monitor` saw as a reading, unless there is a reading from just before.
 
-    Errors are ignored: on a full disk, readings are lost, but the look itself never fails.
+    Errors are ignored, so `monitor` never fails because of this. On a full disk, readings are lost.
     """
     if seen.state == "absent":
         return
@@ -142,7 +142,10 @@ def _reading(seen: Watched, at: float) -> Reading:
 
 
 def log_bytes_at(home: Home, lease: str, job: str | None, at: float) -> int | None:
-    """How long the job's log was at that time, by the last look before it. None if nobody had looked."""
+    """Return the length of the job's log in bytes, by the last reading up to that time. None if there is no reading.
+
+    Without `job`, the job of the newest reading is meant.
+    """
     try:
         lines = home.readings(lease).read_bytes().split(b"\n")
     except OSError:
@@ -157,13 +160,13 @@ def _append(path: Path, reading: Reading) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     opened = _open_locked(path)
     if opened is None:
-        return  # Another look is being written at this moment.
+        return  # Another process is writing a reading at this moment.
     try:
         size = os.fstat(opened).st_size
         tail = os.pread(opened, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
         if _is_near(reading, tail):
             return
-        # A line that a full disk cut short must not spoil the next line.
+        # If a full disk cut the last line short, begin a new line.
         torn = b"\n" if tail and not tail.endswith(b"\n") else b""
         line = torn + _line(reading)
         os.write(opened, line)
@@ -195,7 +198,7 @@ def _open_locked(path: Path) -> int | None:
 
 
 def _is_near(reading: Reading, tail: bytes) -> bool:
-    """Whether the job's last reading is recent enough to stand for this one."""
+    """Whether the job's last reading is so recent, and in the same state, that this one is not needed."""
     last = next((x for x in _parse(reversed(tail.split(b"\n"))) if x.job == reading.job), None)
     return last is not None and last.state == reading.state and 0 <= reading.at - last.at < _APART_S
 
@@ -205,7 +208,7 @@ def _line(reading: Reading) -> bytes:
 
 
 def _thin(path: Path) -> None:
-    """Drop at least half of the readings in the older half of the file. The lock keeps other writers out."""
+    """Drop about half of the readings in the older half of the file, or more. The caller holds the file's lock."""
     readings = list(_parse(path.read_bytes().split(b"\n")))
     middle = len(readings) // 2
     older = [
@@ -218,7 +221,7 @@ def _thin(path: Path) -> None:
 
 
 def _most_telling(readings: Sequence[Reading]) -> list[Reading]:
-    """Choose the readings with the extremes, and the first reading, in their order."""
+    """Return the first reading and those with the extreme values, in their order."""
     chosen = {0}
     measures: tuple[Callable[[Reading], float | None], ...] = (
         lambda one: one.gpu_use,
@@ -238,7 +241,7 @@ def _most_telling(readings: Sequence[Reading]) -> list[Reading]:
 
 
 def readings_of(home: Home, lease: str, job: str | None = None) -> Readings:
-    """Return the readings of that job over time, or of all the lease's jobs together. Empty if there are none.
+    """Return the readings over time, of that job, or of all the lease's jobs if no job is named. Empty if none exist.
 
     Each array has at most `MOST_POINTS` entries.
     """
@@ -298,7 +301,7 @@ def _parse(lines: Sequence[bytes] | Iterator[bytes]) -> Iterator[Reading]:
 
 
 def _spans(count: int) -> list[tuple[int, int]]:
-    """For each entry, or each pair of entries, the range of readings that it stands for."""
+    """Return the range of readings for which each entry, or each pair of entries, stands."""
     if count <= MOST_POINTS:
         return [(i, i + 1) for i in range(count)]
     parts = MOST_POINTS // 2

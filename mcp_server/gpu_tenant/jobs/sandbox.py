@@ -1,10 +1,10 @@
 """Runs one command so that it sees a read-only system and no home, and leaves no process behind.
 
-This is a program of its own that needs only the standard library. It makes the namespaces after its start,
-and everything after that happens in them. Usage: `python -I sandbox.py JSON`, where the JSON says what the
-command may see. The first line that it writes to the descriptor `says` is `namespaces`, or `processes: WHY`
-if the system gives us no namespaces. In that case the command runs like any other program, and only its
-processes are cleaned up. The second line, at the end, is the most memory that one of its processes had, in bytes.
+This is a program of its own that needs only the standard library. It runs the command in new Linux namespaces.
+Usage: `python -I sandbox.py JSON`. The JSON says what the command may see, and names a file descriptor, `says`, for
+two lines of output. The first line is `namespaces`, or `processes: WHY` if the system lets us make no namespaces. In
+that case the command runs like any other program, and only its processes are cleaned up. The second line is written
+at the end: the peak memory of the command's largest process, in bytes.
 """
 
 import ctypes
@@ -22,9 +22,9 @@ _BIND, _REC, _PRIVATE, _NOSUID, _NODEV, _DETACH = 1 << 12, 1 << 14, 1 << 18, 2, 
 _PDEATHSIG, _SUBREAPER, _NO_NEW_PRIVS = 1, 36, 38
 _MOUNT_SETATTR, _AT_RECURSIVE, _RDONLY = 442, 0x8000, 1
 _MASKED = ("/run/user", "/run/dbus", "/run/docker.sock", "/run/podman", "/run/containerd")
-"""Sockets of programs outside the sandbox.
+"""Places with sockets of programs that run outside the sandbox.
 
-Such a program could do for the command what the command may not do itself.
+Through such a socket, the command could ask a program to do what the command itself may not do.
 """
 
 
@@ -49,7 +49,7 @@ def main() -> int:
     _end_with_parent(said["parent"], child)
     status = _status(os.waitpid(child, 0)[1])
     _end_all()
-    with suppress(OSError):  # Whoever asked may be gone.
+    with suppress(OSError):  # The program that started this one may have ended.
         os.write(said["says"], b"%d\n" % _peak_bytes())
     return status
 
@@ -61,11 +61,11 @@ def _peak_bytes() -> int:
 
 
 def _end_with_parent(parent: int, child: int) -> None:
-    """Let the command end with the program that asked for it, even if that was killed and could tell nobody."""
+    """Make the command end when the program that started this one ends, even if that program is killed."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != parent:  # it has ended before this was set
+    if os.getppid() != parent:  # the parent ended before the signal was requested
         _end(child)
 
 
@@ -79,7 +79,7 @@ def _status(waited: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-# Without namespaces: like any other program, but its processes are cleaned up
+# Without namespaces: the command runs like any other program, but its processes are cleaned up
 
 
 def _as_any_program(said: dict[str, object]) -> int:
@@ -122,10 +122,10 @@ def _become(said: dict[str, object]) -> None:
 
 
 def _in_namespaces(libc: ctypes.CDLL, said: dict[str, object]) -> int:
-    """Start a process that runs the command in new namespaces, and that ends with it. Returns the pid.
+    """Start a process that runs the command in new namespaces and ends when the command ends. Returns its pid.
 
     Raises:
-        Lacking: the system gives us no namespaces; nothing was started.
+        Lacking: the system lets us make no namespaces; the command was not started.
     """
     ready, readies = os.pipe()
     child = os.fork()
@@ -169,7 +169,7 @@ def _enter(libc: ctypes.CDLL, said: dict[str, object], readies: int) -> None:
     proc = _look(libc, must, said)
     if network:
         _loopback_up()
-    # In a further user namespace, nothing of the outer one can be mounted again, not even by root.
+    # In one more user namespace, the command cannot undo these mounts, not even as root.
     must("unshare", libc.unshare(_NEWUSER))
     _map(user, group, f"/proc/self/fd/{proc}/self")
     os.close(proc)
@@ -208,10 +208,10 @@ def _map(user: int, group: int, at: str = "/proc/self") -> None:
 
 
 def _look(libc: ctypes.CDLL, must: Callable[[str, int], None], said: dict[str, object]) -> int:
-    """Make the system read-only and the owner's places empty, and leave `own` as it was.
+    """Make the system read-only and the `hidden` directories empty, and leave the directory `own` as it was.
 
-    Returns a writable `/proc`, opened for us alone. The command must not have one: whoever is root can write
-    to root's files through it.
+    Returns a descriptor of a writable `/proc`, which only this program has. The command must not have one: as root, it
+    could write to root's files through it.
     """
     own = os.fsencode(str(said["own"]))
     hidden = [os.fsencode(x) for x in list(said["hidden"]) if os.path.isdir(x)]  # type: ignore[call-overload]

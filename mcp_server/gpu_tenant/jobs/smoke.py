@@ -1,8 +1,8 @@
-"""Runs the job's own command briefly on this computer, on its CPU and in a copy, before money is spent.
+"""The smoke test: runs the job's own command briefly on this computer's CPU, before money is spent.
 
-An agent may have chosen the command, and a stranger may have written what it runs. So the command has a home
-of its own and, as far as this system allows (`jobs/sandbox.py`), no access to the owner's keys. Everything
-that it started is ended with it.
+The command runs in a copy of the work tree. An agent may have chosen the command, and a stranger may have written the
+program. So the command has a home directory of its own and, as far as this system allows (`jobs/sandbox.py`), no
+access to the owner's keys. All processes that it started are ended with it.
 """
 
 import asyncio
@@ -42,20 +42,20 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import read_table
 
 HEAR_EVERY_S = 10.0
-"""How often, in real time, it is told how far a smoke test is."""
+"""The progress of a smoke test is reported this often, in real time."""
 _TAIL_CHARS = 2000
 _LINE_CHARS = 80
 _PATIENCE_S = 10
 _PREFIX = "gpu-tenant-smoke-"
-"""How the name of each test's own directory begins."""
+"""The name of each test's own directory begins like this."""
 _MARK = ".smoke"
-"""A file in each test's own directory. Nothing else under such a name is ever removed."""
+"""A file in each test's own directory. A directory with such a name is removed only if it contains this file."""
 _PROBE = "probe"
-"""The directory that holds `memory_probe.py`, and what it noted."""
+"""The directory that holds a copy of `memory_probe.py`, and what the probe wrote."""
 _SHOWN = 20
-"""At most this many of the files that the command wrote are named."""
+"""At most this many of the files that the smoke test wrote are named in its receipt."""
 _NAMED = 3
-"""A command names at most this many undeclared files."""
+"""A command that we propose names at most this many undeclared files."""
 _CACHES_BY_NAME = (
     "__pycache__/",
     "*.pyc",
@@ -64,11 +64,11 @@ _CACHES_BY_NAME = (
     ".pytest_cache/",
     ".triton/",
 )
-"""What a box takes for a cache by its name, as far as a smoke test writes it."""
+"""Names by which a box recognises a cache. Here are those that a smoke test may write."""
 _CACHES = {"HF_HUB_CACHE": ".cache/huggingface/hub", "TORCH_HOME": ".cache/torch"}
-"""The caches of earlier downloads. Each has the variable that names it, and its place below a home directory.
+"""The caches of earlier downloads: the variable that names each one, and its place below a home directory.
 
-The test may read them. New downloads go to a layer above the caches, which is deleted with the test.
+The test may read them. New downloads go to an overlay on top of them, which is deleted with the test.
 """
 
 Network = Literal["full", "none"]
@@ -122,14 +122,15 @@ async def smoke(
 
     The copy holds exactly what a push with the same `include` would send.
 
-    The command runs in `environ`, which holds no key of an account, with a HOME and a TMPDIR of its own. If
-    the system gives us namespaces, the command sees none of the owner's files but the tree and the programs,
-    and can write only to its copy. If not, the receipt says so. Everything that it started is ended.
+    The command gets the variables in `environ`, which must hold no key of an account, and a HOME and a TMPDIR of its
+    own. If the system lets us make namespaces, the command sees only the tree and the programs of the owner's files,
+    and can write only to its copy. If not, the receipt says so. All processes that it started are ended.
 
     A command that still runs at the time limit is stopped, and has failed. Give the smoke test a short
-    command of its own (`--epochs 1`, `--smoke`), so that its end is tested too.
+    command (`--epochs 1`, `--smoke`), so that the end of the command is tested, too.
 
-    While it runs, `hear` is told again and again for how many seconds it has run, and the last line of its log.
+    While the command runs, `hear` is called every `hear_every_s` seconds, with the seconds since the start and the
+    last line of the log.
 
     Raises:
         BadRequest: `directory` is not a directory, or the command is not text.
@@ -144,7 +145,7 @@ async def smoke(
             copy = own / "tree"
             for name in ("tree", "home", "tmp", _PROBE):
                 (own / name).mkdir(mode=0o700)
-            # Python runs a module of this name at every start. This one waits for torch.
+            # Python runs a module of this name at every start. The probe then waits until torch is imported.
             shutil.copyfile(memory_probe.__file__, own / _PROBE / "sitecustomize.py")
             work = await asyncio.to_thread(read_tree, directory, include)
             await asyncio.to_thread(_copy, work.files, directory, copy, guarded)
@@ -154,7 +155,8 @@ async def smoke(
             exit_status, output, confined, peak_bytes = await _run(
                 command, inside, time_limit_s, hear, hear_every_s
             )
-            seconds = monotonic() - began_s  # a rehearsal's clock may have jumped meanwhile
+            # Not by the ledger's clock, which may jump in a rehearsal.
+            seconds = monotonic() - began_s
             wrote = [p for p in _files(copy) if before.get(p) != p.stat().st_mtime_ns]
             seen = await asyncio.to_thread(memory_estimate.seen_in, own / _PROBE)
     passed = exit_status == 0
@@ -189,10 +191,10 @@ async def smoke(
 
 @asynccontextmanager
 async def _place() -> AsyncIterator[Path]:
-    """Make the test's own directory, and remove it at the end. First remove what tests left that were killed.
+    """Make the test's own directory, and remove it at the end. First remove the directories of tests that were killed.
 
-    While a test lives, it has a lock on its directory. The system lifts the lock when the test's process ends, however
-    that ends.
+    While a test runs, it has a lock on its directory. The system releases the lock when the test's process ends, even
+    if it is killed.
     """
     own, held = await asyncio.to_thread(_make_place)
     try:
@@ -208,14 +210,14 @@ def _make_place() -> tuple[Path, int]:
     own = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
     held = os.open(own, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
-    # Only from now on is it one that another test may remove.
+    # Another test may remove the directory only from now on.
     (own / _MARK).touch(mode=0o600)
     return own, held
 
 
 def _remove_what_was_left(parent: Path) -> None:
     for left in parent.glob(f"{_PREFIX}*"):
-        # What somebody else made under such a name has no mark.
+        # A directory that somebody else made under such a name has no mark.
         with suppress(OSError):
             if left.lstat().st_uid != os.getuid() or not (left / _MARK).is_file():
                 continue
@@ -229,15 +231,15 @@ def _remove_what_was_left(parent: Path) -> None:
 
 @contextmanager
 def _cleaned_up_at_a_signal() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end this program only when what belongs to the block is cleaned up.
+    """While the block runs, let SIGTERM and SIGHUP first cancel it, so that it cleans up, and then end this program.
 
-    A program that handles one of them itself goes on to do so.
+    If the program already has a handler for one of these signals, this handler stays.
     """
     task, got = asyncio.current_task(), list[signal.Signals]()
     assert task is not None
 
     def end(number: signal.Signals) -> None:
-        if not got:  # another one must not break off the cleaning up
+        if not got:  # a second signal must not interrupt the cleaning up
             task.cancel()
         got.append(number)
 
@@ -264,7 +266,7 @@ def _after_failure(
     left_out: Mapping[str, str],
     missing: Sequence[str],
 ) -> str:
-    """Say what to do about a smoke test that failed. What was left out of its copy is named, because a job would miss it, too."""
+    """Say what to do about a smoke test that failed. Name what was left out of its copy: a job would lack it, too."""
     if missing:
         names = list(dict.fromkeys((*include, *missing)))
         again = Command("smoke", directory, include=names, then=command)
@@ -278,10 +280,10 @@ def _after_failure(
 
 
 def network_of(configuration: Path) -> Network:
-    """What the owner allows smoke tests to reach: `[smoke]`, `network = "none"`. Everything, if that setting is absent.
+    """Return whether smoke tests may use the network: the setting `network` in `[smoke]`. "full" if it is absent.
 
     Raises:
-        LocalTrouble: the setting has another value.
+        LocalTrouble: the setting is neither "full" nor "none".
     """
     match read_table(configuration, "smoke").get("network", "full"):
         case "full":
@@ -296,7 +298,7 @@ def network_of(configuration: Path) -> Network:
 
 
 def fence_output(receipt: SmokeReceipt) -> SmokeReceipt:
-    """Mark what the command printed as data for a model, whoever wrote the command."""
+    """Put the log between tags that tell a model that the text is data, not instructions."""
     if not receipt.log_tail:
         return receipt
     return receipt.model_copy(
@@ -319,7 +321,7 @@ def _copy(files: Mapping[str, Path], directory: Path, copy: Path, guarded: Guard
 
 
 def _some_of_each_place(names: Sequence[str]) -> tuple[str, ...]:
-    """Return some of the files. Many files in one directory must not hide a single one beside it."""
+    """Return at most `_SHOWN` names, some of each directory, so that one directory does not hide the others."""
     places: dict[str, int] = {}
     ranked: list[tuple[int, str]] = []
     for name in sorted(names):
@@ -334,7 +336,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 class _Inside:
-    """What the command can see of this computer."""
+    """Which files, variables and networks of this computer the command can see."""
 
     def __init__(
         self,
@@ -350,7 +352,7 @@ class _Inside:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The command's variables: the owner's, without those that lead to the owner's own files."""
+        """The command's variables: the owner's, changed so that none leads to the owner's own files."""
         usual = {n: value for n, value in self._environ.items() if not n.startswith("XDG_")}
         caches = {
             name: str(home / place)
@@ -371,7 +373,7 @@ class _Inside:
         }
 
     def request(self, command: str, says: int) -> str:
-        """The request in the form that `jobs/sandbox.py` takes."""
+        """Return the request in the form that `jobs/sandbox.py` takes: JSON."""
         hidden = {*self._homes, *(p for p in self._guarded.places if p.is_dir())} - {Path("/")}
         return json.dumps(
             {
@@ -391,7 +393,7 @@ class _Inside:
         )
 
     def _visible_paths(self) -> Iterator[Path]:
-        """The places that the command may see: programs and what they consist of, earlier downloads, and the tree."""
+        """Yield the places that the command may see: the tree, programs, and the libraries that programs need."""
         if not self._guarded.meets(self._directory):
             yield from self._not_a_home(self._directory)
         prefixes = (self._environ.get("VIRTUAL_ENV"), self._environ.get("CONDA_PREFIX"))
@@ -408,10 +410,7 @@ class _Inside:
                 yield from self._not_a_home(home / name)
 
     def _not_a_home(self, place: Path) -> Iterator[Path]:
-        """Return that place, and the place where its links lead, as far as they exist.
-
-        Never return a place that contains a home.
-        """
+        """Yield that place, and the place where its links lead, if they exist and contain no home directory."""
         for path in (place, place.resolve()):
             real = path.resolve()
             if path.exists() and not any(home.is_relative_to(real) for home in self._homes):
@@ -425,9 +424,11 @@ async def _run(
     hear: Callable[[float, str], None] | None,
     hear_every_s: float,
 ) -> tuple[int | None, bytes, str, int | None]:
-    """Run the command.
+    """Run the command, and end all its processes.
 
-    Returns its exit status (None if it did not end in time), the end of its output, its sandbox, and its most memory.
+    Returns four values. The first is the exit status (None if it did not end in time). The second is the end of the
+    output. The third says how the command was confined, as in `SmokeReceipt.confined`. The last is the peak memory of
+    the largest process, in bytes (None if unknown).
     """
     told, says = os.pipe()
     with tempfile.TemporaryFile() as log, os.fdopen(told, "rb") as telling:
@@ -465,11 +466,11 @@ async def _run(
 async def _tell_how_far(
     log: int, hear: Callable[[float, str], None] | None, every_s: float
 ) -> None:
-    """Tell, until cancelled, for how long the command has run, and the last line of its log."""
+    """Report, until cancelled, for how long the command has run, and the last line of its log."""
     began_s = monotonic()
     while hear is not None:
         await asyncio.sleep(every_s)
-        # The command writes at the position that this descriptor has, too: read without moving it.
+        # The command writes at the position of this descriptor, so read without moving the position.
         end = os.pread(log, _TAIL_CHARS, max(0, os.fstat(log).st_size - _TAIL_CHARS))
         lines = plain(end.decode(errors="replace")).replace("\r", "\n").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
@@ -492,7 +493,7 @@ async def _end_process(process: asyncio.subprocess.Process) -> None:
 
 
 def newest_test_of(directory: str, *, ledger: Ledger) -> SmokeReceipt | None:
-    """Return the newest smoke test, if it passed and was of that work tree."""
+    """Return the newest of all smoke tests, if it passed and was of that work tree. Otherwise None."""
     record = ledger.newest_smoke()
     if record is None:
         return None
@@ -501,7 +502,7 @@ def newest_test_of(directory: str, *, ledger: Ledger) -> SmokeReceipt | None:
 
 
 def undeclared(wrote: Sequence[str], artifacts: Sequence[str], discard: Sequence[str]) -> list[str]:
-    """Return those files that are neither kept nor given up. If the job writes them, they are asked about at its end."""
+    """Return the files that are neither kept nor discarded. If the job writes them, somebody must decide about them."""
     kept, lost = told_apart(*kept_by_default(artifacts, discard))
     known = (*kept, *lost, *_CACHES_BY_NAME)
     return [
@@ -510,7 +511,7 @@ def undeclared(wrote: Sequence[str], artifacts: Sequence[str], discard: Sequence
 
 
 def _test_for(lease: LeaseId, directory: str, *, ledger: Ledger) -> SmokeReceipt | None:
-    """Return the smoke test of that work tree that the lease was rented with, or else the newest one."""
+    """Return the smoke test with which the lease was rented, if it was of that work tree. Otherwise the newest test."""
     rented_with = [
         event.smoke
         for _, event in ledger.events(lease, timeline.Tested)
@@ -526,7 +527,7 @@ def _test_for(lease: LeaseId, directory: str, *, ledger: Ledger) -> SmokeReceipt
 def left_out_of_push(
     lease: LeaseId, directory: str, included: Collection[str], *, ledger: Ledger
 ) -> str | None:
-    """Say what the smoke test of that work tree was given by name, and no push has sent. None if nothing."""
+    """Say which files were given by `--include` to the smoke test of that work tree, but to no push. None if none."""
     tested = _test_for(lease, directory, ledger=ledger)
     sent = {name.rstrip("/") for name in included}
     names = [
@@ -548,7 +549,7 @@ def unclaimed_output(
     *,
     ledger: Ledger,
 ) -> str | None:
-    """Say what the smoke test of that work tree wrote and these patterns do not declare. None if nothing."""
+    """Say which files the smoke test of that work tree wrote that these patterns do not declare. None if none."""
     tested = newest_test_of(directory, ledger=ledger)
     names = undeclared(tested.wrote, artifacts, discard) if tested else []
     if tested is None or not names:

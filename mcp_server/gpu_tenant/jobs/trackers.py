@@ -1,4 +1,4 @@
-"""Finds the page of a job at its experiment tracker, in the job's log."""
+"""Finds the link to a job's page at an experiment tracker (such as Weights & Biases), in the job's log."""
 
 from typing import Literal
 
@@ -12,11 +12,11 @@ from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.ledger import Ledger
 
 _HEAD_BYTES = 65_536
-"""Links are searched in this many bytes at the beginning of a log: a tracker prints its link when a job begins."""
+"""This many bytes at the beginning of a log are searched for links: a tracker prints its link when a job begins."""
 
 
 def known_trackers(events: Lines, job: str) -> tuple[str, ...]:
-    """Return the links that looks have found so far."""
+    """Return the links that have been found and recorded so far."""
     return first_links(
         link
         for _, event in events
@@ -30,7 +30,8 @@ async def trackers_of(
 ) -> tuple[str, ...]:
     """Return the links to the job's trackers, and record those that are new.
 
-    `text` is the part of the log that was read. If it is the `tail`, the beginning of the log is read as well, once.
+    `text` is the part of the log that was read. If it is the `tail`, the beginning of the log is read as well, but only
+    once per job.
     """
     lease = session.lease.id
     known = known_trackers(ledger.events(lease, timeline.Tracked), job)

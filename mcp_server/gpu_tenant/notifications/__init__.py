@@ -1,4 +1,1 @@
-"""Sends alarms to a person who is elsewhere.
-
-All alarms are sent from here.
-"""
+"""Sends alarms to a person who is not at this computer. No other package sends any."""

@@ -27,9 +27,9 @@ _AS_SHOWN = {
     "https://open.feishu.cn/open-apis/bot/v2/hook/": "feishu://",
     "https://oapi.dingtalk.com/robot/send?access_token=": "dingtalk://",
 }
-"""The beginnings of hook addresses as the services' consoles show them, and Apprise's form of each.
+"""How hook addresses begin in the services' consoles, and in Apprise's own form.
 
-Apprise accepts the addresses of Slack and WeCom as the consoles show them, but not these.
+Apprise accepts the addresses of Slack and WeCom as the consoles show them, but these addresses only in its own form.
 """
 _NO_WITHIN_A_YES = {
     "dingtalk": "errcode",
@@ -37,20 +37,20 @@ _NO_WITHIN_A_YES = {
     "lark": "code",
     "wecombot": "errcode",
 }
-"""The field in which these services report a refusal, although the HTTP status is 200.
+"""These services report a refusal in this field of the answer, although the HTTP status is 200.
 
-Apprise looks only at the status.
+Apprise checks only the status.
 """
 _ANSWERS: ContextVar[list[object] | None] = ContextVar("_ANSWERS", default=None)
-"""What the services answered to this delivery: an HTTP answer, or the error that came instead of one."""
+"""What came back for this delivery: for each request, the HTTP response or the error."""
 
 
 def deliver(
     address: str, title: str, body: str, *, kind: Literal["info", "warning", "failure"]
 ) -> str | None:
-    """Deliver the message. None if it was accepted. Otherwise return why not, without quoting the address.
+    """Deliver the message. Return None if it was accepted, otherwise why not, without quoting the address.
 
-    This waits for the network. Apprise limits each step of that to some seconds.
+    This waits for the network. Apprise limits each request to some seconds.
     """
     try:
         with _LOADING:
@@ -79,8 +79,9 @@ def deliver(
 
 
 def _service(apprise: ModuleType, address: str) -> Any:
-    # No redirects: a message that was forwarded elsewhere would count as accepted. No deadline of
-    # Apprise's own: its threads would outlive ours. Nothing is written to disk.
+    # No redirects, because a message that was redirected elsewhere would count as accepted. No
+    # deadline of Apprise's own, because its threads would live on after ours. Nothing is written to
+    # disk.
     asset = apprise.AppriseAsset(
         app_id="gpu-tenant",
         app_desc="gpu-tenant",
@@ -100,7 +101,7 @@ def _service(apprise: ModuleType, address: str) -> Any:
 
 
 def _refusal_number(answers: list[object], service: Any) -> int | None:
-    """Return the error number with which a service refuses inside a 200 answer. None if it does not refuse."""
+    """Return the error number in an answer with HTTP status 200. None if the service did not refuse."""
     said_in = _NO_WITHIN_A_YES.get(service.secure_protocol)
     body: object = getattr(answers[-1], "json", dict)() if said_in and answers else {}
     number = body.get(said_in) if isinstance(body, Mapping) else None
@@ -122,16 +123,16 @@ def _why(answers: list[object], service: Any) -> str:
 
 @cache
 def _apprise() -> ModuleType:
-    """Load the library, turn its logs off, and record the answers that it gets."""
+    """Load Apprise, turn its logs off, and make it record the answers that it gets."""
     import apprise
     import requests
 
-    # Both write addresses, which are secrets, to their logs.
+    # Apprise and urllib3 write addresses, which are secrets, to their logs.
     logging.getLogger("apprise").disabled = True
     logging.getLogger("urllib3").setLevel(logging.CRITICAL)
 
     class Heard(requests.Session):
-        """An HTTP session that keeps what came back, for its own delivery."""
+        """An HTTP session that adds each response or error to the answers of the current delivery."""
 
         def send(self, request: requests.PreparedRequest, **more: Any) -> requests.Response:
             answers = _ANSWERS.get()

@@ -1,4 +1,4 @@
-"""Alarms for a person who is elsewhere: the channels, what each channel is sent, and what happens if one fails."""
+"""Sends alarms to a person who is elsewhere: the channels, what is sent over each, and what happens if one fails."""
 
 import asyncio
 import re
@@ -22,11 +22,11 @@ from gpu_tenant.notifications.apprise_delivery import DESKTOP, deliver
 from gpu_tenant.providers.credentials import read_table, resolve
 
 LIMIT_S = 10.0
-"""One channel is given up after this many seconds."""
+"""A delivery that takes longer than this many seconds counts as failed."""
 TITLE = 80
-"""A phone shows this many characters of a title before the message is opened."""
+"""A title has at most this many characters: a phone shows so many before the message is opened."""
 BODY = 300
-"""A phone shows this many characters of a body before the message is opened."""
+"""A body has at most this many characters: a phone shows so many before the message is opened."""
 
 _LEVELS = {level.name.lower(): level for level in Level}
 _KINDS: dict[Level, Literal["info", "warning", "failure"]] = {
@@ -37,13 +37,13 @@ _KINDS: dict[Level, Literal["info", "warning", "failure"]] = {
 _REFERENCE = re.compile(r"(env|file|keyring|cmd):.+", re.DOTALL)
 _QUIET = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 _COMMAND = re.compile(r"`(gpu-tenant [^`]+)`")
-# This disarms every service's mentions, links and tags. The Markdown that is left does no harm.
+# With these characters replaced, no service finds a mention, a link or a tag in the text. Other Markdown is harmless.
 _INERT = str.maketrans({"<": "‹", ">": "›", "@": "＠", "[": "(", "]": ")", "`": "'"})
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationChannel:
-    """One `[notify.NAME]` of the configuration: a way to a person, and which alarms they want there."""
+    """One `[notify.NAME]` of the configuration: where alarms are sent, and which ones."""
 
     name: str
     reference: str | None
@@ -70,7 +70,7 @@ class NotificationChannel:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One alarm as it is sent: what happened, what it costs, and the one next command."""
+    """One alarm as it is sent: what happened, what it costs, and the next command."""
 
     lease: str | None
     what: str
@@ -89,7 +89,7 @@ class Attempt:
     channel: str
     outcome: Literal["taken", "failed"]
     problem: str | None
-    """Why it failed, or what is wrong with the channel although it accepted the message."""
+    """Why it failed; or what is wrong with the channel's configuration although it accepted the message; or None."""
 
 
 def read_channels(configuration: Path) -> list[NotificationChannel]:
@@ -136,7 +136,7 @@ _KEYS = ("url", "level", "quiet")
 
 
 def leads_nowhere(channel: NotificationChannel, environ: Mapping[str, str]) -> str | None:
-    """Return why the channel's reference leads nowhere, as far as that is known without reading it."""
+    """Return why the channel's address cannot be read, as far as this is known without reading it. Otherwise None."""
     scheme, _, rest = (channel.reference or "").partition(":")
     if scheme == "env" and not environ.get(rest):
         return f"this process has no variable {rest}"
@@ -173,7 +173,7 @@ def compose(messages: Sequence[Message]) -> tuple[str, str]:
     if not others:
         end = " ".join(filter(None, (first.rate, f"Next: {first.next}")))
         return _inert(f"gpu-tenant: {about}", TITLE), _end_with(_inert(first.words, BODY), end)
-    # As many as fit, with a sentence each. The command shows the rest.
+    # Up to three messages are shown, shortened to the room that there is. The command shows the rest.
     shown = [first, *others][:3]
     more = len(messages) - len(shown)
     end = (f"And {more} more. " if more else "") + f"Next: {Command('alarms').line}"
@@ -209,9 +209,10 @@ async def notify(
     now: datetime,
     limit_s: float = LIMIT_S,
 ) -> list[Attempt]:
-    """Send each channel the messages that it wants, as one message. Give a channel up after `limit_s`.
+    """Send each channel the messages that it wants, joined into one message.
 
-    A channel that wants none of the messages is not tried, and is not in the result.
+    A delivery that takes longer than `limit_s` seconds has failed. A channel that wants none of the messages is not
+    tried, and is not in the result.
     """
     wanted = [(c, [m for m in messages if c.takes(m.level, now)]) for c in channels]
     tried = [(channel, heard) for channel, heard in wanted if heard]
@@ -230,7 +231,7 @@ async def _send(
     environ: Mapping[str, str],
     limit_s: float,
 ) -> str | None:
-    """Send the messages over the channel. None if the channel accepted them. Otherwise return why not."""
+    """Send the messages over the channel. Return None if the channel accepted them, otherwise why not."""
     title, body = compose([_reworded_for(each, channel) for each in messages])
     kind = _KINDS[max(each.level for each in messages)]
     loop = asyncio.get_running_loop()
@@ -242,7 +243,7 @@ async def _send(
 
     def work() -> None:
         problem = _deliver(channel, title, body, kind, environ)
-        with suppress(RuntimeError):  # nobody waits any more, and the loop is closed
+        with suppress(RuntimeError):  # the loop is closed, because nobody waits any more
             loop.call_soon_threadsafe(settle, problem)
 
     # A separate thread, so that a channel that hangs holds up neither the others nor the end of
@@ -256,10 +257,10 @@ async def _send(
 
 
 def _reworded_for(told: Message, channel: NotificationChannel) -> Message:
-    """Return the message for this channel.
+    """Return the message as it is sent over this channel.
 
-    If the message is about a failure of this channel, it says instead that the channel works again: this message itself
-    arrives over it.
+    If the message is about a failure of this same channel, it is changed to say that the channel works again: if it
+    arrives, the channel works.
     """
     if told.channel != channel.name:
         return told
@@ -298,8 +299,8 @@ async def tell_due(
 ) -> list[Attempt]:
     """Send every alarm that is due over the channels that want it.
 
-    A channel that failed becomes an alarm, which the other channels send at the next look. That alarm ends when the
-    channel accepts something again. An alarm that reached nobody stays due.
+    If a channel fails, an alarm about it is raised, which the other channels send at the next call. This alarm ends
+    when the channel accepts a message again. An alarm that was sent over no channel stays due.
     """
     try:
         channels = read_channels(home.configuration)
@@ -313,7 +314,7 @@ async def tell_due(
             _note_failure(ledger, channel.name, channel.wrong, ledger.now())
     now = ledger.now()
     usable = [channel.takes_from(now) for channel in channels if channel.reference]
-    # Alarms that fall into every channel's quiet hours stay due until one channel accepts them.
+    # An alarm that no channel takes now, because of its quiet hours, stays due until one takes it.
     due = ledger.claim_due(now, least=min(usable)) if usable else []
     if not due:
         return []

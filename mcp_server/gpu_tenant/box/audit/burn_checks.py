@@ -1,4 +1,4 @@
-"""Judges what the GPUs did under load: whether each GPU is what was paid for, or what is wrong, with the figures."""
+"""Judges the measurements of the GPUs under load: whether each GPU is as fast as what was paid for."""
 
 from collections.abc import Iterator, Mapping
 from statistics import median
@@ -20,28 +20,28 @@ from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.providers.gpu_catalog import same_gpu
 
 LEAST = 0.75
-"""A sound GPU reaches this share of what its kind reaches.
+"""A sound GPU reaches at least this share of the speed that is expected for its model.
 
-The thresholds were chosen with one set of simulated boxes, and tried on others.
+All thresholds here were chosen with one set of simulated boxes, and tested with others.
 """
 LEAST_CLOCK = 0.8
-"""If a GPU's clock is below this share of its highest clock, something holds it down.
+"""A GPU whose clock is below this share of its highest clock is slowed down.
 
-That does not count if the GPU's own power limit does so.
+It is no fault if the GPU's own power limit is the reason.
 """
 LEAST_LINK = 0.6
-"""A link is bad, and not merely shared, below this share of what its lanes carry."""
+"""Below this share of what its lanes can carry, a link is bad, and not only shared with others."""
 HELD = 0.3
-"""A reason to slow down counts if it held for this share of the time."""
+"""A reason for a slower clock counts if it was active for at least this share of the time."""
 NEIGHBOURS_MIB, NEIGHBOURS_PCT = 1024, 20
-"""If this much memory (in MiB) or work (in percent) is in use on a GPU before the load, somebody else uses the GPU."""
+"""If more memory (in MiB) or computing time (in percent) is in use before the load, somebody else uses the GPU."""
 _MOST = 64
 
 Figure = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
 
 
 class Runs(ProbePart):
-    """What one GPU did under load. A figure is None if it was not measured."""
+    """How fast one GPU was under load. A figure is None if it was not measured."""
 
     fp32_tflops: Figure | None = None
     tensor_tflops: Figure | None = None
@@ -55,7 +55,7 @@ class Runs(ProbePart):
 
 
 class Watch(ProbePart):
-    """What the driver said of the GPU while it worked."""
+    """What the driver reported about the GPU while it worked."""
 
     samples: Figure = 0
     sm_mhz: Figure | None = None
@@ -85,7 +85,7 @@ class BurntGpu(ProbePart):
 
 
 class Link(ProbePart):
-    """What one pair of GPUs sent."""
+    """How fast data went from one GPU to another."""
 
     a: int
     b: int
@@ -122,7 +122,7 @@ def judge_burnt(
 ) -> Iterator[Finding]:
     """Judge each GPU, the links between them, and the disk.
 
-    What was not measured does not pass. Figures of a rehearsal do not count for a real lease.
+    A part that was not measured does not pass. Figures of a rehearsal do not count for a real lease.
     """
     if burnt.error or not burnt.gpus:
         why = burnt.error or "; ".join(f"{what}: {said}" for what, said in burnt.missed[:3])
@@ -196,7 +196,7 @@ Fault = tuple[str, str, str]
 
 
 def _figures(gpu: BurntGpu, speed: Speed) -> Iterator[Fault]:
-    """Return the figures that are lower than a sound card of this kind reaches."""
+    """Yield a fault for each figure that is lower than a sound card of this model reaches."""
     runs = gpu.runs
     for what, got, whole, reach, unit in (
         ("fp32", runs.fp32_tflops, speed.fp32_tflops, speed.reach, "TFLOPS"),

@@ -54,7 +54,7 @@ NO_CAPS: Mapping[str, int | None] = {}
 
 
 class Audit(Record):
-    """The result of one look at a box."""
+    """The result of one audit of a box."""
 
     findings: tuple[Finding, ...]
     blockers: int
@@ -76,7 +76,7 @@ def audit(
     caps: Mapping[str, int | None] = NO_CAPS,
     rented: Rented | None = None,
 ) -> Audit:
-    """Return the findings of `judge`, and the sizes that they are based on."""
+    """Return the findings of `judge`, and the sizes of the box on which they are based."""
     findings = judge(
         observed,
         needs=needs,
@@ -116,8 +116,8 @@ def judge(
     log, which most containers cannot read.
 
     `asked_at` and `answered_at` are this computer's times just before and just after the probe ran. `caps`
-    are the paths that the platform names, each with the number of files that it may hold. None means no
-    limit. `rented` is what was paid for; None: the box was not rented by this program.
+    has the paths that the platform names, each with the number of files that it may hold (None means no
+    limit). `rented` says which GPUs were paid for; None if this program did not rent the box.
     """
     findings = (
         *judge_gpus(observed, needs, rented),
@@ -137,13 +137,13 @@ def judge(
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Sort the findings: blockers, then warnings, then what is well."""
+    """Sort the findings: first blockers, then warnings, then those that are ok."""
     order = ("blocker", "warning", "ok")
     return tuple(sorted(findings, key=lambda finding: order.index(finding.level)))
 
 
 def no_python() -> Finding:
-    """Make the finding for a box on which the probe itself could not run."""
+    """Make the finding for a box on which the probe could not run, because it has no python3."""
     return Finding(
         subject="python",
         level="blocker",
@@ -215,7 +215,7 @@ def _disks(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
         return
     work = _work_place(disks.places)
     measured: set[int | None] = set()
-    # The job's own directory comes first, so that it is the one named if several places share its filesystem.
+    # The job's own directory comes first: if several places share its filesystem, it is the one that is named.
     for place in sorted(disks.places, key=lambda place: place != work):
         if place.error:
             yield no_answer(f"disk {quote_text(place.path)}", place)
@@ -231,7 +231,7 @@ def _disks(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
 def _platform_paths(
     observed: Mapping[str, object], caps: Mapping[str, int | None]
 ) -> Iterator[Finding]:
-    """Find the paths that the platform promises and that are missing, or that have nearly too many files."""
+    """Report the platform's paths that are missing on the box, or that have nearly too many files."""
     disks = part(observed, "disks", SeenDisks)
     seen = {place.path: place for place in disks.places if place.role == "platform"}
     for path, cap in caps.items():
@@ -312,7 +312,7 @@ def _clock(clock: SeenClock, asked_at: datetime, answered_at: datetime) -> Itera
     if clock.started_s is None or clock.ended_s is None:
         yield no_answer("clock", clock)
         return
-    # The box read its clock between our two times. That limits how far off its clock can be.
+    # The box read its clock between our two times. So its clock is wrong by at least `least_s` and at most `most_s`.
     most_s = clock.started_s - asked_at.timestamp()
     least_s = clock.ended_s - answered_at.timestamp()
     skew_s = least_s if least_s > 0 else most_s if most_s < 0 else 0.0

@@ -1,8 +1,8 @@
-"""What a GPU should do under load: its maker's figures, and the share of them that a sound card reaches.
+"""How fast a GPU should be under load: its maker's figures, and the share of them that a sound card reaches.
 
-The figures come from `providers/gpu_speeds.py`, where each row names its document. The table here is for the other cards. Its
-figures are the commonly known ones, and were not compared with the data sheets: TFLOPS without sparsity, with sums in 32 bits,
-and GB/s. The shares are estimates: none was measured on a card.
+The figures come from `providers/gpu_speeds.py`, where each row names its source. The table here is for cards that are
+missing there. Its figures are commonly known, and were not compared with the data sheets. They are TFLOPS without
+sparsity, with sums in 32 bits, and GB/s. The shares are estimates: none was measured on a card.
 """
 
 from typing import NamedTuple
@@ -19,23 +19,23 @@ class Speed(NamedTuple):
     memory_gb_s: float
     pcie_gen: int
     reach: float = 0.85
-    """The share of its peak arithmetic that it can keep up for a minute. This is less if its power limit is low."""
+    """The share of its peak arithmetic that the GPU can keep up for a minute. A low power limit makes it smaller."""
     tensor_reach: float = 0.8
 
 
 SOURCE = "its maker's figure"
 MEMORY_REACH = 0.85
-"""The share of the memory's figure that a copy within the GPU reaches."""
+"""A copy within the GPU reaches this share of the memory bandwidth."""
 LINK_REACH = 0.75
-"""The share of the PCIe lanes' figure that a copy from the host reaches."""
+"""A copy from the host reaches this share of the bandwidth of the PCIe lanes."""
 LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
-"""What one PCIe lane carries one way, in GB/s, by its generation."""
+"""The bandwidth of one PCIe lane in one direction, in GB/s, by its generation."""
 
 _LOW_POWER = (0.6, 0.5)
 _HOPPER = (0.8, 0.5)
-"""The load uses the one kind of matrix product that every card has.
+"""The load uses a kind of matrix product that every card has.
 
-On Hopper this reaches some six tenths of the maker's figure.
+On Hopper this kind reaches only some six tenths of the maker's figure.
 """
 
 _SPEEDS = {
@@ -84,17 +84,17 @@ _SPEEDS = {
 
 
 def expected_speed(name: str) -> Speed | None:
-    """Return what the GPU of that name should do. None if no figures are known for it."""
+    """Return the expected speed of the GPU of that name. None if no figures are known for it."""
     model, told = known_gpu(name), speed_of(name)
     own = _SPEEDS.get(model.name) if model else None
     if told is None:
         return own
-    # Only for the cards of our own table do we know which share of the tensor cores' figure this load reaches.
+    # The share of the tensor cores' figure that this load reaches is known only for the cards of our own table.
     tensor = (told.bf16 or told.fp16 or own.tensor_tflops) if own else 0
     found = (own or Speed(0, 0, 0, 4))._replace(fp32_tflops=told.fp32, memory_gb_s=told.memory)
     return found._replace(tensor_tflops=tensor)
 
 
 def link_gb_s(gen: int, width: int) -> float:
-    """Return what that many PCIe lanes carry one way."""
+    """Return the bandwidth of that many PCIe lanes in one direction, in GB/s."""
     return LANE_GB_S.get(gen, LANE_GB_S[6]) * width

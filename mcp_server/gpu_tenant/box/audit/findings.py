@@ -1,4 +1,4 @@
-"""What an audit finds, and what a job needs."""
+"""The types for what an audit finds, and for what a job needs."""
 
 from typing import Literal
 
@@ -48,7 +48,7 @@ class Needs(Record):
 
 
 class Rented(Record):
-    """The GPUs that were rented with the box, in the words of the offer."""
+    """The GPUs that were rented with the box, as the offer describes them."""
 
     gpu: str
     count: int
@@ -61,17 +61,17 @@ def ok(subject: str, seen: str) -> Finding:
 
 
 def warning(subject: str, seen: str, reason: str) -> Finding:
-    """Make a finding that the tenant should know."""
+    """Make a finding about a problem that does not prevent a launch."""
     return Finding(subject=subject, level="warning", seen=seen, reason=reason)
 
 
 def blocker(subject: str, seen: str, reason: str) -> Finding:
-    """Make a finding because of which the job should not be launched on this box."""
+    """Make a finding about a problem so bad that the job should not be launched on this box."""
     return Finding(subject=subject, level="blocker", seen=seen, reason=reason)
 
 
 def no_answer(subject: str, seen: ProbePart) -> Finding:
-    """Make the finding that the probe could not learn about a part."""
+    """Make the finding for a part of the box about which the probe could learn nothing."""
     return warning(
         subject,
         f"not seen: {quote_text(seen.error) if seen.error else 'the probe said nothing'}",
@@ -80,5 +80,5 @@ def no_answer(subject: str, seen: ProbePart) -> Finding:
 
 
 def gib(size_bytes: int) -> float:
-    """The size in GiB."""
+    """Return the size in GiB."""
     return size_bytes / GIB

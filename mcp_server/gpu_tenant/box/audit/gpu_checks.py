@@ -32,7 +32,7 @@ from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.providers.gpu_catalog import is_amd
 
 GHOST_BYTES = GIB
-"""On an unused card, a driver uses less memory than this for itself."""
+"""On an unused card, the driver itself uses less memory than this. If more is in use, somebody else uses the card."""
 
 XIDS: dict[int, tuple[Level, str]] = {
     48: ("blocker", "an uncorrectable memory error: re-rent"),
@@ -146,7 +146,7 @@ def _gpu_health(gpu: Gpu) -> Iterator[Finding]:
     if gpu.temperature_c is not None and gpu.temperature_c >= hottest_c:
         seen = f"{gpu.temperature_c} °C, slows down at {hottest_c} °C"
         yield warning(f"{subject} temperature", seen, "it will not run at full speed")
-    # Low clocks when idle, and a power cap, are normal for a healthy GPU.
+    # Only these reasons are faults. Low clocks when idle, or because of a power cap, are normal.
     if held := [r for r in gpu.throttles if re.fullmatch(r"hw_.*|sw_thermal_slowdown", r)]:
         reason = "heat or power holds its clocks down: it is slower than what you pay for"
         yield warning(f"{subject} throttle", ", ".join(held), reason)

@@ -13,14 +13,14 @@ from gpu_tenant.domain.untrusted_text import plain
 GIB = 1024**3
 MIB = 1024**2
 REHEARSED = "a rehearsal's GPU"
-"""The end, in brackets, of the name of a GPU that does not exist, because a rehearsal prints its data."""
+"""This marks the name of a GPU that does not exist: a rehearsal only simulates it."""
 REHEARSED_MARK = f" ({REHEARSED})"
 _MOST = 64
-"""The most GPUs, places and kinds of faults that are reported. A box may list any number."""
+"""At most this many GPUs, places and kinds of faults are reported, because a box may list any number of them."""
 
 
 Count = Annotated[int, Field(ge=0, le=2**63)]
-"""A number from a box, limited so that calculating with it is always possible."""
+"""A number from a box, limited to a range in which calculations cannot overflow."""
 
 
 class ProbePart(BaseModel):
@@ -42,7 +42,7 @@ class SeenClock(ProbePart):
 
 
 class SeenSystem(ProbePart):
-    """The kernel, and how long the system has been up."""
+    """The kernel, and how long the system has been running."""
 
     kernel: str | None = None
     boot_id: str | None = None
@@ -51,7 +51,7 @@ class SeenSystem(ProbePart):
 
 
 class SeenCpu(ProbePart):
-    """The cores of the host, and the cores that we may run on."""
+    """The CPU cores of the host, and the cores that we may use."""
 
     model: str | None = None
     host_cores: Count | None = None
@@ -67,13 +67,13 @@ class SeenGroup(ProbePart):
 
 
 class SeenCgroup(ProbePart):
-    """Every control group to which we belong, of both versions."""
+    """All control groups to which our process belongs, of cgroup versions 1 and 2."""
 
     groups: tuple[SeenGroup, ...] = ()
 
 
 class SeenMemory(ProbePart):
-    """The text of /proc/meminfo: the host's memory, not ours."""
+    """The text of /proc/meminfo: the memory of the whole host, not only of the box."""
 
     meminfo: str | None = None
 
@@ -88,7 +88,7 @@ class SeenSmi(ProbePart):
 
 
 class SeenDevices(ProbePart):
-    """The GPUs as the kernel shows them, whatever the driver's own tool says."""
+    """The GPUs as the kernel shows them, independent of `nvidia-smi`."""
 
     nodes: tuple[str, ...] = ()
     buses: tuple[str, ...] = ()
@@ -154,7 +154,7 @@ class SeenTorch(ProbePart):
 
 
 class SeenOther(ProbePart):
-    """Programs of one name that another user runs."""
+    """Programs of the same name that another user runs."""
 
     uid: Count
     user: str
@@ -171,7 +171,7 @@ class SeenGpuUser(ProbePart):
 
 
 class SeenProcesses(ProbePart):
-    """Which programs run, as far as we may see."""
+    """Which programs run, as far as we are allowed to see them."""
 
     others: tuple[SeenOther, ...] = ()
     on_gpu: tuple[SeenGpuUser, ...] = ()
@@ -179,14 +179,14 @@ class SeenProcesses(ProbePart):
 
 
 class SeenUser(ProbePart):
-    """Who we are on the box."""
+    """The user as which we are logged in on the box."""
 
     uid: Count | None = None
     name: str | None = None
 
 
 class SeenReach(ProbePart):
-    """Whether a connection to a host opened."""
+    """Whether the box could open a connection to a host."""
 
     address: str | None = None
     took_s: float | None = None
@@ -196,9 +196,9 @@ AnyPart = TypeVar("AnyPart", bound=ProbePart)
 
 
 def part(observed: Mapping[str, object], name: str, kind: type[AnyPart]) -> AnyPart:
-    """Return the part of that name, or a part that says why it cannot be read.
+    """Return the part of that name. If it cannot be read, return a part whose `error` says why.
 
-    Nothing that a box sends raises an error here.
+    This never raises an error, whatever a box sends.
     """
     if name not in observed:
         return kind(error="the probe did not report this part")
@@ -305,7 +305,7 @@ def _gpu(index: int, gpu: ET.Element) -> Gpu:
 
 
 def _ecc(gpu: ET.Element) -> int | None:
-    """Count the uncorrectable errors of all kinds. Newer drivers name them by memory, older ones by bits."""
+    """Return the number of uncorrectable memory errors of all kinds. Drivers of different age name them differently."""
     volatile = gpu.find("ecc_errors/volatile")
     counts = [
         _number(volatile, path)
@@ -323,7 +323,7 @@ def _ecc(gpu: ET.Element) -> int | None:
 
 
 def _throttles(gpu: ET.Element) -> tuple[str, ...]:
-    """The reasons why the clocks are held down now, by their short names."""
+    """Return the reasons why the clocks are slowed down now, by their short names."""
     for parent in ("clocks_event_reasons", "clocks_throttle_reasons"):
         if (reasons := gpu.find(parent)) is not None:
             active = [reason.tag for reason in reasons if (reason.text or "").strip() == "Active"]
@@ -343,7 +343,7 @@ def _processes(gpu: ET.Element) -> list[GpuProcess]:
 
 
 def _text_at(element: ET.Element, path: str) -> str | None:
-    """Read the text at that path. None if the driver says that it does not know it."""
+    """Return the text at that path. None if the driver does not report a value."""
     said = plain(element.findtext(path) or "", max_line=120).replace("\n", " ").strip()
     return None if said in ("", "N/A", "[N/A]", "Unknown Error", "Not Supported") else said
 
@@ -373,7 +373,7 @@ class Xid(Record):
 
 
 def read_xids(lines: tuple[str, ...]) -> tuple[Xid, ...]:
-    """Find the Xid errors among the kernel's lines, each once."""
+    """Return the Xid errors among the kernel's lines, each kind once for each GPU."""
     found: dict[tuple[str, int], Xid] = {}
     for line in lines:
         if len(found) == _MOST:
@@ -394,7 +394,7 @@ class CgroupLimits(Record):
 
 
 def read_limits(groups: tuple[SeenGroup, ...]) -> CgroupLimits:
-    """Find the tightest of all limits, of either version. A group is also bound by the groups above it."""
+    """Return the lowest of all limits, of both cgroup versions. The limits of a group's parents apply, too."""
     cpus: list[float] = []
     memory: list[tuple[int, int | None]] = []
     oom_kills = 0
@@ -406,7 +406,7 @@ def read_limits(groups: tuple[SeenGroup, ...]) -> CgroupLimits:
             cpus.append(int(quota) / int(period))
         most = _bytes(files.get("memory.max") or files.get("memory.limit_in_bytes"))
         used = _bytes(files.get("memory.current") or files.get("memory.usage_in_bytes"))
-        if most is not None and most < 2**60:  # In version 1, a huge number means no limit.
+        if most is not None and most < 2**60:  # In cgroup version 1, a huge number means no limit.
             memory.append((most, used))
         kills = re.search(r"^oom_kill (\d{1,9})$", files.get("memory.events", ""), re.MULTILINE)
         oom_kills = max(oom_kills, int(kills[1]) if kills else 0)
@@ -424,6 +424,6 @@ def _bytes(text: str | None) -> int | None:
 
 
 def read_meminfo(text: str) -> dict[str, int]:
-    """Read the bytes by name: MemTotal, MemAvailable and the others."""
+    """Return the values by name (MemTotal, MemAvailable and so on), in bytes."""
     rows = re.findall(r"^(\w+):\s+(\d{1,15}) kB$", text, re.MULTILINE)
     return {name: int(kib) * 1024 for name, kib in rows}

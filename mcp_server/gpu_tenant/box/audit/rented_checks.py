@@ -10,19 +10,19 @@ from gpu_tenant.providers.gpu_catalog import is_amd, same_gpu
 LEAST_MEMORY = 0.9
 """A card must show at least this share of the memory that was rented.
 
-A driver keeps some memory for itself, most with ECC: a card sold with 48 GB shows 45 GiB.
+The driver keeps some memory for itself, and more with ECC: a card that is sold with 48 GB shows 45 GiB.
 """
 
 
 def card_name(gpu: Gpu) -> str:
-    """The name of the card as its driver says it, without the mark of a rehearsal."""
+    """Return the driver's name of the card, without the mark of a rehearsal."""
     return gpu.name.removesuffix(REHEARSED_MARK)
 
 
 def judge_rented(observed: Mapping[str, object], rented: Rented) -> Iterator[Finding]:
-    """Judge whether the driver lists what was rented.
+    """Judge whether the driver lists the GPUs that were rented.
 
-    If the driver lists no GPU, say nothing, because another check reports that as a blocker.
+    If the driver lists no GPU, there is no finding here, because another check reports a blocker.
     """
     driver = read_smi(part(observed, "smi", SeenSmi).out)
     if driver is None or not driver.gpus or is_amd(rented.gpu):

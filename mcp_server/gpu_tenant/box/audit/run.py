@@ -1,4 +1,4 @@
-"""Looks at a box before it is trusted: the probe observes on the box, and the findings are judged on this computer."""
+"""Audits a box before it is used: a script, the probe, observes on the box, and this computer judges what it saw."""
 
 import json
 import os
@@ -22,18 +22,18 @@ from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.files.skill_files import script
 
 _PROBE_WITHIN_S = 60
-# A `json.py` in the login directory is the tenant's, and is not imported.
+# With -I -S, Python does not import modules from the login directory, such as a `json.py` there.
 _ISOLATED = ("python3", "-I", "-S", "-")
 _HOME_S, _HOME_BYTES = 6.0, 4_000_000
 _ANSWER_S = 3.0
-"""Besides the load itself, this many seconds are left for its start and its answer."""
+"""This many seconds are reserved for the start and the answer of the load, besides the load itself."""
 _LEAST_LOAD_S = 10.0
 _NOT_PAID_FOR = re.compile(
     r"rented gpus|burn (gpu|link) .*|gpu \d+ (card|size|ecc|xid .*)"
 ).fullmatch
-"""The subjects of faults which mean that the box is not what was paid for.
+"""Matches the subjects of findings that show a box which is not what was paid for.
 
-A fault that only matters to the job is not among them.
+Faults that only matter for the job are not among them.
 """
 
 REACHED_FOR = ("package-index", "huggingface.co")
@@ -57,7 +57,7 @@ async def audit(
 ) -> Audited:
     """Audit the box for a job with those needs. Nothing on the box is changed.
 
-    With `burn_s`, its GPUs are also put under load. All of it, the look included, takes at most that time.
+    With `burn_s`, its GPUs are also tested under load. The whole audit then takes at most this many seconds.
 
     Raises:
         BoxUnreachable: the box did not answer.
@@ -71,7 +71,7 @@ async def audit(
         for place in session.profile.places
         if place.path != "/"
     }
-    # If the lease's directory is outside the login home, the job needs another disk than the home's.
+    # If the lease's directory is outside the home directory, the job uses another disk than the home directory's.
     argv += ["--work", lease.work_directory] if lease.place and lease.place.at else []
     argv += ["--place", *caps] if caps else []
     argv += ["--count", *(path for path, cap in caps.items() if cap)]
@@ -99,7 +99,7 @@ async def audit(
             ),
         )
     try:
-        # The observation is the last line. Output of a login script comes before it.
+        # The observation is the last line. A login script may have printed lines before it.
         observed = json.loads(finished.stdout.splitlines()[-1])
     except (IndexError, ValueError, RecursionError):
         observed = None
@@ -136,7 +136,7 @@ async def audit(
 async def _burn(
     session: Session, rented: Rented | None, left_s: float, lease_is: Literal["real", "rehearsed"]
 ) -> list[Finding]:
-    """Put the GPUs under load, and measure the speed between the box and this computer, within `left_s`."""
+    """Test the GPUs under load, and the link between the box and this computer, within `left_s` seconds."""
     load_s = left_s - _HOME_S - _ANSWER_S
     if load_s < _LEAST_LOAD_S:
         seen = f"not measured: {max(left_s, 0):.0f} s were left after the look"
@@ -159,9 +159,9 @@ async def _burn(
 
 
 async def _way_home(session: Session) -> AsyncIterator[Finding]:
-    """Measure how fast bytes go to the box and come from it.
+    """Measure how fast bytes go to the box and come back. There is only a warning if a transfer is very slow.
 
-    Nothing is judged by this, because it also depends on this computer's own link.
+    A lower speed is never a fault of the box, because it also depends on this computer's own link.
     """
     ways = (
         ("to the box", ["sh", "-c", "cat >/dev/null"], os.urandom(_HOME_BYTES)),

@@ -1,1 +1,1 @@
-"""The environment in which a job runs, as the work tree asks for it."""
+"""The Python environment in which a job runs, with the packages that the work tree asks for."""

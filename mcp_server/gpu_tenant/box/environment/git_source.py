@@ -1,4 +1,4 @@
-"""The repository that a person wants to clone: its address, and the commit to check out."""
+"""Reads which git repository to clone on a box: its address, and the commit to check out."""
 
 import re
 
@@ -11,11 +11,11 @@ _SCP_LIKE = re.compile(r"(?:git@)?[\w.-]+:[^\s:]+")
 
 
 def repository(asked: str) -> dict[str, JsonValue]:
-    """Split `URL[@REF]` into the address and the ref.
+    """Split `URL[@REF]` into `url` and `ref` (None if there is none).
 
     Raises:
-        SecretRefused: the address holds a user's secret.
-        BadRequest: git does not accept the address.
+        SecretRefused: the address contains a user's name or password.
+        BadRequest: it is not the address of a git repository.
     """
     scheme, separator, rest = asked.partition("://")
     place = rest if separator else asked

@@ -1,4 +1,4 @@
-"""What the ledger knows about the environments on boxes: the newest environment, and how to use it."""
+"""Reads from the ledger which environment was made last on a lease's box, and returns the variable that uses it."""
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
@@ -10,7 +10,7 @@ from gpu_tenant.ledger import Ledger
 
 
 class Recorded(BaseModel):
-    """`prepared.json`: what was requested and what came of it. This is enough to do the same on another box."""
+    """`prepared.json`: the request and its result. This is enough to make the same environment on another box."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -33,7 +33,7 @@ class Recorded(BaseModel):
 
 
 def newest_recorded(ledger: Ledger, lease_id: str) -> Recorded:
-    """Return what the newest environment of that lease was made from.
+    """Return the record of the newest environment of that lease.
 
     Raises:
         BadRequest: no environment was made on the lease's box.
@@ -49,10 +49,10 @@ def newest_recorded(ledger: Ledger, lease_id: str) -> Recorded:
 
 
 def activation(ledger: Ledger, lease_id: LeaseId) -> dict[str, str]:
-    """Return the variable that makes a job run in the lease's environment. Empty if none was asked for.
+    """Return the variable that makes a job run in the lease's environment. Empty if no environment was requested.
 
     Raises:
-        JobRunning: by the last look, the environment is still being made.
+        JobRunning: as far as the ledger knows, the environment is still being made.
         Refused: the last attempt to make the environment failed.
     """
     last = newest(ledger, lease_id)
@@ -71,7 +71,7 @@ def activation(ledger: Ledger, lease_id: LeaseId) -> dict[str, str]:
 
 
 def newest(ledger: Ledger, lease_id: LeaseId) -> timeline.Preparing | timeline.Prepared | None:
-    """The newest event about the lease's environment: its start, or its outcome. None if there is none."""
+    """Return the newest event about the lease's environment: its start, or its result. None if there is none."""
     for _, event in reversed(ledger.events(lease_id)):
         if isinstance(event, timeline.Preparing | timeline.Prepared):
             return event

@@ -1,4 +1,4 @@
-"""The mirrors that the owner has named, for platforms that cannot reach the usual sites."""
+"""The download mirrors that the owner has configured, for platforms that cannot reach the usual sites."""
 
 import tomllib
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ _VARIABLES = {"pip": "PIP_INDEX_URL", "hf": "HF_ENDPOINT"}
 
 
 def mirrors(profile: Profile, configuration: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that point pip and the model hub's client to the owner's mirrors.
+    """Return the variables that make pip and the client of Hugging Face use the owner's mirrors.
 
-    Returns none if the platform needs no mirror. `[mirrors]` in the configuration comes first (`pip = "..."`,
-    `hf = "..."`), then this computer's own PIP_INDEX_URL and HF_ENDPOINT.
+    Empty if the platform needs no mirror. `[mirrors]` in the configuration takes precedence (`pip = "..."`,
+    `hf = "..."`), then this computer's own PIP_INDEX_URL and HF_ENDPOINT are used.
 
     Raises:
         LocalTrouble: the configuration cannot be read, or a mirror in it contains a password.
@@ -43,8 +43,8 @@ def mirrors(profile: Profile, configuration: Path, environ: Mapping[str, str]) -
                 f"{configuration}: the mirror {key} holds a password",
                 remedy=f"remove the password there, and pass `--env {variable}=file:PATH` instead",
             )
-        # A private index of this computer, with a password in its address, must not go to other
-        # people's boxes.
+        # This computer may use a private index with a password in its address. The password must
+        # not be sent to other people's boxes.
         url = url or environ.get(variable)
         if url and not _has_password(url):
             named[variable] = url

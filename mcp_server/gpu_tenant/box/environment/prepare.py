@@ -1,4 +1,4 @@
-"""Makes the environment that the work tree asks for on the box, in addition to what the image has."""
+"""Makes the Python environment on a box: installs the packages that the work tree needs and the image does not have."""
 
 import json
 import re
@@ -42,7 +42,7 @@ _DISCARD = (
     *(".git/index", ".git/logs/", ".git/FETCH_HEAD"),
     *("~/.rustup/", "~/.cargo/", "~/.local/share/uv/"),
 )
-"""Files that git rewrites in a clone at every look, and files that installers leave in a home directory.
+"""Files that git rewrites in a clone whenever it is used, and files that installers leave in a home directory.
 
 For example, pip asks `rustc` for its version at every run, and rustup then saves its settings.
 """
@@ -71,7 +71,7 @@ class _Looked(BaseModel):
 
 
 class EnvironmentRequest(Record):
-    """What to install, and from where."""
+    """Which packages to install: from a requirements file, a clone, or an earlier environment."""
 
     source: str | None = None
     clone: str | None = None
@@ -101,7 +101,7 @@ class Prepared(Record):
 
 
 class Setup:
-    """Makes one lease's environment: checks what is there, starts the job that makes it, and waits for that job."""
+    """Makes one lease's environment: checks what the box has, starts a job that installs packages, and waits for it."""
 
     def __init__(self, session: Session, script: Path, *, ledger: Ledger) -> None:
         self._session = session
@@ -120,13 +120,13 @@ class Setup:
     ) -> Prepared:
         """Make the environment that is asked for, or wait for the job on the box that makes it.
 
-        If the pushed tree asks for nothing, there is nothing to do. If the job still runs when `wait_s` has passed, the
-        call returns. Call it again, from any process, to wait longer. An environment that fits the request is not made
-        again. If the tree asks for something else now, a new environment is made.
+        If the pushed tree asks for no packages, there is nothing to do. If the job still runs when `wait_s` has passed,
+        the call returns. Call it again, from any process, to wait longer. An environment that fits the request is not
+        made again. If the tree asks for other packages now, a new environment is made.
 
         Raises:
-            BadRequest: nothing was pushed and nothing names packages, the source is missing or not clear, or the
-                clone's address holds a password.
+            BadRequest: nothing was pushed and the request names no packages, the source of packages is missing or not
+                clear, or the clone's address contains a password.
             JobRunning: a new environment is needed, but a running job may use the old one.
             Refused: the deadline has passed.
             BoxTrouble: the environment could not be made; the message has the end of the log.
@@ -162,7 +162,7 @@ class Setup:
             if status.state != "finished":
                 raise self._failure(job, status)
             if not started:
-                # Another call started the job, so its environment may be for an older tree.
+                # Another call started the job, perhaps for an older tree. So check again whether it fits.
                 self._note("done", job.id)
 
     async def _look(self, request: Mapping[str, JsonValue]) -> _Looked:
@@ -194,7 +194,7 @@ class Setup:
         env: Mapping[str, str],
         env_from: tuple[str, ...],
     ) -> Job:
-        """Start the job that makes the environment on the box, in its own session."""
+        """Start the job that makes the environment on the box, in a process session of its own."""
         lease = self._lease
         if self._ledger.now() >= lease.terms.deadline_at:
             raise Refused(
@@ -251,7 +251,7 @@ class Setup:
         )
 
     def _under_way(self, command: str) -> Job | None:
-        """The job that was started for this command and whose outcome is not yet on record. None if there is none."""
+        """Return the job that was started with this command, if its result is not recorded yet. Otherwise None."""
         last = newest(self._ledger, self._lease.id)
         if not isinstance(last, timeline.Preparing):
             return None
@@ -311,10 +311,10 @@ class Setup:
         self._ledger.note(self._lease.id, told, at=self._ledger.now())
 
     async def _note_made(self) -> None:
-        """Record the files that the setup put in the work directory (a clone, say) as if this computer had sent them.
+        """Record the files that the setup put into the work directory (such as a clone) as if we had sent them.
 
-        This is done only before any job of the owner has run. After that, what the box says about these files
-        may come from a job.
+        This is done only before any job of the owner has run. After that, a job could have changed what the box reports
+        about these files.
         """
         begun = [job for job in self._ledger.jobs(self._lease.id) if job.launched_at is not None]
         if begun and all(_IS_SETUP(job.id) for job in begun):
@@ -352,7 +352,7 @@ class Setup:
         )
 
     def _nothing(self, seen: _Looked) -> Prepared:
-        """Say that the tree asks for no packages: the jobs run with what the image has."""
+        """Return the answer for a tree that asks for no packages. The jobs then run with the image's own packages."""
         launch = Command("launch", lease=self._lease.id, artifact="PATTERN", then="COMMAND")
         other = Command("prepare", self._lease.id, source="FILE")
         return Prepared(
@@ -384,7 +384,7 @@ class Setup:
 
 
 _NOTHING = "NOTHING"
-"""What the script says of a work directory that asks for no packages."""
+"""The script's code for a work directory that asks for no packages."""
 _IS_SETUP = re.compile(r"prepare\d+").fullmatch
 _WORDS = {
     "NOT_RESOLVED": "the packages could not be installed",

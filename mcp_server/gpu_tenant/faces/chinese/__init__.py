@@ -1,8 +1,9 @@
-"""The server's English sentences in Chinese, for every face.
+"""Translates the server's English sentences into Chinese, for every face.
 
-A key is an English sentence with numbered holes; `{#1}` is one for a figure alone. What fills a hole is translated too, if it is a sentence. What
-stands in backticks or in double quotes, and every line after the first, stays as it is: commands, and words from
-a box. `translate.js` does the same for a page, over the same files.
+The files in `sentences/` map English sentences to Chinese ones. A sentence may have numbered holes, such as `{1}`. A
+hole `{#1}` takes only a figure. The text in a hole is translated, too, if it is a sentence. Text in backticks or double
+quotes (commands, and words from a box) and every line after the first stay as they are. `translate.js` does the same
+for the page, with the same files.
 """
 
 import json
@@ -28,13 +29,13 @@ _QUOTED = re.compile(r'`[^`]*`|"(?:[^"\\]|\\.)*"')
 _KEPT = re.compile("\ue000(\\d+)\ue001")
 _EDGES = re.compile(r"(\s*[;:,]?\s*)(.*?)([;:,]?\s*)", re.DOTALL)
 _BLANK = re.compile("(?<=[\u3001-\u9fff\uff00-\uffef]) +(?=[\u3001-\u9fff\uff00-\uffef])")
-"""A blank between two Chinese characters, where nobody writes one."""
+"""A blank between two Chinese characters, where Chinese text has none."""
 _SIGNS = {";": "；", ":": "：", ",": "，"}
 
 
 @cache
 def sentences() -> Mapping[str, str]:
-    """Return every English sentence that has Chinese, with it."""
+    """Return every English sentence that has a translation, and its translation."""
     found: dict[str, str] = {}
     for path in sorted((_HERE / "sentences").glob("*.json")):
         found.update(json.loads(path.read_text("utf-8")))
@@ -42,7 +43,7 @@ def sentences() -> Mapping[str, str]:
 
 
 def is_wanted() -> bool:
-    """Whether the person at this terminal reads Chinese, by its locale."""
+    """Whether the person at this terminal reads Chinese, by the terminal's locale."""
     named = (os.environ.get(name, "") for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
     return next(filter(None, named), "").lower().startswith("zh")
 
@@ -53,7 +54,7 @@ def for_terminal(text: str) -> str:
 
 
 def in_chinese(text: str) -> str:
-    """Return the sentence in Chinese. A sentence without Chinese stays as it was said."""
+    """Return the sentence in Chinese, or unchanged if it has no translation."""
     first, newline, rest = text.partition("\n")
     kept: list[str] = []
 
@@ -67,7 +68,7 @@ def in_chinese(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Template:
-    """One English sentence, taken apart at its holes. A command inside of it counts as a hole."""
+    """One English sentence, split at its holes. A command or quotation in the sentence counts as a hole."""
 
     chinese: str
     holes: tuple[str, ...]
@@ -80,7 +81,7 @@ class _Template:
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """The words that do not touch a hole, which might be a part of them."""
+        """The words that do not touch a hole. A word that touches one may be longer in a filled sentence."""
         bare = "\ue000".join(self.literals)
         return tuple(_LONE.findall(bare))
 
@@ -93,7 +94,7 @@ class _Template:
         return any("; " in literal for literal in self.literals)
 
     def may_hold(self, values: Sequence[str]) -> bool:
-        """Whether only the first and the last hole hold several clauses, where the sentence lets them end."""
+        """Whether several clauses are only in the first or the last hole, and only where the sentence allows this."""
         last = len(values) - 1
         return not any(
             "; " in value
@@ -114,7 +115,7 @@ class _Template:
 
 @cache
 def _templates() -> Mapping[str, Sequence[tuple[int, _Template]]]:
-    """Return every sentence with its rank, by the rarest of its words. Those with more text of their own come first."""
+    """Return all sentences by their rarest word, each with its rank. Sentences with more fixed text rank first."""
     known = [_Template.of(english, chinese) for english, chinese in sentences().items()]
     known.sort(key=lambda each: -sum(map(len, each.literals)))
     counted = Counter(word for each in known for word in each.words)
@@ -126,7 +127,7 @@ def _templates() -> Mapping[str, Sequence[tuple[int, _Template]]]:
 
 
 def _candidates(text: str) -> Iterator[_Template]:
-    """Return the sentences that have a word of the text, in the order of their ranks."""
+    """Return the sentences whose rarest word is in the text, in the order of their ranks."""
     known = _templates()
     words = {"", *_WORD.findall(text)}
     found = (ranked for word in words for ranked in known.get(word, ()))
@@ -134,7 +135,7 @@ def _candidates(text: str) -> Iterator[_Template]:
 
 
 def _whole(text: str, *, joins: bool) -> str | None:
-    """Translate the text as one sentence. None if no sentence is like it."""
+    """Translate the text as one sentence. None if no sentence matches it."""
     for known in _candidates(text):
         if known.joins != joins or known.longest not in text:
             continue
@@ -149,7 +150,7 @@ def _whole(text: str, *, joins: bool) -> str | None:
 
 
 def _part(text: str) -> str:
-    """Translate what fills a hole: a sentence perhaps, with the signs that join it to the others."""
+    """Translate the text of a hole: perhaps a sentence, with the punctuation that joins it to the rest."""
     found = _EDGES.fullmatch(text)
     if found is None or not found[2]:
         return text
@@ -166,7 +167,7 @@ def _sign(edge: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Translate each clause, and first those clauses together that are one sentence."""
+    """Translate the clauses. If several clauses together are one known sentence, translate them together."""
     clauses = list(_split(text, "; "))
     said: list[str] = []
     while clauses:
@@ -199,7 +200,7 @@ def _clause(text: str) -> str:
 
 
 def _split(text: str, separator: str) -> Iterator[str]:
-    """Split the text where the separator stands outside of brackets."""
+    """Split the text at the separator, but not within brackets."""
     depth = begin = at = 0
     while at < len(text):
         if text[at] == "(":

@@ -1,4 +1,4 @@
-"""What a fact of a platform says, in Chinese: on its page, in its runbook, and in the comparison of all platforms."""
+"""Translates the facts of platforms into Chinese, for their pages, their runbooks and the comparison of platforms."""
 
 import re
 from collections.abc import Mapping
@@ -36,11 +36,11 @@ _WORDS: Mapping[str, str] = {
     "gpushare.com/center/hire, 我的实例 (my instances)": "gpushare.com/center/hire，我的实例",
     "lanrui.co, 控制台 (console), 工作空间 (workspaces)": "lanrui.co，控制台，工作空间",
 }
-"""Words that mean this beside a fact alone."""
+"""Words, and what each means as the value of a fact. In other texts it may mean something else."""
 
 
 def chinese_fact(value: str) -> str:
-    """Return the value in Chinese: a word of the table, a list of them, days, or a sentence."""
+    """Return the value in Chinese: a word of the table, a list of such words, a number of days, or a sentence."""
     if value in _WORDS:
         return _WORDS[value]
     parts = value.split(", ")

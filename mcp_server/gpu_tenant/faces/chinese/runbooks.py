@@ -4,9 +4,9 @@ from gpu_tenant.files.skill_files import skill_directory
 
 
 def chinese_runbook(slug: str) -> str | None:
-    """Return the platform's runbook in Chinese. None if nobody has translated it.
+    """Return the platform's runbook in Chinese. None if it has no translation.
 
-    It is no field of the profile, because every command reads the profiles and very few show a runbook.
+    It is read here and not with the profile, because every command reads the profiles, but very few show a runbook.
     """
     path = skill_directory() / "profiles" / "zh" / f"{slug}.md"
     try:

@@ -1,6 +1,7 @@
-// The server's English sentences in Chinese. `chinese/__init__.py` does the same for a terminal.
-// A key is an English sentence with numbered holes; `{#1}` is one for a figure alone. What fills a hole is translated too, if it is a sentence.
-// What stands in backticks or in double quotes, and every line after the first, stays as it is.
+// Translates the server's English sentences into Chinese. `chinese/__init__.py` does the same for a terminal.
+// A key is an English sentence with numbered holes. A hole `{#1}` takes only a figure. The text in a hole is
+// translated, too, if it is a sentence. Text in backticks or double quotes, and every line after the first, stays
+// as it is.
 
 const HOLE = /(\{#?\d+\}|`[^`]*`|"[^"]*")/;
 const ANYTHING = "([\\s\\S]*?)";
@@ -8,19 +9,19 @@ const FIGURE = "(-?[\\d.,]+(?: (?:USD|s|min|h|B|KB|MB|GB|TB))?)";
 const KEPT_ONE = "(\uE000\\d+\uE001)";
 // A clause with a note in brackets at its end.
 const NOTED = /^([^()]+) \(([^()]+)\)$/;
-// A word that does not touch a hole, which might be a part of it.
+// A word that does not touch a hole. A word that touches one may be longer in a filled sentence.
 const LONE = /(?<![A-Za-z\uE000])[A-Za-z]+(?![A-Za-z\uE000])/g;
 const QUOTED = /`[^`]*`|"(?:[^"\\]|\\.)*"/g;
 const KEPT = /\uE000(\d+)\uE001/g;
 const EDGES = /^(\s*[;:,]?\s*)([\s\S]*?)([;:,]?\s*)$/;
-// A blank between two Chinese characters, where nobody writes one.
+// A blank between two Chinese characters, where Chinese text has none.
 const BLANK = /(?<=[\u3001-\u9FFF\uFF00-\uFFEF]) +(?=[\u3001-\u9FFF\uFF00-\uFFEF])/g;
 /** @type {Record<string, string>} */
 const SIGNS = {";": "；", ":": "：", ",": "，"};
 const REMEMBERED = 2000;
 
 /**
- * What the literal text of a sentence is between its holes, and how many letters that has.
+ * Splits a sentence at its holes, and counts the characters of its fixed text.
  * @param {string} english
  * @param {string} chinese
  */
@@ -41,7 +42,7 @@ function template(english, chinese) {
 }
 
 /**
- * The parts between a separator that stands outside of brackets.
+ * Splits the text at the separator, but not within brackets.
  * @param {string} text
  * @param {string} separator
  */
@@ -62,7 +63,7 @@ function split(text, separator) {
 }
 
 /**
- * Whether only the first and the last hole hold several clauses, where the sentence lets them end.
+ * Whether several clauses are only in the first or the last hole, and only where the sentence allows this.
  * @param {string[]} literals
  * @param {string[]} values
  */
@@ -77,7 +78,7 @@ function mayHold(literals, values) {
 }
 
 /**
- * Return the function that translates with these sentences. A sentence without Chinese stays as it was said.
+ * Returns the function that translates with these sentences. A sentence without a translation stays in English.
  * @param {Record<string, string>} sentences
  */
 export function makeTranslator(sentences) {
@@ -89,7 +90,7 @@ export function makeTranslator(sentences) {
   const counted = new Map();
   for (const {words} of templates)
     for (const word of words) counted.set(word, (counted.get(word) ?? 0) + 1);
-  // Every sentence by the rarest of its words. Those with more text of their own come first.
+  // All sentences by their rarest word. Sentences with more fixed text come first.
   /** @type {Map<string, typeof templates>} */
   const byWord = new Map();
   for (const known of templates) {
@@ -106,7 +107,7 @@ export function makeTranslator(sentences) {
   const remembered = new Map();
 
   /**
-   * The text as one sentence; null if no sentence is like it.
+   * Translates the text as one sentence. Null if no sentence matches it.
    * @param {string} text
    * @param {boolean} joins
    * @returns {string | null}
@@ -138,7 +139,7 @@ export function makeTranslator(sentences) {
   }
 
   /**
-   * What fills a hole: a sentence perhaps, with the signs that join it to the others.
+   * Translates the text of a hole: perhaps a sentence, with the punctuation that joins it to the rest.
    * @param {string} text
    */
   function part(text) {
@@ -156,7 +157,7 @@ export function makeTranslator(sentences) {
   }
 
   /**
-   * Each clause, and first those clauses together that are one sentence.
+   * Translates the clauses. If several clauses together are one known sentence, they are translated together.
    * @param {string} text
    * @returns {string}
    */

@@ -1,6 +1,6 @@
-"""The command line: the same verbs, for people, scripts and CI.
+"""The command line, for people, scripts and CI.
 
-Nothing heavy is imported until a command runs, so that `--help` answers at once.
+Modules that are slow to import are imported only when a command runs, so that `--help` answers at once.
 """
 
 import sys
@@ -93,7 +93,7 @@ OTHER_NAMES = {
     "mcp": "serve",
     "check": "doctor",
 }
-"""Names that other tools use for our commands. Nothing runs under these names, because a destroy must be meant."""
+"""Names that other tools use for our commands. They only lead to a hint and run nothing: a destroy must be intended."""
 
 EXIT_STATUSES = """\
 Exit status: 0 done; 1 the job, the smoke or the check did not end well, or nothing is offered; 2 the call is wrong; 3 refused by
@@ -123,7 +123,7 @@ class _Lazy(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # Asking every command for its help would import them all.
+        # Do not ask the commands for their help, because this would import all of them.
         with formatter.section("Commands"):
             formatter.write_dl(list(SUMMARIES.items()))
 
@@ -134,8 +134,8 @@ def _unknown(name: str) -> str:
     asked = name.casefold()
     meant = OTHER_NAMES.get(asked)
     if meant is None:
-        # `lease` is nearer to `leases` than to `teardown`, for which `release`, another of these
-        # names, stands.
+        # These other names are compared, too, and the nearest name wins: `lease` is nearer to
+        # `leases` than to `release`, another name of `teardown`.
         near = get_close_matches(asked, [*SUMMARIES, *OTHER_NAMES], n=1, cutoff=0.6)
         meant = next((OTHER_NAMES.get(one, one) for one in near), None)
     hint = f"; did you mean `gpu-tenant {meant}`?" if meant else ""
@@ -159,11 +159,11 @@ _STOPPED = {
     "": "stopped here; boxes and jobs go on (`gpu-tenant leases`)",
     "smoke": "stopped: nothing of the smoke test runs on, its copy is removed, and nothing is on record",
 }
-"""What is said at Ctrl-C, by the command."""
+"""The message after Ctrl-C, for each command."""
 
 
 def main() -> None:
-    """Run the command in this process's arguments. The exit status says how it ended."""
+    """Run the command that this process's arguments name. The exit status says how it ended."""
     try:
         group.main(prog_name="gpu-tenant", standalone_mode=False)
     except click.exceptions.Abort:
@@ -182,7 +182,7 @@ def main() -> None:
             remedy = f"put `--` before the job's own command; {remedy}"
         _tell("BAD_REQUEST", _plainly(error.format_message()), remedy, error.exit_code)
     except Exception as error:
-        # Imported here because only a failure needs this, although it is light.
+        # Imported here, because only a failure needs it.
         from gpu_tenant.domain.errors import TenantError
 
         if not isinstance(error, TenantError):
@@ -193,14 +193,14 @@ def main() -> None:
 
 
 def _plainly(message: str) -> str:
-    """Return what click says of a number in the words that people use."""
+    """Return click's message about a wrong number in plain words."""
     return message.replace("is not a valid integer range.", "is no whole number").replace(
         "is not a valid float range.", "is no number"
     )
 
 
 def _with_a_command(code: str, remedy: str) -> str:
-    """Return the remedy of a wrong call with a command in it: the verb's help, where it names none."""
+    """Return the remedy for a wrong call. If it contains no command, add the command for the help."""
     named = f"`gpu-tenant {sys.argv[1]} --help`" if set(sys.argv[1:2]) & set(SUMMARIES) else ""
     return (
         f"{remedy}; {named}"
@@ -210,7 +210,7 @@ def _with_a_command(code: str, remedy: str) -> str:
 
 
 def _tell(code: str, message: str, remedy: str, exit_status: int) -> NoReturn:
-    """Print the error and the next command on stderr, and as JSON on stdout if the answer was to be JSON."""
+    """Print the error and the next command on stderr. If --json was given, also print them as JSON on stdout."""
     click.echo(f"error: {code}: {message}\nhint: {remedy}", err=True)
     given = sys.argv[1:]
     if "--json" in given[: given.index("--") if "--" in given else None]:

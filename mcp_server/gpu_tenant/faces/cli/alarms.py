@@ -43,7 +43,7 @@ class OpenAlarm(Record):
 
 
 class Alarms(Record):
-    """What a person must hear: open alarms, the oldest first, and then what a look at everything found just now."""
+    """What a person must know: the open alarms, the oldest first, and then what a check of all leases finds now."""
 
     alarms: tuple[OpenAlarm, ...]
     seen_now: tuple[str, ...] = Field(
@@ -89,7 +89,7 @@ async def alarms(tested: str | None, as_json: bool) -> None:
                 sys.exit(1)
             return
         now, alarms = tenancy.clock.now(), tenancy.ledger.open_alarms()
-        # Without a watchdog nobody opens an alarm, so what is wrong shows only by looking.
+        # Without a watchdog, alarms are not opened, so problems are found only by checking now.
         seen = (await tenancy.list_leases()).alarms
         known = {f"{alarm.lease_id or 'the account'}: {alarm.words}" for alarm in alarms}
         output.answer(
@@ -115,7 +115,7 @@ def _open(alarm: Alarm, now: datetime) -> OpenAlarm:
 
 
 async def _test(tenancy: Tenancy, named: str) -> Trial:
-    """Send a message over that channel, or over every channel, whatever level and hours are set for it.
+    """Send a test message over that channel, or over all channels, even if its level or quiet hours exclude it.
 
     Raises:
         BadRequest: there is no such channel.

@@ -1,4 +1,4 @@
-"""What a person sees while they wait: bars on stderr for moving bytes and for a running job."""
+"""Shows progress bars on stderr while a person waits for a transfer or a job."""
 
 import asyncio
 import sys
@@ -36,14 +36,11 @@ errors = Console(stderr=True, highlight=False)
 
 _ASK_AGAIN_S = 5
 _TOLD_EVERY_S = 10
-"""How often a line is written if stderr is not a terminal. It is rare, so that a log grows slowly."""
+"""If stderr is not a terminal, a line is written this often, in seconds. This is rare, so that a log grows slowly."""
 
 
 class Waiting:
-    """The state of a wait: what is waited for, since when, what it has cost, and what ends it.
-
-    Or how many bytes have moved.
-    """
+    """The state of a wait: how many bytes have moved; or what is waited for, since when, its cost, and what ends it."""
 
     def __init__(self, eta: Eta) -> None:
         self.eta = eta
@@ -52,7 +49,7 @@ class Waiting:
         self._is_moving = False
 
     def waits(self, wait: Wait, *, at_s: float) -> None:
-        """Record what is waited for now. If it is the same thing as before, its time counts from its beginning."""
+        """Record what is waited for now. If it is the same thing as before, its time goes on counting."""
         self._is_moving = False
         if self._wait is None or _subject(wait) != _subject(self._wait):
             self._since_s = at_s
@@ -63,7 +60,7 @@ class Waiting:
         self._is_moving = True
 
     def words(self, *, at_s: float) -> str:
-        """The state in one line. Empty before anything is known."""
+        """Return the state in one line. Empty if nothing is known yet."""
         if self._is_moving and self.eta.total_bytes:
             return self.eta.words(at_s=at_s)
         if self._wait is None:
@@ -76,12 +73,12 @@ class Waiting:
 
 
 def _subject(wait: Wait) -> str:
-    """Return what a wait is for, without the latest news about it."""
+    """Return what is waited for, without the news in brackets."""
     return wait.words.partition(" (")[0]
 
 
 class _Words(ProgressColumn):
-    """The words as of the moment when they are drawn, so that a stall shows although nothing reports it."""
+    """The text of a bar. It is computed each time that the bar is drawn, so that times count on even in a stall."""
 
     def __init__(self, waiting: Waiting) -> None:
         super().__init__(table_column=Column(overflow="fold"))
@@ -136,7 +133,7 @@ def _show(verb: str, usd_h: Decimal | None, column: ProgressColumn) -> Iterator[
 
 
 async def _tell(verb: str, waiting: Waiting, bar: Progress) -> None:
-    """Write a line every few seconds, if stderr is not a terminal."""
+    """Write the state in a line every few seconds. This is for a stderr that is not a terminal."""
     while True:
         await asyncio.sleep(_TOLD_EVERY_S)
         if words := waiting.words(at_s=bar.get_time()):
@@ -154,10 +151,10 @@ async def follow(
 ) -> Watched:
     """Follow the job until it has ended. Its log goes to stdout as it comes, its progress to a bar on stderr.
 
-    What is next is said at the end, unless the caller goes on by itself. If not `aside`, how the job ended goes to
-    stdout, too.
+    At the end, the next step is printed, unless `then` is empty. With `aside`, the outcome of the job goes to stderr,
+    otherwise to stdout.
 
-    A box that does not answer is asked again until it does. The job runs on meanwhile.
+    If the box does not answer, it is asked again until it does. Meanwhile, the job runs on.
     """
     with Progress(
         TextColumn("{task.description}"),
@@ -184,7 +181,7 @@ async def follow(
             if news := outlook.of(seen.outlook):
                 click.echo(f"  forecast {news}", err=aside)
             if seen.log and errors.is_terminal and sys.stdout.isatty():
-                # Print above the bar, which would otherwise be drawn into the line.
+                # Print above the bar. Otherwise the bar would be drawn into the line.
                 bar.console.print(seen.log.rstrip("\n"), markup=False, soft_wrap=True)
             elif seen.log:
                 click.echo(seen.log, nl=False)

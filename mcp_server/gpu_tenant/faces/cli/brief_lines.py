@@ -1,4 +1,4 @@
-"""One line for each of many leases, and the part of an answer that must be shown below these lines."""
+"""Writes one line for each of many leases, and the problems that are shown below these lines."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def audit_line(shown: Audited) -> str:
 
 
 def blockers(shown: Audited) -> str | None:
-    """What must be fixed before anything is launched on the box. None if nothing must."""
+    """Return the problems that must be solved before a launch on the box. None if there are none."""
     found = [f"{f.subject}: {f.seen} ({f.reason})" for f in shown.findings if f.level == "blocker"]
     return "; ".join(found) or None
 
 
 def watch_line(shown: Watched) -> str:
-    """The state of the job."""
+    """Return the state of the job."""
     code = "" if shown.exit_code is None else f", status {shown.exit_code}"
     ran = "" if shown.running_s is None else f", {span(shown.running_s)}"
     done = shown.progress.fraction if shown.progress else None
@@ -37,23 +37,23 @@ def watch_line(shown: Watched) -> str:
 
 
 def why(shown: Watched) -> str | None:
-    """Why the job did not end as it should, and the lease's alarm. None if there is neither."""
+    """Return why the job did not end well, and the lease's alarm. None if there is neither."""
     told = [with_dates(shown.why)] if shown.why else []
     return "; ".join([*told, *([shown.alarm] if shown.alarm else [])]) or None
 
 
 def push_line(shown: Pushed) -> str:
-    """What a push did."""
+    """Return what a push did."""
     return f"{some(shown.sent_files, 'file')} sent ({size(shown.sent_bytes)}), {shown.unchanged_files} unchanged"
 
 
 def collect_line(shown: Collected) -> str:
-    """What is now kept on this computer."""
+    """Return what is now kept on this computer."""
     return f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"
 
 
 def not_collected(shown: Collected) -> str | None:
-    """What keeps the box from being torn down. None if nothing does."""
+    """Return what prevents the box from being torn down. None if nothing does."""
     told = [f"cannot be kept: {words}" for words in shown.cannot_be_kept]
     told += [f"never appeared: {pattern}" for pattern in shown.never_appeared]
     if shown.unclaimed_files:
@@ -63,11 +63,11 @@ def not_collected(shown: Collected) -> str | None:
 
 
 def snapshot(shown: Snapshot) -> str:
-    """What was pulled while the job runs."""
+    """Return what was copied from the box while the job runs."""
     return f"{some(shown.files, 'file')} came, {size(shown.size_bytes)}, in {shown.directory}"
 
 
 def torn_down(shown: TornDown) -> str:
-    """The ground on which the box was destroyed, what is kept, and what it cost."""
+    """Return on which ground the box was destroyed, what is kept, and what it cost."""
     r = shown.receipt
     return f"{shown.state}: {r.ground}, {some(r.kept_files, 'file')} kept, {cost_words(r.spent_usd, r.counts)}"

@@ -22,7 +22,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _RECENT = 20
-"""Among so many of the newest leases, one that has just ended is looked for."""
+"""A lease that has just ended is searched among this many of the newest ones."""
 
 COMMANDS: dict[str, click.Command] = {}
 
@@ -60,14 +60,14 @@ def one_lease(first: str | None, second: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The leases that were named on a command line, in any of the possible ways."""
+    """The leases that were chosen on a command line: by name, by fleet, or all."""
 
     names: tuple[str, ...]
     fleet: str | None
     every: bool
 
     def leases(self, tenancy: Tenancy) -> list[str]:
-        """Return their ids, each once. A fleet stands for its live leases. Without a name, the only live lease is meant.
+        """Return the ids of the leases, each once. A fleet means its live leases. No name means the only live lease.
 
         Raises:
             BadRequest: no name was given, and not exactly one lease is live; or no lease of the fleet is
@@ -91,7 +91,7 @@ class Chosen:
         return list(dict.fromkeys(named)) or [the_lease(None, tenancy)]
 
     def are_several(self, leases: list[str]) -> bool:
-        """Whether more than one lease was named, or the way of naming could have meant more than one."""
+        """Whether more than one lease was chosen, or could have been: by a fleet or by --all."""
         named_otherwise = any(name not in leases for name in self.names)
         return self.every or self.fleet is not None or len(leases) > 1 or named_otherwise
 
@@ -125,10 +125,10 @@ def leases_argument(function: Callable[P, T]) -> Callable[P, T]:
 
 
 class WithCommand(click.Command):
-    """A command whose words after `--` belong to another command, even if no word comes before `--`."""
+    """A command that takes another command after `--`, even if no word comes before `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse what comes before `--`, and keep the rest for `command_words`."""
+        """Parse the words before `--`, and keep the rest for `command_words`."""
         at = args.index("--") if "--" in args else len(args)
         ctx.meta[_THEN] = tuple(args[at + 1 :])
         return super().parse_args(ctx, args[:at])
@@ -138,7 +138,7 @@ _THEN = f"{__name__}.then"
 
 
 def command_words() -> tuple[str, ...]:
-    """Return what came after `--`."""
+    """Return the words after `--`."""
     words: tuple[str, ...] = click.get_current_context().meta[_THEN]
     return words
 
@@ -146,7 +146,7 @@ def command_words() -> tuple[str, ...]:
 def verb(
     name: str, cls: type[click.Command] = click.Command
 ) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
-    """Make the coroutine the command `name`, with its summary, and add it to the list of commands."""
+    """Make a command of that name from the coroutine, with its summary, and add it to the list of commands."""
 
     def wrap(function: Callable[P, Awaitable[None]]) -> click.Command:
         def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -169,7 +169,7 @@ def verb(
 
 
 def join_words(words: tuple[str, ...]) -> str:
-    """Return the command line that was meant. A single word is taken as it is; several words are quoted again."""
+    """Return the words as one command line. A single word is taken as it is; several words are quoted for the shell."""
     import shlex
 
     return words[0] if len(words) == 1 else shlex.join(words)
@@ -202,7 +202,7 @@ def the_lease(named: str | None, tenancy: Tenancy) -> str:
 
 
 def _just_ended(tenancy: Tenancy) -> Lease | None:
-    """Return the lease that was meant, if one has ended within the last day. None if none has."""
+    """Return the lease that was probably meant: the only one that has ended within the last day. Otherwise None."""
     since = tenancy.clock.now() - timedelta(days=1)
     ended = [
         lease

@@ -54,6 +54,6 @@ async def dashboard(port: int, no_open: bool, metrics: bool) -> None:
 
 
 def _has_screen() -> bool:
-    """Whether a browser would open a window, and not run inside this terminal."""
+    """Whether this computer has a screen on which a browser can open a window."""
     screens = ("DISPLAY", "WAYLAND_DISPLAY")
     return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in screens)

@@ -1,4 +1,4 @@
-"""A whole lease on this computer, shown as it happens: seven steps, one interruption, one receipt."""
+"""The demo: runs a whole lease on this computer and shows each step. The job is interrupted once and resumes."""
 
 import asyncio
 import os
@@ -22,10 +22,10 @@ from gpu_tenant.service import Tenancy
 
 EPOCHS = 10
 _KILL_AFTER = 0.45
-"""The progress at which the run is killed, so that there is something to resume from."""
+"""The run is killed at this progress, when it has a checkpoint from which it can resume."""
 
 _MARK = f"demo-{os.getpid()}"
-"""The first run has this in its environment, so that the demo kills only that run."""
+"""The first run has this text in its environment, so that the demo kills no other process."""
 
 _JOB = (
     "The job trains a small network to tell Python, Markdown\nand JSON apart by 64 characters of this "
@@ -33,7 +33,7 @@ _JOB = (
 )
 
 _PRETENDED_PRICE = Decimal("2.00")
-"""A price for the meter to show. A local box costs only electricity."""
+"""An invented price, so that the demo can show a cost. A local box costs only electricity."""
 
 
 async def tour(keep: str | None, provider: str) -> None:
@@ -64,7 +64,7 @@ async def tour(keep: str | None, provider: str) -> None:
 
 
 async def _lease(kept: Path, stage: Stage | None) -> None:
-    """Run one lease from the smoke test to the receipt, at the emulator `stage` if there is one."""
+    """Run one lease from the smoke test to the receipt. If there is a `stage`, use its emulated provider."""
     async with output.tenancy({**os.environ, **stage.environment} if stage else None) as tenancy:
         _step(1, "smoke: the job's own command, here, before anything is rented")
         smoked = await tenancy.run_smoke(os.fspath(JOB), "python3 train.py --smoke", 60)
@@ -130,7 +130,7 @@ def _step(number: int, words: str) -> None:
 async def _watch(
     tenancy: Tenancy, lease: str, job: str, *, kill_after: float | None
 ) -> tuple[Watched, str]:
-    """Watch the job until it ends, or kill it at the given progress. Returns the last look and the whole log."""
+    """Watch the job until it ends, or kill it at the given progress. Returns its last state and the whole log."""
     cursor: int | None = None
     log = ""
     with Progress(
@@ -161,7 +161,7 @@ async def _watch(
 
 
 def _kill() -> None:
-    """Kill the demo's training process, as a dying host would do it."""
+    """Kill the demo's training process, as if its machine had failed."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")

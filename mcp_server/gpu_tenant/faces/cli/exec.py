@@ -1,4 +1,4 @@
-"""The command for a quick look on a box."""
+"""The command that runs a short command on a box, to look at something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands about everything: leases, this computer, platforms, the server, the rehearsals."""
+"""The commands that are not about one lease: all leases, this computer, platforms, the server, rehearsals."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def leases(
         async with output.tenancy(purpose="look") as tenancy:
             found = await tenancy.list_leases(which, limit, older, search)
     except LedgerCorrupt:
-        # A person who hears this needs to know above all what bills.
+        # If the ledger is damaged, a person above all needs to know what bills. So show what can be read.
         async with output.tenancy(purpose="salvage") as tenancy:
             output.answer(await tenancy.list_leases("all", limit), as_json, lease_table.leases)
         sys.exit(LedgerCorrupt.exit_status)
@@ -130,7 +130,7 @@ async def doctor(as_json: bool) -> None:
     except LedgerCorrupt:
         is_damaged = True
     if is_damaged:
-        # A person who hears this needs to know above all which records can be read, and which boxes exist.
+        # If the ledger is damaged, a person above all needs to know which records can be read, and which boxes exist.
         async with output.tenancy(purpose="salvage") as tenancy:
             output.answer(await tenancy.doctor(), as_json, output.checkup)
         sys.exit(LedgerCorrupt.exit_status)
@@ -182,15 +182,15 @@ _WORDS = f"{__name__}.words"
 
 
 class _WithFaults(click.Command):
-    """A command whose help ends with the faults that a rehearsal can have: of the named provider, or of each."""
+    """A command whose help ends with the faults that can be rehearsed: for the named provider, or for all."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words as usual, and keep them: a help is shown before its provider is known."""
+        """Parse the words as usual, and keep them, because the help is shown before the provider is parsed."""
         ctx.meta[_WORDS] = tuple(args)
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the faults, as the rehearsals themselves know them."""
+        """Write the faults that the rehearsals offer."""
         from gpu_tenant.emulators.faults import ON_THE_WIRE
         from gpu_tenant.emulators.gpus import FAULTS
         from gpu_tenant.emulators.server import faults_of, rehearsable_providers

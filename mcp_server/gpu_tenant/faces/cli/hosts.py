@@ -1,4 +1,4 @@
-"""The command that shows what rented hosts did, and forgets it."""
+"""The command that shows which hosts (machines of a marketplace) failed before, and can forget this."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpu_tenant.faces.cli.command import as_json, verb
 
 
 class RememberedHost(Record):
-    """What counts against one host now."""
+    """One host that failed before, and what it did."""
 
     host: str
     left_out_until: AwareDatetime | None
@@ -22,7 +22,7 @@ class RememberedHost(Record):
 
 
 class Hosts(Record):
-    """Every host against which something counts, and the rule by which it does."""
+    """All hosts that failed before, and the rule by which they are left out."""
 
     rule: str
     hosts: tuple[RememberedHost, ...]

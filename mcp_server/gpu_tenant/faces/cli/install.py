@@ -1,4 +1,4 @@
-"""The command that writes into a person's own files: for an agent's host, or for the watchdog."""
+"""The command that installs the skill and the server for an agent's program, or keeps the watchdog running."""
 
 import os
 import sys
@@ -30,7 +30,7 @@ class FileChange(Record):
 
 
 class Installation(Record):
-    """What was changed for one host, or would be."""
+    """The changes for one agent's program (host): done, or only planned."""
 
     host: HostName
     skill: str
@@ -43,7 +43,7 @@ class Installation(Record):
 
 
 class KeepingWatch(Record):
-    """What was changed for the watchdog to keep running, or would be."""
+    """The changes that keep the watchdog running: done, or only planned."""
 
     by: KeptBy
     changes: list[FileChange]

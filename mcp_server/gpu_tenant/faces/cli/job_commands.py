@@ -1,4 +1,4 @@
-"""The commands that use a box, and end it: read the arguments, call the verb, show the answer."""
+"""The commands that use a box, and end it. Each reads its arguments, calls an operation, and shows the answer."""
 
 from __future__ import annotations
 
@@ -392,7 +392,7 @@ async def collect(
 
 
 def _snapshot(shown: Snapshot) -> None:
-    """Print what was pulled, what was not, and what that proves."""
+    """Print which files were copied, which were not, and what this proves."""
     rows: list[tuple[str, object]] = [
         ("came", f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"),
         *(("", name) for name in shown.names),

@@ -81,7 +81,7 @@ async def init(directory: str, schema: bool) -> None:
 
 
 def _in_force(_: click.Context, __: click.Parameter, named: str | None) -> str:
-    """Return the order that was named, or else that of this directory."""
+    """Return the named order file, or else the one of this directory."""
     if named is not None:
         if not named.strip():
             raise click.BadParameter("no file is named; `none` orders nothing")
@@ -358,7 +358,7 @@ async def provision(
 
 
 def _what_stands(tenancy: Tenancy, before: set[str]) -> Iterator[str]:
-    """Say what an interrupted `provision` has begun: each lease that was not there `before`, and what ends its bill."""
+    """Say what an interrupted `provision` has begun: each lease that is not in `before`, and what ends its bill."""
     for lease in tenancy.ledger.leases("live"):
         if lease.id in before:
             continue

@@ -1,4 +1,4 @@
-"""All leases for a person: a table, the boxes that are not theirs, the alarms, and the sums."""
+"""Prints all leases for a person: a table, boxes in the account that are not ours, the alarms, and the sums."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from gpu_tenant.service import Tenancy
 
 _SHOWN = 3
-"""How many of the sums that are not counted are named."""
+"""At most this many of the costs that are not in the sum are named."""
 _WIDEST_NAME = 32
 
 
 def provisioned_in(tenancy: Tenancy) -> Callable[[Card], None]:
-    """Return what prints the answer to `provision`."""
+    """Return the function that prints the answer to `provision`."""
     return lambda shown: _provisioned(shown, card_in(tenancy))
 
 
 def _provisioned(shown: Card, one: Callable[[Card], None]) -> None:
-    """Print what was rented: one lease, or for a fleet how many boxes there are, and why any are missing."""
+    """Print what was rented: one lease, or for a fleet how many boxes there are, and why others are missing."""
     one(shown)
     whole = shown.together
     if whole is None:
@@ -49,7 +49,7 @@ def leases(shown: Leases) -> None:
         click.echo(f"do this: {words}")
     for row in shown.leases:
         if row.phase == "parked" and row.condition.to_do is None:
-            click.echo(f"{row.lease}: {row.next}")  # its disk bills until somebody does that
+            click.echo(f"{row.lease}: {row.next}")  # the disk bills until somebody takes this step
         if row.unclaimed and not (row.condition.to_do and row.unclaimed in row.next):
             click.echo(f"{row.lease}: {row.unclaimed}")
         for port in row.published:
@@ -78,7 +78,7 @@ def leases(shown: Leases) -> None:
 
 
 def _without_step(alarm: str, rows: Sequence[Card]) -> str:
-    """Return the alarm without its step, if that is told as the lease's next step above."""
+    """Return the alarm without its next step, if the same step is shown above as the lease's."""
     for row in rows:
         step = row.next.partition("; a parked box ")[0]
         if row.condition.to_do is not None and alarm.startswith(f"{row.lease}: "):
@@ -120,7 +120,7 @@ def _table(shown: Leases) -> None:
 
 
 def short(name: str) -> str:
-    """Cut a lease's name for a column."""
+    """Shorten a lease's name for a column."""
     return name if len(name) <= _WIDEST_NAME else f"{name[: _WIDEST_NAME - 1]}…"
 
 
@@ -146,7 +146,7 @@ def spent_words(row: Card) -> str:
 
 
 def sum_line(shown: Leases) -> str:
-    """Write in one line what bills, what bills although unused, and what is spent. Unknown sums are named."""
+    """Write in one line what bills, what bills although it is unused, and what is spent. Name unknown costs."""
     burning = [row for row in shown.leases if row.bills in ("box", "unknown")]
     boxes = f"{some(len(burning), 'box')} burn{'s' if len(burning) == 1 else ''}"
     lacks = list(shown.not_counted[:_SHOWN])

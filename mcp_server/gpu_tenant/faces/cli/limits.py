@@ -1,4 +1,4 @@
-"""The owner's decisions at the terminal: the limits, and what goes beyond the agreed terms."""
+"""The owner's decisions at the terminal: the spending limits, and actions that need the owner's consent."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def limits(as_json: bool, **given: Any) -> None:
 
 
 async def as_owner(tenancy: Tenancy, act: Callable[[], Awaitable[T]]) -> T:
-    """Run `act` and return its result. If it needs the owner's decision, ask the person at this terminal for it first.
+    """Run `act` and return its result. If it is refused for want of the owner's consent, ask for it and run it again.
 
     Raises:
         Limit, SignatureWanted: nobody is at a terminal, or the person did not agree.

@@ -1,4 +1,4 @@
-"""Every lease on one screen, for as long as a person looks."""
+"""The live view: shows all leases on one screen, until the person leaves it."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.service import Tenancy
 
 _RARELY_S = 5.0
-"""Providers are never asked more often than this, whatever keys are pressed."""
+"""Providers are asked at most this often, in seconds, even if keys are pressed to refresh."""
 _JOBS_EVERY_S = 3.0
 _FRAME_S = 1.0
 _LOG_BYTES = 4096
@@ -43,10 +43,10 @@ _MOVES = {b"\x1b[A": -1, b"k": -1, b"\x1b[B": 1, b"j": 1, b"\x1b[5~": -_PAGE, b"
 
 
 async def live(which: Literal["live", "all"], every_s: float) -> None:
-    """Show the leases until the person leaves with q. Afterwards the terminal is as it was, also after Ctrl-C or a signal.
+    """Show the leases until the person leaves with q. Then the terminal is restored, even after Ctrl-C or a signal.
 
     Providers are asked every `every_s` seconds, boxes with a running job every few seconds. An unexpected
-    failure is shown in words on the screen, and its traceback is printed after the person has left.
+    error is shown in words on the screen, and its traceback is printed after the person has left.
 
     Raises:
         BadRequest: this is not a terminal, or nothing can be drawn on it.
@@ -72,7 +72,7 @@ async def live(which: Literal["live", "all"], every_s: float) -> None:
 
 @contextmanager
 def _keys_alone() -> Iterator[None]:
-    """Let each key arrive at once and without an echo. Afterwards the terminal is as it was."""
+    """While the block runs, read each key at once and without an echo. Then restore the terminal."""
     if not sys.stdin.isatty():
         yield
         return
@@ -80,7 +80,7 @@ def _keys_alone() -> Iterator[None]:
     try:
         tty.setcbreak(sys.stdin)
         told = termios.tcgetattr(sys.stdin)
-        # Turn Ctrl-Z off: it would leave the shell on the alternate screen.
+        # Turn off Ctrl-Z, which would leave the shell on the alternate screen.
         told[6][termios.VSUSP] = os.fpathconf(sys.stdin.fileno(), "PC_VDISABLE").to_bytes(1, "big")
         termios.tcsetattr(sys.stdin, termios.TCSANOW, told)
         yield
@@ -89,7 +89,7 @@ def _keys_alone() -> Iterator[None]:
 
 
 class _View:
-    """What is shown, the tasks that look, and what the keys do."""
+    """The live view: its state, the tasks that ask boxes and providers, and the effect of the keys."""
 
     def __init__(
         self, tenancy: Tenancy, which: Literal["live", "all"], every_s: float, notes: deque[str]
@@ -105,10 +105,10 @@ class _View:
         self._left = asyncio.Event()
         self._asking: set[str] = set()
         self.unforeseen: Exception | None = None
-        """The last failure that was not one of our own errors."""
+        """The last error that is not a TenantError."""
 
     async def run(self, screen: Live) -> None:
-        """Run until q, the end of the input, or a signal to end."""
+        """Run until q is pressed, the input ends, or a signal asks to end."""
         loop = asyncio.get_running_loop()
         status = 0
 
@@ -138,7 +138,7 @@ class _View:
 
     def _key(self) -> None:
         pressed = os.read(sys.stdin.fileno(), 64)
-        # No bytes at all mean that the input has ended.
+        # If there are no bytes, the input has ended.
         for key in _KEY.findall(pressed) or [b"q"]:
             if key in (b"q", b"Q"):
                 self._left.set()
@@ -161,7 +161,7 @@ class _View:
             await _set_within(self._changed, _FRAME_S)
 
     def _words_of(self, error: Exception) -> str:
-        """Return the words for a person. An unexpected failure is also kept, to be shown at the end."""
+        """Return the error in words. An unexpected error is also kept, to be shown at the end."""
         if isinstance(error, TenantError):
             return f"{error.message}; {error.remedy}"
         self.unforeseen = error
@@ -187,7 +187,7 @@ class _View:
         seen.leases, seen.trouble, seen.at = leases, None, self._tenancy.clock.now()
 
     async def _look_at_jobs(self) -> None:
-        """Look at jobs for ever. A slow box delays no other box, and is not asked again until it has answered."""
+        """Ask for the state of jobs for ever. A slow box delays no other, and is not asked again before it answers."""
         async with asyncio.TaskGroup() as rounds:
             while True:
                 try:
@@ -233,7 +233,7 @@ class _View:
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> None:
-    """Wait until the event is set, and clear it, or until `seconds` have passed."""
+    """Wait until the event is set, or until `seconds` have passed. Clear the event."""
     try:
         async with asyncio.timeout(max(0.0, seconds)):
             await event.wait()

@@ -1,4 +1,4 @@
-"""One frame of the live view: every lease as it was last seen, with the figures that grow with the clock."""
+"""Draws one frame of the live view: every lease in its last known state, with costs and times up to now."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,14 +28,14 @@ _SOON_S = 1800
 _BAR_WIDTH = 20
 _METRICS = 3
 _DO_FIRST = 3
-"""How many leases that need a person stay in the head of the screen."""
+"""At most this many leases that need a person stay at the top of the screen."""
 NOTES = 3
-"""How many of the newest notes are shown."""
+"""At most this many of the newest notes are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class SilentBox:
-    """A box that does not answer: since when, and with which error."""
+    """A box that does not answer: since when, and the error."""
 
     since: datetime
     words: str
@@ -43,7 +43,7 @@ class SilentBox:
 
 @dataclass(slots=True)
 class LiveState:
-    """The last seen state of everything, and when it was seen."""
+    """The last known state of everything, and the time of it."""
 
     titles: Mapping[str, str]
     leases: Leases | None = None
@@ -60,14 +60,14 @@ class LiveState:
 
 
 class Frame:
-    """Everything on one screen. The head and the foot stay in place, and the middle scrolls."""
+    """The whole screen. The top and the bottom stay in place, and the middle scrolls."""
 
     def __init__(self, seen: LiveState, now: datetime, *, from_line: int, keys: str) -> None:
         self._seen = seen
         self._now = now
         self._keys = keys
         self.from_line = from_line
-        """The first shown line of the middle. Drawing limits it to what can be scrolled to."""
+        """The first line of the middle that is shown. Drawing the frame limits it to the existing lines."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         height, free = options.height or console.height, options.reset_height()
@@ -107,7 +107,7 @@ class Frame:
         return Group(*lines, Text(""))
 
     def _do_this(self) -> Iterator[Text]:
-        """What needs a person stands above all else, and does not scroll away."""
+        """Yield what a person must do. This is at the top of the screen, and does not scroll away."""
         if self._seen.leases is None:
             return
         words = list(to_do(_as_seen(card, self._seen, self._now) for card in self._cards))
@@ -124,11 +124,11 @@ class Frame:
     def _rows_in_sight(
         self, console: Console, options: ConsoleOptions, end: int
     ) -> list[list[Segment]]:
-        """Draw the table's lines that are in sight, down to `end`. Only these are laid out: there may be thousands."""
+        """Draw only the visible lines of the table, down to `end`, because there may be thousands of lines."""
         first = self.from_line
         cards = self._cards[max(0, first - 1) : end - 1]
         table = _fit_table(cards, self._seen, self._now, console, options)
-        # The head of the table is the first line of the middle.
+        # The table's heading is the first line of the middle.
         return console.render_lines(table, options)[min(first, 1) :]
 
     def _below_the_table(self) -> Iterator[RenderableType]:
@@ -172,7 +172,7 @@ class Frame:
                 yield from _job(watched, _course(card, self._seen.since_s(self._now)))
 
 
-# Each column of the table is a function of a card and of the seconds since it was seen.
+# Each column of the table is a function of a card, the state, and the age of the card in seconds.
 
 _Column = tuple[str, Callable[[Card, LiveState, float], Text]]
 
@@ -192,7 +192,7 @@ _COLUMNS: tuple[_Column, ...] = (
     ("BY DEADLINE", lambda card, seen, past_s: Text(usd_words(card.forecast_deadline_usd))),
 )
 _LEFT_OUT_FIRST = ("PLATFORM", "AGE", "GPU", "BY DEADLINE", "NAME")
-"""The columns that are left out first on a narrow terminal. All other columns are always shown."""
+"""On a narrow terminal these columns are left out, in this order. All others are always shown."""
 
 
 def _fit_table(
@@ -303,7 +303,7 @@ _STYLES: Mapping[Tone, str] = {
 
 
 def _as_seen(card: Card, seen: LiveState, now: datetime | None = None) -> Card:
-    """Return the card, updated by the newest look at its job and its box."""
+    """Return the card, updated by the newest state of its job and its box."""
     watched, blind = seen.jobs.get(card.lease), seen.blind.get(card.lease)
     if watched is None and blind is None:
         return card
@@ -317,7 +317,7 @@ def _as_seen(card: Card, seen: LiveState, now: datetime | None = None) -> Card:
 
 
 def _state(card: Card, seen: LiveState) -> Text:
-    """Return the lease's condition, by the newest look at its job and its box."""
+    """Return the lease's condition, by the newest state of its job and its box."""
     blind, card = seen.blind.get(card.lease), _as_seen(card, seen)
     said = [card.condition.word]
     if blind is not None:
@@ -338,7 +338,7 @@ def _gpus(card: Card, seen: LiveState) -> str:
 
 
 def gpu_count(gpu: str, count: int) -> str:
-    """Write that GPU with its count, in short."""
+    """Return the GPU's name with its count."""
     return gpu if count == 1 else f"{gpu} x{count}"
 
 
@@ -368,7 +368,7 @@ def _spent_words(card: Card, past_s: float) -> str:
 
 
 def _since(card: Card, past_s: float) -> Decimal:
-    """Return what the lease has cost since it was last seen. 0 if that is unknown."""
+    """Return the lease's cost since the card was made, in USD. 0 if unknown."""
     if card.price_usd_h is None or card.cost_usd is None or not card.state.live:
         return Decimal(0)
     return (card.price_usd_h * Decimal(past_s) / 3600).quantize(USD_STEP)

@@ -69,7 +69,7 @@ async def logs(
 
 
 def _begin(tenancy: Tenancy, lease: str, job: str | None, since_h: float) -> int:
-    """Return how long the log was at that time, by the last look before it. 0 if nobody had looked."""
+    """Return the byte at which to begin: the log's length `since_h` hours ago, as far as we know. 0 if unknown."""
     from gpu_tenant.jobs.samples import log_bytes_at
 
     at = tenancy.clock.now().timestamp() - since_h * 3600
@@ -122,7 +122,7 @@ async def _follow(tenancy: Tenancy, lease: str, job: str | None, at: int, lines:
 
 
 class _Lines:
-    """Prints the wanted lines, each as soon as it is complete."""
+    """Prints the lines that match, each as soon as it is complete."""
 
     def __init__(self, grep: str | None) -> None:
         self._wanted = None if grep is None else grep.casefold()

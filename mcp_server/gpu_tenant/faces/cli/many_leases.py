@@ -1,4 +1,4 @@
-"""One verb on one lease or on many: the result of each, and the worst exit status."""
+"""Carries out one operation on one lease or on many, and prints the results. The exit status is the worst of all."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ async def on_each(
     moves: str | None = None,
     waits: str | None = None,
 ) -> None:
-    """Carry out the verb on every chosen lease. The process exits with the worst status.
+    """Call `do` on every chosen lease. The process exits with the worst status.
 
-    If only one lease was chosen, its words or its record are printed, or its error is raised. For several, each has
-    a line, in order, and problems are printed below the lines. As JSON they are an array, with the error in place
-    of a lease that failed. `wrong` gives the problem in an answer, if there is one. After Ctrl-C no other lease is
-    started, and the results so far are shown. For a single lease, a verb that `moves` bytes has a progress bar, and
-    a verb that `waits` shows what it waits for.
+    If only one lease was chosen, its answer is printed (by `words`, or as JSON), or its error is raised. If there are
+    several, each has one line (by `brief`), in order, and below these lines are the problems (by `wrong`). As JSON they
+    are an array, in which a lease that failed has its error. After Ctrl-C, no further lease is begun, and the results
+    so far are shown. For a single lease, `moves` is the title of a progress bar for bytes, and `waits` is the title of
+    a display of what is waited for.
     """
     leases = chosen.leases(tenancy)
     if not chosen.are_several(leases):

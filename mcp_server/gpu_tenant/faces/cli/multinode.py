@@ -1,4 +1,4 @@
-"""The commands for one job over several boxes: the test whether they can talk, and the launch on all of them."""
+"""The commands for one job over several boxes: test whether the boxes can reach each other, and launch on all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prints the offers for a person: what each would cost in the end, and what was left out."""
+"""Prints the offers for a person: the total cost of each, and what was left out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BY_NEED = (
     *("VRAM", "KIND", "REGION", "CPUS", "RAM", "ENDS", "RELIABLE", "MBIT/S", "GPU + DISK"),
     "HOST",
 )
-"""The other columns, which are shown as far as the terminal has room. The last of them is left out first."""
+"""The other columns. They are shown if the terminal has room; the last of them is left out first."""
 _RIGHT = frozenset({"VRAM", "USD/H", "IN ALL", "RELIABLE", "CPUS", "RAM", "MBIT/S", "GPU + DISK"})
 
 
@@ -45,8 +45,8 @@ def print_found(shown: Found, width: int | None = None) -> None:
         left_out.append(_BY_NEED[-1 - len(left_out)])
         table = _table(cells, left_out)
     if shown.offers:
-        # At full width: a terminal wraps a long line, and a pipe keeps it whole. Long notes are
-        # printed once, below the table.
+        # The table gets its full width: a terminal wraps long lines, and a pipe keeps them whole.
+        # Long notes are printed once, below the table.
         full = max(console.width, _wide(table))
         Console(highlight=False, soft_wrap=True, width=full).print(table)
     else:
@@ -73,7 +73,7 @@ def _alike(offers: Sequence[Ranked]) -> list[list[Ranked]]:
 
 
 def _nothing_words(shown: Found) -> str:
-    """Say why there is no offer: nothing fits, or nobody could be asked."""
+    """Say why there is no offer: none fits, or no provider answered."""
     if shown.unfit:
         return f"nothing fits: {some(sum(shown.unfit.values()), 'offer')} left out"
     if shown.troubles:
@@ -96,7 +96,7 @@ def _wide(table: Table) -> int:
 
 
 def _notes_by_offer(rows: Sequence[Ranked]) -> dict[str, list[str]]:
-    """Collect every note, with the offers that it is about."""
+    """Return every note, with the names of the offers that have it."""
     noted: dict[str, list[str]] = {}
     for row in rows:
         for note in dict.fromkeys(row.notes):

@@ -1,4 +1,4 @@
-"""What a person sees: answers on stdout, everything else on stderr."""
+"""Prints what a person sees: answers on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gpu_tenant.domain.wording import (
     with_dates,
 )
 
-# What a verb shows is imported only by the command of that verb.
+# Each command imports the types of its own answer, so they are not imported here.
 if TYPE_CHECKING:
     from gpu_tenant.artifacts.collect import Collected
     from gpu_tenant.artifacts.push import Pushed
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound="Record")
 
 _TOLD = 5
-"""How many sentences of a kind a receipt shows. The report has all of them."""
+"""A receipt shows at most this many sentences of each kind. The report has all of them."""
 
 _COMMAND = re.compile(r"`[^`]*`")
 
@@ -55,11 +55,11 @@ _COLOURS = {"ok": "green", "warning": "yellow", "blocker": "red"}
 async def tenancy(
     environ: Mapping[str, str] | None = None, *, purpose: Purpose = "work"
 ) -> AsyncIterator[Tenancy]:
-    """Open this user's tenancy, and close it at the end. Its notices go to stderr.
+    """Open this user's tenancy, and close it at the end of the block. Its notices go to stderr.
 
-    Whoever forgot that this terminal is in a rehearsal reads it at each command that speaks of money.
+    In a rehearsal, each command whose answer is about money says so, because the person may have forgotten it.
     """
-    # Imported here, because `--help` and a wrong call need no tenancy, and a tenancy is most of the program.
+    # Imported here, because this imports most of the program, which `--help` and a wrong call do not need.
     from gpu_tenant.app import open_tenancy
 
     opened = open_tenancy(
@@ -79,13 +79,13 @@ _OF_MONEY = frozenset(
 
 
 def _speaks_of_money() -> bool:
-    """Whether this command is one whose answer is about sums. Outside of a command, whatever is told may be."""
+    """Whether this command's answer is about sums of money. True if no command runs, because then it may be."""
     context = click.get_current_context(silent=True)
     return context is None or context.info_name in _OF_MONEY
 
 
 def _is_told(what: str) -> bool:
-    """Whether this command has said that already. From now on it has."""
+    """Whether this was called before with the same text during this command."""
     context = click.get_current_context(silent=True)
     if context is None:
         return False
@@ -104,7 +104,7 @@ def answer(record: R, as_json: bool, words: Callable[[R], None]) -> None:
 
 
 def complain(who: str, words: str) -> None:
-    """Print to stderr what a person must hear, with the name of the one who says it in red."""
+    """Print to stderr what a person must know. `who` names its origin, and is printed in red."""
     click.echo(f"{click.style(f'{who}:', fg='red')} {words}", err=True)
 
 
@@ -113,13 +113,13 @@ def _print_finding(level: str, words: str) -> None:
 
 
 def step(words: str) -> str:
-    """Write the next step. A command alone is written without its backticks, so that the line can be pasted."""
+    """Return the text of the next step. If it is only a command, leave out the backticks, so that it can be pasted."""
     alone = words[1:-1]
     return alone if words == f"`{alone}`" and "`" not in alone else words
 
 
 def print_list(title: str, lines: Sequence[tuple[str, object]], *, err: bool = False) -> None:
-    """Print a title, and below it a line for each name and value. No line is wider than the terminal."""
+    """Print a title, and below it each name with its value. Long values are broken to the width of the terminal."""
     for line in in_lines(title, err=err):
         click.echo(click.style(line, bold=True), err=err)
     width = max(len(name) for name, _ in lines)
@@ -132,7 +132,7 @@ def print_list(title: str, lines: Sequence[tuple[str, object]], *, err: bool = F
 
 
 _BLANK = "\x00"
-"""Stands for a blank within a command, where no line may end: the command is to be pasted."""
+"""Stands for a blank within a command. No line is broken there, so that the command can be pasted."""
 
 
 def in_lines(words: str, indent: int = 0, *, err: bool = False) -> list[str]:
@@ -157,7 +157,7 @@ def columns(rows: Sequence[Sequence[str]]) -> None:
 
 
 def text_width(text: str) -> int:
-    """How many columns of a terminal the text takes. A Chinese character takes two."""
+    """Return how many columns of a terminal the text takes. A Chinese character takes two."""
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
@@ -186,7 +186,7 @@ def smoke(receipt: SmokeReceipt) -> None:
 
 
 def card_in(tenancy: Tenancy) -> Callable[[Card], None]:
-    """Return what prints a lease with the terms that matter most."""
+    """Return the function that prints a lease with its most important terms."""
     from gpu_tenant.leases.terms_in_force import in_brief
 
     return lambda shown: card(shown, in_brief(tenancy.context, shown.lease))
@@ -220,7 +220,7 @@ def card(shown: Card, terms: Sequence[tuple[str, str]] = ()) -> None:
 
 
 def _without_terms(shown: Card) -> list[tuple[str, object]]:
-    """What is told of a lease that has ended, and of a wish for a box that is not there yet."""
+    """Return the rows for a lease that has ended, or for a wish that has no box yet."""
     return [
         *([] if shown.deadline_in_s is None else [("deadline", until(shown.deadline_in_s))]),
         ("if this computer dies", shown.stops_the_meter),
@@ -243,7 +243,7 @@ def policy(shown: Policy) -> None:
 
 
 def look(shown: WatchReport) -> None:
-    """Print what one look of a watchdog did, with its notices."""
+    """Print what a watchdog did in one round, with its notices."""
     for words in shown.did:
         click.echo(words)
     for alarm in shown.alarms:
@@ -252,7 +252,7 @@ def look(shown: WatchReport) -> None:
 
 
 def audit(shown: Audited) -> None:
-    """Print findings. The worst come last, where the eye ends."""
+    """Print the findings. The worst come last, where a reader looks first."""
     order = {"ok": 0, "warning": 1, "blocker": 2}
     for finding in sorted(shown.findings, key=lambda f: order[f.level]):
         reason = f" ({finding.reason})" if finding.level != "ok" else ""
@@ -297,7 +297,7 @@ def print_launched(shown: Launched) -> None:
 
 
 def print_watched(shown: Watched) -> None:
-    """Print one look at a job: its log on stdout, then its state."""
+    """Print the new part of a job's log, and then its state."""
     if shown.log_skipped_bytes:
         click.echo(f"... {size(shown.log_skipped_bytes)} of the log skipped ...", err=True)
     if shown.log:
@@ -353,7 +353,7 @@ def progress_of(shown: Watched) -> str:
 
 
 def print_collected(shown: Collected) -> None:
-    """Print what is now kept on this computer, and what keeps the box from being torn down."""
+    """Print what is now kept on this computer, and what prevents the box from being torn down."""
     fetched = f"{some(shown.fetched_files, 'file')}, {size(shown.fetched_bytes)}"
     if shown.came_at is not None:
         fetched += f"; the last came at {shown.came_at:%Y-%m-%d %H:%M} UTC"
@@ -390,7 +390,7 @@ def print_collected(shown: Collected) -> None:
 
 
 def receipt(shown: TornDown) -> None:
-    """Print the proof of the end."""
+    """Print the receipt, which proves that the box has ended."""
     r = shown.receipt
     rows: list[tuple[str, object]] = [
         ("ground", r.ground),

@@ -1,4 +1,4 @@
-"""The command that makes an environment on the box: it follows the setup to its end."""
+"""The command that installs packages on the box. It shows the log of the installation until this has ended."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Input that only a person types: a password that is replaced by a key, and a signature at a terminal."""
+"""Reads input that only a person can give: a box's password, and a signature or a choice at a terminal."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from gpu_tenant.process_hardening import UNATTENDED
 
 
 def password() -> str:
-    """Read the first line of stdin. At a terminal, it is typed without an echo.
+    """Read a password from the first line of stdin. At a terminal, it is typed without an echo.
 
     Raises:
         BadRequest: there was no line.
@@ -38,7 +38,7 @@ def at_terminal(*, instead: str) -> None:
     """Check that a person is at a terminal, sees what is shown, and can type.
 
     Raises:
-        Refused: nobody is at a terminal; `instead` is what to do.
+        Refused: nobody is at a terminal; `instead` says what to do then.
     """
     if not is_at_terminal():
         raise Refused("a person has to sign at a terminal, but this is not one", remedy=instead)
@@ -57,9 +57,9 @@ def signature(question: str, *, instead: str, default: str | None = None) -> str
 
 
 async def choice(question: str, choices: Sequence[str], *, default: str) -> str:
-    """Let the person at the terminal choose one of these words. It is an answer, and no signature.
+    """Let the person at the terminal choose one of these words. The answer does not count as a signature.
 
-    What is unclear is asked again. All else that this process does goes on while it waits.
+    An unclear answer is asked for again. Other tasks of this process go on meanwhile.
     """
     while True:
         click.echo(f"{question} ({', '.join(choices)}) [{default}]: ", nl=False, err=True)
@@ -96,7 +96,7 @@ async def _typed_line() -> str:
 
 
 def shown_whole(lines: Sequence[str]) -> None:
-    """Show every line at the terminal, a screenful at a time, before anything is asked."""
+    """Show all lines at the terminal, one screen at a time."""
     columns, rows = shutil.get_terminal_size()
     room = max(rows - 2, 5)
     for number, page in enumerate(_pages(lines, columns, room)):

@@ -1,4 +1,4 @@
-"""The kinds of values that options take: money, numbers and lengths of time, each within sensible bounds."""
+"""The types of values for options: money, numbers and lengths of time, each within sensible bounds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Usd(click.ParamType[Decimal]):
 
 
 class Number(click.FloatRange):
-    """A finite number in a range. `nan` passes every comparison of click's own type."""
+    """A finite number in a range. Click's own type would accept `nan`."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

@@ -1,4 +1,4 @@
-"""Where each command is. A module is imported only when its command is asked for."""
+"""Knows in which module each command is. A module is imported only when its command is called."""
 
 from importlib import import_module
 

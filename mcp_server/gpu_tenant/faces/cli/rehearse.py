@@ -1,4 +1,4 @@
-"""A rehearsal: the provider's emulator answers until Ctrl-C, and the terminal shows how to use it."""
+"""Runs a rehearsal: an emulator of the provider answers until Ctrl-C, and the terminal shows how to use it."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from gpu_tenant.emulators.server import Stage, faults_of, lacking_package
 from gpu_tenant.files.mounts import lasting_scratch
 
 _OF_A_BOX = ("outbid", "preempted", "host_lost", "unknown_status")
-"""Faults of one box. The example of a rehearsal is the first of these that it has."""
+"""Faults of a single box. The first of these that the provider has is shown as the example."""
 
 
 def _example(provider: str) -> str:
@@ -34,7 +34,7 @@ async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool)
     directory = Path(
         keep or tempfile.mkdtemp(prefix=f"gpu-tenant-{provider}-", dir=lasting_scratch())
     )
-    # Its boxes keep its time, so that a guard's deadline is the lease's.
+    # The boxes use the rehearsal's clock, so that a guard's deadline is the same as the lease's.
     with Stage(provider, directory.absolute(), port=port, box_time="leaps") as stage:
         stage.know_rates(stage.directory / "tenant")
         if as_json:
@@ -68,6 +68,6 @@ async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool)
         here = asyncio.current_task()
         assert here is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, here.cancel)
-        # Ctrl-C cancels only this wait. The `with` block is left normally, and ends its boxes.
+        # Ctrl-C cancels only this wait. The `with` block then ends normally, and ends the boxes.
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.to_thread(stage.wait)

@@ -38,7 +38,7 @@ _SUM = str(Command("report", all=True, since="YYYY-MM-DD"))
 
 
 class Reported(Record):
-    """The files that were written, and what they say."""
+    """The files that were written, and the report that they contain."""
 
     lease: str
     files: tuple[str, ...]
@@ -180,9 +180,9 @@ def _print_written(written: Reported) -> None:
 
 
 def _beside_what_was_kept(tenancy: Tenancy, lease: str) -> Path:
-    """Return where the lease's artifacts are on this computer. If there are none, a place of the state directory.
+    """Return where the lease's artifacts are on this computer. If there are none, return a place for reports.
 
-    The directory where the command is typed is often a work tree, in which nobody wants our files.
+    The current directory is not used, because it is often a work tree, in which nobody wants our files.
     """
     context = tenancy.context
     kept = context.kept_in(context.ledger.lease(lease))
@@ -190,7 +190,7 @@ def _beside_what_was_kept(tenancy: Tenancy, lease: str) -> Path:
 
 
 def _own_place(tenancy: Tenancy) -> Path:
-    """Return the directory of the state directory for reports, which exists then."""
+    """Make the directory for reports in the state directory, and return it."""
     place = tenancy.context.home.reports
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -258,7 +258,7 @@ def _require_ours(place: Path, lease: str, form: Form) -> None:
 
 
 def _write(place: Path, text: str) -> None:
-    """Write all of that text into the file. After an error the file is as it was.
+    """Write the text into the file. After an error, the file is unchanged.
 
     Raises:
         LocalTrouble: the file could not be written.

@@ -1,4 +1,4 @@
-"""The whole errand in one command: what is asked for, what it shows meanwhile, and the one question at its end."""
+"""The command `run`, which takes a job all the way from the smoke test to the receipt (an errand)."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def run(
             click.echo(what_stands(tenancy, name), err=True)
             raise
         except TenantError:
-            # The run ends here, and its watch with it, though its box may bill.
+            # The run ends here, and so does its watch, although its box may still bill.
             tenancy.context.watches = None
             if watched := watch_over(tenancy, name):
                 click.echo(f"watched from now on: {watched}", err=True)
@@ -140,10 +140,10 @@ async def run(
 
 
 def _require_unchanged(words: Sequence[str], said: Iterable[str]) -> None:
-    """Check that a line which goes on with a run says nothing that the run would not hear.
+    """Check that a command line which continues a run has no options that would be ignored.
 
     Raises:
-        BadRequest: it says something that was decided when the run began.
+        BadRequest: an option or a command was given that was fixed when the run began.
     """
     source = click.get_current_context().get_parameter_source
     named = [x for x in said if x != "discard" and source(x) is ParameterSource.COMMANDLINE]
@@ -156,21 +156,21 @@ def _require_unchanged(words: Sequence[str], said: Iterable[str]) -> None:
 
 
 def _tell(drive: Drive, standing: ErrandStatus, as_json: bool) -> None:
-    """Show the end, then record that it was shown."""
+    """Show the state. If the run has ended, record that its end was shown."""
     output.answer(standing, as_json, _print)
     sys.stdout.flush()
     drive.note_shown(standing)
 
 
 def _errand(tenancy: Tenancy, directory: str, command: str, said: dict[str, Any]) -> ErrandRequest:
-    """Put together what the line says and what `gpu-tenant.toml` says. The line goes first."""
+    """Make the request from the command line and `gpu-tenant.toml`. The command line takes precedence."""
     from gpu_tenant.errands.requests import errand_of
 
     return errand_of(tenancy.context, Path(directory), {"command": command, **said})
 
 
 def _newest(tenancy: Tenancy) -> str:
-    """Return the run that is open: the one with a live lease, or else the newest.
+    """Return the open run: the one with a live lease, or else the newest.
 
     Raises:
         BadRequest: none is open, or several have live leases.
@@ -189,9 +189,10 @@ def _newest(tenancy: Tenancy) -> str:
 
 
 class _Terminal:
-    """An errand at a terminal: what is done on stderr, the job's log on stdout.
+    """The face of a run at a terminal: messages go to stderr, and the job's log to stdout.
 
-    If stderr is no terminal, all of it goes to stdout: whoever captures the two apart could not put them in order.
+    If stderr is not a terminal, all goes to stdout. Otherwise, in two separate files, the order of the lines would be
+    lost.
     """
 
     def __init__(self, tenancy: Tenancy, name: str, *, agrees: bool, quiet: bool) -> None:
@@ -244,7 +245,7 @@ class _Terminal:
                 return seen
 
     async def answer(self, asks: Unanswered) -> Answers | None:
-        """Ask once about all that nobody has claimed. What differs or does not load is asked for by a signature."""
+        """Ask once about all files that are neither declared nor discarded. Other losses need a signature instead."""
         from gpu_tenant.errands.drive import Answers
 
         if self._quiet or not prompts.is_at_terminal():
@@ -284,7 +285,7 @@ def _print_plan(plan: RentalPlan, *, err: bool = False) -> None:
 
 
 def _print(standing: ErrandStatus) -> None:
-    """Print where the errand stands, with its receipt or with what it waits for."""
+    """Print the state of the errand, with its receipt or with what it waits for."""
     if standing.log:
         click.echo(f"the end of {standing.log_of}:")
         click.echo(standing.log.rstrip("\n"))

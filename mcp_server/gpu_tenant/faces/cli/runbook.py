@@ -1,4 +1,4 @@
-"""The skill's pages at a terminal: a line for each platform, all of them compared, the runbook of one, and the guide."""
+"""Shows the skill's pages at a terminal: a line for each platform, their comparison, a runbook, or a guide's page."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def platforms(
     shown_as: Literal["json", "lines", "runbook", "comparison"],
     lang: Literal["en", "zh"] = "en",
 ) -> None:
-    """Print the platforms to stdout. A runbook that nobody has translated is shown in English."""
+    """Print the platforms to stdout. A runbook without a translation is shown in English."""
     if shown_as == "json":
         click.echo(json.dumps([profile.model_dump(mode="json") for profile in chosen], indent=2))
         return
@@ -63,7 +63,7 @@ def platforms(
 def _facts(
     profile: Profile, words: Mapping[str, str] = {}, say: Callable[[str], str] = str
 ) -> Iterator[str]:
-    """Yield the facts that a person in a hurry needs. The runbook does not repeat them."""
+    """Yield the most important facts. The runbook does not repeat them."""
 
     def cell(english: str, width: int) -> str:
         said = words.get(english, english)
@@ -99,7 +99,7 @@ def guide_pages() -> list[str]:
 
 
 def guide_page(named: str, part: str | None = None) -> str:
-    """Return that page of the guide, or what stands below one of its headings.
+    """Return that page of the guide, or only the part below one of its headings.
 
     Raises:
         BadRequest: there is no such page, or it has no such heading.

@@ -1,4 +1,4 @@
-"""The command that sets a box up as its order says, and shows the setup to its end."""
+"""The command that runs the setup of a box, as its order says, and shows the log until it has ended."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def setup(lease: str | None, again: bool, order: str, as_json: bool) -> No
 
 
 async def follow(tenancy: Tenancy, lease: str, job: str) -> SetupReport:
-    """Show on stderr what the setup prints, until it has ended. Return how it ended."""
+    """Show the setup's output on stderr until it has ended. Return how it ended."""
     cursor: int | None = 0
     while True:
         try:
@@ -63,7 +63,7 @@ async def follow(tenancy: Tenancy, lease: str, job: str) -> SetupReport:
 
 
 async def follow_pushed(tenancy: Tenancy, pushed: Pushed) -> None:
-    """Show the setup that a push has begun, to its end. The process exits with status 1 if it fails."""
+    """If a push has begun the setup, show it until it has ended. If it fails, the process exits with status 1."""
     if pushed.setup is None:
         return
     told = await follow(tenancy, pushed.lease, pushed.setup)

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class OpenRequests(Record):
-    """What waits for a person's signature."""
+    """The requests that wait for a person's signature."""
 
     open: tuple[SignatureRequest, ...]
 
@@ -63,11 +63,11 @@ async def sign(code: str | None, lost_passkey: bool, as_json: bool) -> None:
 
 
 async def with_signature(tenancy: Tenancy, purpose: str, act: Callable[[], Awaitable[T]]) -> T:
-    """Run `act` and return its result. If it needs a signature, ask the person at this terminal for it first.
+    """Run `act` and return its result. If it needs a signature, ask the person at this terminal, and run it again.
 
     Raises:
         SignatureWanted: nobody is at a terminal.
-        Refused: what was typed does not sign.
+        Refused: the person typed something else than what signs.
     """
     try:
         return await act()
@@ -79,7 +79,7 @@ async def with_signature(tenancy: Tenancy, purpose: str, act: Callable[[], Await
 
 
 def sign_here(tenancy: Tenancy, asked: SignatureRequest, purpose: str) -> Signature:
-    """Show the whole list to the person at this terminal, and let them type its subject, which signs it.
+    """Show the whole list to the person at this terminal. Typing its subject signs it. Return the signature.
 
     Raises:
         Refused: nobody is at a terminal, or something else was typed.

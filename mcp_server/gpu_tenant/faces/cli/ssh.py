@@ -57,7 +57,7 @@ async def ssh(
 
     With our key, and only to the host that was pinned for the lease. Without a command: a shell.
     """
-    # With --lease, the lease is not named again, so all the words are the command.
+    # If --lease is given, all the words are the command. Otherwise the first word is the lease.
     name, command = (lease, words) if lease or not words else (words[0], words[1:])
     command += command_words()
     async with output.tenancy() as tenancy:
@@ -102,17 +102,17 @@ def _ordered_ports(tenancy: Tenancy, lease: str) -> tuple[str, ...]:
 
 
 def _free_here(port: int) -> int:
-    """Return the port itself if it can be opened on this computer now, and otherwise another that can."""
+    """Return the port if it is free on this computer. Otherwise return another port that is free."""
     for wanted in (port, 0):
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind(("127.0.0.1", wanted))
             free: int = probe.getsockname()[1]
             return free
-    return port  # ssh says what is in the way.
+    return port  # ssh reports what the problem is.
 
 
 def forward_argument(forward: str) -> str:
-    """Build the argument for ssh's -L. This end is on loopback, so that no other computer reaches the box by it."""
+    """Build the argument for ssh's -L. It listens on loopback, so that other computers cannot use it."""
     told = _FORWARD.fullmatch(forward)
     ports = [int(port) for port in (told[1], told[3] or told[1])] if told else []
     if told is None or not all(0 < port < 65536 for port in ports):
@@ -150,6 +150,6 @@ def _become(argv: list[str]) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     if os.name == "posix":
-        # ssh replaces this process, so the terminal, its signals and the exit status are ssh's own.
+        # ssh replaces this process, so that ssh itself handles the terminal, signals and exit status.
         os.execvp(argv[0], argv)  # noqa: S606
     sys.exit(subprocess.call(argv))

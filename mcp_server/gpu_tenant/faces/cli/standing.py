@@ -1,4 +1,4 @@
-"""Waits at a terminal for an offer, or for a box by a standing wish. The wish stays when the command is left."""
+"""Waits at a terminal for an offer, or for the box of a standing wish. The wish stays if the person leaves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpu_tenant.service import Tenancy
 
 _ANSWER_S = 600
-"""How long one call waits. The next one goes on with the same wish."""
+"""One call waits this many seconds. The next call continues with the same wish."""
 _BOOT_S = 3600
 _ON_THE_WAY = (WAITING, "intended", "booting")
 
@@ -26,7 +26,7 @@ _ON_THE_WAY = (WAITING, "intended", "booting")
 async def search_offers(
     tenancy: Tenancy, wait_h: float | None, find: Callable[[], Awaitable[Found]]
 ) -> Found:
-    """Return what is offered. If nothing is offered, wait up to `wait_h` for the first offer."""
+    """Return the offers. If there are none, wait up to `wait_h` hours for the first."""
     found = await find()
     if wait_h is None or found.offers:
         return found
@@ -47,8 +47,8 @@ async def wait_for_box(
 ) -> Card:
     """Return the card of the box that `provision` gets.
 
-    `provision` is called with how long to wait for an answer. A person who leaves with Ctrl-C is told what
-    continues without them.
+    `provision` is called with the number of seconds to wait for an answer. If the person leaves with Ctrl-C, the
+    terminal shows what continues without them.
     """
     if not is_wait:
         return await provision(_BOOT_S)

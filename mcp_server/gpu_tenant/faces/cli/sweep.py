@@ -1,4 +1,4 @@
-"""The commands of a sweep: the launch over a grid of parameters, its table, and what to do about its cells."""
+"""The commands for a sweep, which runs a job over a grid of parameters: launch it, show its table, change its cells."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 40
 _METRICS = 3
-"""How many metrics the table shows. The metric by which it is sorted comes first."""
+"""The table shows at most this many metrics. The first is the one by which it is sorted."""
 _OPTIONS = ("matrix", "cells", "attempts", "slots")
 
 
@@ -83,7 +83,7 @@ async def launch(
     name: str | None,
     python: Literal["prepared", "image"],
 ) -> SweepReport:
-    """Launch the sweep. `words` are first leases and fleets, and then the cells' own command."""
+    """Launch the sweep. `words` are first names of leases and fleets, and then the command of the cells."""
     from gpu_tenant.domain.sweep_grid import grid_of
     from gpu_tenant.files.patterns import told_apart
     from gpu_tenant.sweeps.commands import begin_sweep
@@ -220,9 +220,9 @@ def _newest(tenancy: Tenancy) -> str:
 
 
 def table(shown: SweepReport) -> None:
-    """Print the cells, the best first, then what is wrong, and what comes next.
+    """Print the cells, the best first, then the problems, and the next step.
 
-    Cells that told no metric follow, first those that a person must look at.
+    Cells without a metric come last, and of these first the ones that need a person.
     """
     found = shown.table
     order = (
@@ -289,12 +289,12 @@ def table(shown: SweepReport) -> None:
 
 
 def _metric(found: Reckoning) -> str:
-    """The metric that the table is sorted by."""
+    """Return the metric by which the table is sorted."""
     return (found.by or "").rpartition(", the ")[0]
 
 
 def next_step(found: Reckoning) -> str:
-    """Write the next command, as a sentence."""
+    """Return the next command, as a sentence."""
     states = found.counts
     if states["running"] or states["queued"]:
         return str(Command("sweep", found.sweep, watch=True))

@@ -1,4 +1,4 @@
-"""The command that lists volumes, makes, takes up or grows one, and destroys one over a person's signature."""
+"""The command that lists volumes, and creates, adopts or grows one, or destroys one if a person signs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class VolumeRow(Record):
 
 
 class VolumeList(Record):
-    """Every volume of ours, and what a person must hear about them."""
+    """All our volumes, and their alarms."""
 
     volumes: tuple[VolumeRow, ...]
     alarms: tuple[str, ...] = ()

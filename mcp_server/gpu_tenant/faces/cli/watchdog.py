@@ -1,4 +1,4 @@
-"""The command that watches over leases when nobody else does."""
+"""The command that looks after all leases when nobody else does."""
 
 import asyncio
 import signal
@@ -11,7 +11,7 @@ from gpu_tenant.faces.cli.command import as_json, verb
 from gpu_tenant.faces.cli.quantities import Number
 
 _NAMED = 8
-"""So many leases are named at the start."""
+"""At most this many leases are named at the start."""
 
 
 @verb("watchdog")
@@ -34,7 +34,7 @@ async def watchdog(once: bool, every_s: float, as_json: bool) -> None:
     async with output.tenancy(purpose="watch") as tenancy:
 
         def tell(words: str) -> None:
-            if not once:  # One look is reported in its answer.
+            if not once:  # With --once, the answer reports this.
                 click.echo(f"{tenancy.clock.now():%Y-%m-%d %H:%M:%S} UTC  {words}", err=True)
 
         dog = Watchdog(tenancy, every_s=every_s, tell=tell, alarms="told")

@@ -1,6 +1,6 @@
-"""A local web page of everything that is leased.
+"""The dashboard: a local web page that shows all leases.
 
-`auth` decides who may use it. `poller` keeps the state of everything. `sse` tells open pages what changes.
-`queries` and `actions` are the routes. `background_tasks` are the actions that take a while. `server` puts them
-together on a port of this computer. The page itself is in `page/`: plain modules, nothing to build.
+`auth` decides who may use it. `poller` asks providers and boxes for their state. `sse` sends changes to open pages.
+`queries` and `actions` are the routes. `background_tasks` runs actions that take a while. `server` puts all this
+together on a port of this computer. The page itself is in `page/`: plain JavaScript modules, nothing to build.
 """

@@ -1,4 +1,4 @@
-"""The routes that act: each verb of a lease, through the same service and under the same law as everywhere else."""
+"""The routes that change something. Each calls the same operation, with the same checks, as the command line does."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -29,7 +29,7 @@ class Extend(Body):
 
 
 class TermsBody(Body):
-    """The terms that change. Whatever is left out stays as it is."""
+    """The terms that change. A term that is left out stays as it is."""
 
     budget_usd: Amount | None = None
     max_price_usd_h: Amount | None = None
@@ -39,28 +39,28 @@ class TermsBody(Body):
 
 
 class More(Body):
-    """What the lease needs so that its job can finish: the new total budget, and the hours from now."""
+    """What the lease needs so that its job can finish: a new total budget, and a new deadline, in hours from now."""
 
     budget_usd: Amount
     hours: Annotated[float, Field(gt=0, le=8760)]
 
 
 class Resume(Body):
-    """How long the resumed box is needed, and its address now."""
+    """How long the resumed box is needed, and its new address."""
 
     hours: Annotated[float | None, Field(gt=0, le=8760)] = None
     address: Text | None = None
 
 
 class Stop(Body):
-    """Which job to end, and how long that may take."""
+    """Which job to end, and how many seconds it may take to end."""
 
     job: Text | None = None
     grace_s: Annotated[float, Field(ge=0, le=600)] = 20
 
 
 class Collect(Body):
-    """Where to collect to, and what to keep or give up beyond what was declared."""
+    """Where to collect to, and patterns of files to keep or discard in addition to the declared ones."""
 
     to: Text | None = None
     artifacts: Patterns = ()
@@ -72,7 +72,7 @@ class Nothing(Body):
 
 
 class Adopt(Body):
-    """A box of the account that is not ours yet."""
+    """A box in the account that has no lease yet, and what to do with it."""
 
     provider: Text
     box: Text
@@ -80,7 +80,7 @@ class Adopt(Body):
 
 
 class Rent(Body):
-    """What is rented, and on which terms. Whatever is left out is as `provision` has it."""
+    """What is rented, and on which terms. A term that is left out has the default of `provision`."""
 
     quote: Text
     smoke: Text
@@ -90,7 +90,7 @@ class Rent(Body):
 
 
 class Cells(Body):
-    """Which cells of a sweep are meant."""
+    """The cells of a sweep to which the action applies."""
 
     cells: Annotated[tuple[Text, ...], Field(min_length=1, max_length=1000)]
 
@@ -103,7 +103,7 @@ class CredentialBody(Body):
 
 
 class Platformed(Body):
-    """Which platform is meant."""
+    """The platform to which the action applies."""
 
     provider: Text
 
@@ -142,13 +142,13 @@ async def _resume(opened: Tenancy, lease: str, body: Resume) -> Record:
 
 
 async def _resume_and_end(opened: Tenancy, lease: str, body: Resume) -> Record:
-    """Start a box that stands still, collect from it, and tear it down. If it cannot start, nothing has changed."""
+    """Start a stopped box, collect from it, and tear it down. If it cannot start, nothing has changed."""
     await _resume(opened, lease, body)
     return await _end(opened, lease, Nothing())
 
 
 async def _look(opened: Tenancy, lease: str, body: Nothing) -> Record:
-    """Ask a silent box again. Nothing changes if it stays silent."""
+    """Ask a box that did not answer again. Nothing changes if it still does not answer."""
     return await opened.follow(lease, None, cursor=None, wait_s=0, limit_bytes=1)
 
 
@@ -161,7 +161,7 @@ async def _stop(opened: Tenancy, lease: str, body: Stop) -> Record:
 
 
 async def _stop_and_park(opened: Tenancy, lease: str, body: Stop) -> Record:
-    """Ask the job to end, and park the box once it has. A park that is refused leaves the box as it is."""
+    """End the job, and then park the box. If the park is refused, the box stays as it is."""
     await opened.stop_job(lease, body.job, grace_s=body.grace_s)
     return await opened.change_lease(lease, "park")
 
@@ -210,13 +210,13 @@ _VERBS: dict[str, tuple[type[Body], Callable[..., Awaitable[Record]]]] = {
 
 
 class Begun(Record):
-    """What is under way, and what has ended."""
+    """The actions that are running, and those that have ended."""
 
     errands: tuple[Errand, ...]
 
 
 async def act(request: Request) -> Response:
-    """Start one verb on one lease."""
+    """Start one action on one lease."""
     verb, opened = request.path_params["verb"], tenancy(request)
     if verb not in _VERBS:
         raise BadRequest(
@@ -231,7 +231,7 @@ async def act(request: Request) -> Response:
 
 
 async def adopt(request: Request) -> Response:
-    """Start to adopt a box: make a lease for a box that was rented elsewhere."""
+    """Start to adopt a box: make a lease for a box that was rented without one."""
     body, opened = await body_of(request, Adopt), tenancy(request)
 
     take = (
@@ -293,13 +293,13 @@ async def decide_cells(request: Request) -> Response:
 
 
 async def list_errands(request: Request) -> Response:
-    """List everything that was started since the dashboard started."""
+    """List all actions since the start of the dashboard."""
     errands: Errands = request.app.state.errands
     return answer(Begun(errands=tuple(errands.newest_first)))
 
 
 async def credential(request: Request) -> Response:
-    """Write the reference into the configuration, and try it."""
+    """Write the reference to a platform's key into the configuration, and try the key."""
     body = await body_of(request, CredentialBody)
     written = await keep_reference(tenancy(request), body.provider, body.reference)
     looks(request).take_tenancy()
@@ -307,7 +307,7 @@ async def credential(request: Request) -> Response:
 
 
 async def credential_test(request: Request) -> Response:
-    """Try the key that is found."""
+    """Try the platform's key, as it is configured now."""
     body = await body_of(request, Platformed)
     return answer(await try_key(tenancy(request), body.provider))
 

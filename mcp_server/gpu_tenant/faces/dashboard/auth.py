@@ -1,8 +1,8 @@
-"""Who may use the dashboard: only this computer's own page, with the token of this start.
+"""Decides who may use the dashboard: only our own page, with the token that was made at this start.
 
-A web page of another site can send requests to a loopback port, and can let a host name of its own lead to
-it. So each request must name us as its host, must come from our own origin if it states one, and must carry a
-token that is in no cookie. Nothing that a browser adds by itself gives access.
+A web page of another site can send requests to a loopback port, and can let a host name of its own lead to it. So each
+request must have our address as its host, must come from our own origin if it states an origin, and must carry the
+token. The token is not in a cookie, because a browser adds cookies by itself.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gpu_tenant.domain.command import Command
 
 MOST_BYTES = 64 * 1024
-"""The most bytes in a request. None of our own requests is longer."""
+"""A request may have at most this many bytes. Our own page's requests are shorter."""
 
 POLICY = "; ".join(
     (
@@ -27,7 +27,7 @@ POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        # Our page never makes HTML out of text. Browsers that know this directive enforce it.
+        # Our page never makes HTML from text. Browsers that know these directives enforce this.
         "require-trusted-types-for 'script'",
         "trusted-types 'none'",
     )
@@ -47,23 +47,23 @@ _HEADERS = {
 
 
 class Gate:
-    """Stands before the routes. It refuses requests that are not ours, and puts strict headers on every answer."""
+    """Checks each request before the routes see it, refuses requests that are not ours, and adds strict headers."""
 
     def __init__(
         self, app: ASGIApp, *, port: int, token: str, names: Iterable[str] = ("127.0.0.1",)
     ) -> None:
         self._app = app
-        # `localhost` is accepted only if both of its addresses are ours: see `server`.
+        # `localhost` is in `names` only if we listen at both of its addresses: see `server`.
         self._hosts = frozenset(f"{name}:{port}" for name in names)
         self._token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request, through the routes or with a refusal."""
+        """Pass the request on to the routes, or answer it with a refusal."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         if scope["type"] != "http":
-            return  # A websocket that nobody accepts is closed.
+            return  # There are no websockets here. A websocket that is not accepted is closed.
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -83,7 +83,7 @@ class Gate:
         if origin is not None and origin != f"http://{host}":
             return _refusal(403, "OTHER_ORIGIN", "the request came from another site")
         is_api = scope["path"].startswith("/api/") or scope["path"] == "/metrics"
-        # A link from elsewhere may open the page, but gets none of its data.
+        # A link on another site may open the page, but gets no data.
         is_link = not is_api and said.one(b"sec-fetch-mode") == "navigate"
         ours = (None, "same-origin") if is_api else (None, "same-origin", "none")
         if site not in ours and not is_link:
@@ -109,7 +109,7 @@ class Gate:
 
 
 class _Said:
-    """The headers of a request. A repeated one is joined with a comma, and so matches no expected value."""
+    """The headers of a request. Repeated headers are joined with commas, so that they match no expected value."""
 
     def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         self._all = list(headers)

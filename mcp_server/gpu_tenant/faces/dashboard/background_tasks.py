@@ -1,4 +1,4 @@
-"""Actions that take a while. The page starts them and is told of their progress. Closing it does not end them."""
+"""Runs actions that take a while. The page starts them, and gets their progress. They go on if the page is closed."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 _REMEMBERED = 50
 _TOLD_EVERY_S = 0.5
 _CUT = ("collect", "snapshot")
-"""Verbs that may be cut off at any byte, because the next call continues from there. Any other verb is waited for."""
+"""Actions that may be interrupted at any time, because the next call continues from there. Others are waited for."""
 
 
 class Trouble(Record):
@@ -36,7 +36,7 @@ class Trouble(Record):
 
     @classmethod
     def of(cls, error: Exception) -> "Trouble":
-        """Describe the error in its own words. If it is none of our own errors, say that it was unforeseen."""
+        """Describe the error in its own words. If it is not a TenantError, say that it was unexpected."""
         if not isinstance(error, TenantError):
             error = LocalTrouble(
                 f"it failed in a way nobody foresaw ({type(error).__name__}); how far it came is on record",
@@ -48,7 +48,7 @@ class Trouble(Record):
 
 
 class Errand(Record):
-    """One action, and how far it has come."""
+    """One action, and its progress."""
 
     id: int
     lease: str | None
@@ -65,7 +65,7 @@ class Errand(Record):
 
 @dataclass(slots=True)
 class Errands:
-    """Everything started since this dashboard started, in order. `changed` is called at each change."""
+    """All actions since the dashboard started, in order. `changed` is called at each change of one."""
 
     clock: Clock
     changed: Callable[[Errand], None]
@@ -77,7 +77,7 @@ class Errands:
 
     @property
     def newest_first(self) -> list[Errand]:
-        """All actions that are remembered, the newest first."""
+        """Return all actions that are remembered, the newest first."""
         return list(reversed(self._all.values()))
 
     def begin(
@@ -88,10 +88,10 @@ class Errands:
         *,
         asked: str,
     ) -> Errand:
-        """Start the action, and report each change. An action that is asked for twice at the same time is done once.
+        """Start the action, and return it. If the same one runs already, with the same `asked`, return that one.
 
         Raises:
-            Refused: the same verb is under way for this lease with a different `asked`.
+            Refused: the same verb runs already for this lease, with a different `asked`.
         """
         for other in self._all.values():
             if (other.lease, other.verb, other.state) == (lease, verb, "running"):
@@ -115,12 +115,12 @@ class Errands:
 
     @property
     def under_way(self) -> list[str]:
-        """The running actions that must not be cut off, in words."""
+        """The running actions that must not be interrupted, in words."""
         waited = (e for e in self._all.values() if e.state == "running" and e.verb not in _CUT)
         return [f"{e.verb} of {e.lease or 'a box'}" for e in waited]
 
     async def aclose(self) -> None:
-        """Cancel the actions that may be cut off, and wait for those that change the world."""
+        """Cancel the actions that may be interrupted, and wait for all others."""
         for number, task in self._tasks.items():
             if self._all[number].verb in _CUT:
                 task.cancel()

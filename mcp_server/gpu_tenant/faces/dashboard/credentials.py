@@ -1,4 +1,4 @@
-"""Where each platform's key is kept, as the owner sets it on the page, and whether the key opens the account."""
+"""Lets the owner set on the page where each platform's key is kept, and tests the key."""
 
 from pydantic import Field
 
@@ -13,7 +13,7 @@ from gpu_tenant.providers.credentials import find_credential, resolve
 from gpu_tenant.service import Tenancy
 
 _SCHEMES = ("env", "file", "keyring")
-"""The kinds of references. `cmd:` is left out, because it runs a program; owners who want it edit the file themselves."""
+"""The kinds of references that the page accepts. `cmd:` runs a program, so the owner must write it in the file."""
 _NOWHERE = {
     "env": "the dashboard's own environment has no variable of that name",
     "file": "there is no file at that path that can be read here",
@@ -23,7 +23,7 @@ _LONGEST = 400
 
 
 class Keyed(Record):
-    """Whether a platform's key is found. It never holds the key."""
+    """Whether a platform's key is found. The key itself is never in it."""
 
     needed: bool
     found: bool
@@ -32,7 +32,7 @@ class Keyed(Record):
 
 
 class Platform(Record):
-    """One platform as the page lists it."""
+    """One platform in the page's list."""
 
     id: str
     title: str
@@ -47,21 +47,21 @@ class Platform(Record):
 
 
 class Tested(Record):
-    """Whether a key opened the account."""
+    """Whether the provider accepted a key."""
 
     ok: bool
     words: str
 
 
 class CredentialResult(Record):
-    """A reference that is in the configuration now, and the result of trying it."""
+    """The reference that was written into the configuration, and the test of its key."""
 
     written: str
     test: Tested
 
 
 def platforms(tenancy: Tenancy) -> list[Platform]:
-    """Every platform. None of them is asked."""
+    """Return all platforms. No provider is asked."""
     return [_platform(profile, tenancy) for profile in tenancy.profiles.values()]
 
 
@@ -109,7 +109,7 @@ async def try_key(tenancy: Tenancy, provider: str) -> Tested:
 
 
 async def keep_reference(tenancy: Tenancy, provider: str, reference: str) -> CredentialResult:
-    """Write into the configuration where the key is, and try the key. The rest of the configuration stays as it was.
+    """Write into the configuration where the key is, and test the key. The rest of the configuration is unchanged.
 
     Raises:
         BadRequest: it is not a reference that the page takes, or leads nowhere; nothing was
@@ -135,7 +135,7 @@ async def keep_reference(tenancy: Tenancy, provider: str, reference: str) -> Cre
     try:
         resolve(f"the key of {profile.title}", f"{scheme}:{rest}", environ=tenancy.context.environ)
     except BadRequest:
-        # What was typed after the scheme may be the key itself, so it is not repeated.
+        # The text after the scheme may be the key itself, so the message does not repeat it.
         raise BadRequest(
             _NOWHERE[scheme],
             remedy="see that it is there for the program that is the dashboard, and write where it is; "

@@ -1,4 +1,4 @@
-"""The routes that hand out a file to save: the report, a kept file, a log. None is ever shown as a page of this origin."""
+"""The routes for downloads: the report, a kept file, a log. The browser never shows these as pages of this origin."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ def _as_attachment(name: str) -> dict[str, str]:
 
 
 async def report(request: Request) -> Response:
-    """The lease as one file to keep."""
+    """Return the report of the lease as one file."""
     from gpu_tenant.faces.report import as_html, as_markdown, report_of
 
     opened, form = tenancy(request), request.query_params.get("form", "html")
@@ -35,7 +35,7 @@ async def report(request: Request) -> Response:
 
 
 async def kept_file(request: Request) -> Response:
-    """One file of the newest seal, as it is kept here."""
+    """Return the copy on this computer of one file of the newest seal."""
     from gpu_tenant.artifacts.preview import kept_path
 
     directory, entry = sealed_file(request)
@@ -44,7 +44,7 @@ async def kept_file(request: Request) -> Response:
 
 
 async def log(request: Request) -> Response:
-    """All of a job's log up to now, as text: what could control a terminal is left out, except colours."""
+    """Return all of a job's log up to now as text, without characters that could control a terminal, except colours."""
     lease, job = request.path_params["lease"], request.path_params["job"]
     context = tenancy(request).context
 
@@ -52,7 +52,8 @@ async def log(request: Request) -> Response:
         part = await log_window(context, lease, job, start=start, limit=MOST_WINDOW_BYTES)
         return part.text.encode(), part.to, part.size
 
-    text, at, size = await read(0)  # a log that cannot be read is refused before anything is sent
+    # Read the first part now, so that an error is raised before anything is sent.
+    text, at, size = await read(0)
 
     async def parts() -> AsyncIterator[bytes]:
         nonlocal at

@@ -1,4 +1,4 @@
-"""Each lease at a glance for the page: its card, and what a person may do about it now."""
+"""The rows of the page's overview: for each lease its card, and what a person can do about it now."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -41,7 +41,7 @@ Verb = Literal[
 
 
 class LastSeen(Record):
-    """The state of a job at the last look, or as the ledger has it."""
+    """The last known state of a job, from the box or from the ledger."""
 
     at: AwareDatetime
     state: str | None
@@ -51,7 +51,7 @@ class LastSeen(Record):
 
 
 class Working(Record):
-    """A job of a lease, as it was last seen."""
+    """The last known state of a lease's job, with measurements."""
 
     id: str
     state: JobState
@@ -65,7 +65,7 @@ class Working(Record):
 
     @classmethod
     def of(cls, seen: Watched, *, at: AwareDatetime, others_running: int = 0) -> "Working":
-        """Return the part of that look that the overview needs."""
+        """Return the part of the job's state that the overview needs."""
         return cls(
             id=seen.job,
             state=seen.state,
@@ -78,7 +78,7 @@ class Working(Record):
 
 
 class LeaseRow(Record):
-    """One lease among the others."""
+    """One lease in the overview."""
 
     card: Card
     title: str
@@ -109,7 +109,7 @@ class LeaseRow(Record):
 
 
 class Stray(Record):
-    """A box in the account that is not ours."""
+    """A box in the account that has no lease of ours."""
 
     provider: str
     title: str
@@ -121,7 +121,7 @@ class Stray(Record):
 
 
 class Sums(Record):
-    """What everything adds up to, and what a person must hear."""
+    """The sums of all leases, and what a person must know."""
 
     at: AwareDatetime = Field(
         description="when the box was looked at; figures that grow with time grow from then on"
@@ -143,7 +143,7 @@ class Sums(Record):
 
 
 class Overview(Sums):
-    """Everything at once."""
+    """The sums, and a row for each lease."""
 
     leases: tuple[LeaseRow, ...]
 
@@ -156,7 +156,7 @@ def rows_of(
     silent_since: Mapping[str, datetime],
     working: Mapping[str, Working],
 ) -> tuple[LeaseRow, ...]:
-    """Make a row for each card. `blind`, `silent_since` and `working` are dictionaries by lease."""
+    """Make a row for each card. By lease, `blind` has the error of a box that does not answer, `working` its job."""
     now = tenancy.clock.now()
     return tuple(
         row_of(
@@ -184,9 +184,9 @@ def row_of(
     silent_s: float | None = None,
     now: datetime | None = None,
 ) -> LeaseRow:
-    """Return that lease as the page shows it. `silent_s` is for how long its box has not answered."""
+    """Return the row of that lease. `silent_s` is the number of seconds for which its box has not answered."""
     if card.phase in (*STANDS_STILL, HOST_LOST):
-        blind = None  # It is known why the box does not answer.
+        blind = None  # It is known why the box does not answer, so this is no news.
     if job is not None or blind is not None:
         over_s = _seconds(job.at, now) if job and job.state in ENDED and now else None
         card = card.with_job(
@@ -213,7 +213,7 @@ def row_of(
 
 
 def ended_of(card: Card, ledger: Ledger) -> JobState | None:
-    """Return how the newest job of a box that stands still has ended. None if it has not, or if the box runs."""
+    """Return how the newest job on a stopped box has ended. None if it has not ended, or if the box runs."""
     if card.phase not in STANDS_STILL:
         return None
     lease = ledger.lease(card.lease).id
@@ -226,14 +226,14 @@ def _seconds(since: datetime | None, now: datetime) -> float | None:
 
 
 def _park(profile: Profile, lease: Lease) -> Literal["keeps", "wipes", "none"]:
-    """Say what a stop does to the work on this very box."""
+    """Return what a stop does to the files on this box."""
     if profile.park == "none":
         return "none"
     return "wipes" if stop_keeps(profile, lease) == "nothing" else "keeps"
 
 
 def is_old(card: Card, job: Working | None, blind: str | None) -> bool:
-    """Whether the job may have ended since it was last seen, because its box is gone or does not answer."""
+    """Whether the last known state of the job may be out of date, because its box is gone or does not answer."""
     if job is None or job.state in ENDED:
         return False
     return blind is not None or card.phase != "ready"
@@ -248,7 +248,7 @@ def gpu_of(lease: Lease, job: Working | None = None) -> str | None:
 
 
 def gpu_words(names: Sequence[str]) -> str | None:
-    """Those GPUs in a few words. None if there are none."""
+    """Return the GPUs in a few words. None if there are none."""
     if not names:
         return None
     return names[0] if len(names) == 1 else f"{names[0]} x{len(names)}"
@@ -262,7 +262,7 @@ def sums_of(
     now: AwareDatetime,
     trouble: Trouble | None,
 ) -> Sums:
-    """Return the sums of that look, without its leases."""
+    """Return the sums of these leases, without the leases."""
     strays = tuple(
         Stray(
             provider=box.provider,
@@ -316,12 +316,12 @@ def _offered_verbs(
         return ("extend", "terms", "teardown")
     park: tuple[Verb, ...] = () if profile.park == "none" else ("park",)
     if is_silent:
-        # All else asks the box. A park asks its provider.
+        # All other actions ask the box, which does not answer. A park asks the provider.
         return ("look", "extend", "terms", "teardown", *park, "waive")
     if not card.jobs:
         return ("extend", "terms", "teardown", *park, "waive")
     if job is not None and job.state in ("starting", "running", "lingering"):
-        # Each of these is refused while a job runs, so the button does both.
+        # A park is refused while a job runs, so the button first stops the job.
         park = ("stop_and_park",) if park else ()
         others: tuple[Verb, ...] = ("collect", "terms", "teardown", *park, "waive")
         if card.too_little in ("budget", "both"):
@@ -336,7 +336,7 @@ def _offered_verbs(
 
 
 def _verbs_of_still(card: Card, ended: JobState | None) -> tuple[Verb, ...]:
-    """A box that stands still proves nothing, so its end begins with its start."""
+    """Return the actions for a stopped box. It must first be started, because a stopped box can prove nothing."""
     more: tuple[Verb, ...] = ("waive", "extend", "terms")
     if card.phase == TAKEN and card.next.startswith(str(Command("recover", card.lease))):
         return ("recover", "resume", "teardown", *more)

@@ -1,4 +1,4 @@
-"""One lease in full: its terms, jobs and timeline, and every file with what was proved of it."""
+"""The page's view of one lease: its terms, jobs and timeline, and all files, with what was proved about each."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -33,7 +33,7 @@ _FILES = 5_000
 
 
 class Rated(Record):
-    """What the lease costs from `at` on."""
+    """The rate of the lease from `at` on."""
 
     at: AwareDatetime
     usd_h: Usd
@@ -55,7 +55,7 @@ class Dates(Record):
 
 
 class JobSeen(Declared):
-    """A job as it was declared, and how it was last seen."""
+    """A job as it was declared, and its last known state."""
 
     last: LastSeen | None
 
@@ -69,7 +69,7 @@ class Line(Record):
 
 
 class Proved(Record):
-    """What re-reading a kept file has proved."""
+    """What was proved by reading a kept file again."""
 
     at: AwareDatetime
     where: str
@@ -93,14 +93,14 @@ class File(Record):
 
 
 class Counted(Record):
-    """How many files, and their bytes."""
+    """A number of files, and their size in bytes."""
 
     count: int
     bytes: int
 
 
 class Files(Record):
-    """The newest seal, and how much of it was proved."""
+    """The files of the newest seal, and how many of them were proved."""
 
     sealed_at: float
     collected_at: AwareDatetime | None = Field(
@@ -119,7 +119,7 @@ class Files(Record):
 
 
 class MemoryWanted(Record):
-    """How much of a GPU's memory its job will want, by the smoke test that the lease was rented with."""
+    """How much GPU memory the job needs, as estimated by the smoke test with which the lease was rented."""
 
     smoke: str
     figures: str = Field(description="the estimate, and from where to where it may be wrong")
@@ -128,7 +128,7 @@ class MemoryWanted(Record):
 
 
 class Alarmed(Record):
-    """Something about this lease that a person must hear."""
+    """An alarm about this lease."""
 
     words: str
     level: str
@@ -136,7 +136,7 @@ class Alarmed(Record):
 
 
 class Detail(Record):
-    """All that is on record about one lease."""
+    """All that is recorded about one lease."""
 
     at: AwareDatetime = Field(description="when the figures of its row were true")
     row: LeaseRow
@@ -154,10 +154,10 @@ class Detail(Record):
 
 
 async def detail_of(looks: Looks, name: str) -> Detail:
-    """Return the lease as it is on record now. No box and no provider is asked.
+    """Return all that is recorded about the lease now. No box and no provider is asked.
 
     Raises:
-        UnknownLease: there is none of that name.
+        UnknownLease: there is no lease of that name.
     """
     tenancy = looks.tenancy
     lease, ledger = tenancy.ledger.lease(name), tenancy.ledger
@@ -176,7 +176,7 @@ async def detail_of(looks: Looks, name: str) -> Detail:
     last |= looks.states_on(lease.id)
     looked = looks.row(lease.id)
     row = looked or row_of(
-        # A lease that has ended is not among the rows that are polled.
+        # A lease that has ended has no row in the poller, so make one.
         card := on_card(tenancy.context, lease.id),
         lease,
         tenancy.profiles[lease.provider],

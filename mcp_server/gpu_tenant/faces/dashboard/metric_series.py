@@ -1,4 +1,4 @@
-"""The metrics of the jobs that pages look at, from every line of their logs. Each look continues the last."""
+"""Reads the metrics of jobs that open pages show, from every line of their logs. Each call continues the last one."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from gpu_tenant.service import Tenancy
 
 _WINDOW_BYTES = 1 << 20
 _BUDGET_S = 0.8
-"""A person waits for the answer, so a long log is read over several looks."""
+"""One call reads a log for at most this many seconds, because a person waits. Later calls read the rest."""
 _REMEMBERED = 32
 
 
 class MetricSeries(NamedTuple):
-    """The metrics of a job by step. They are complete once all of its log was read."""
+    """The metrics of a job by step. They are complete when `read_bytes` has reached `size_bytes`."""
 
     series: dict[str, Series]
     read_bytes: int
@@ -28,12 +28,12 @@ class _Course:
     read_bytes: int = 0
     size_bytes: int = 0
     begun: str = ""
-    """The beginning of a line that was cut off."""
+    """The beginning of a line whose rest has not been read yet."""
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Courses:
-    """What was read of each job's log so far."""
+    """The metrics that were read from each job's log so far."""
 
     def __init__(self) -> None:
         self._all: dict[tuple[str, str], _Course] = {}
@@ -62,8 +62,8 @@ class Courses:
                     continue
                 if part.to <= course.read_bytes:
                     break
-                # A window may end inside a line. The next window usually begins with that whole line again. Only
-                # if it continues exactly at the cut are the two parts joined.
+                # A window may end within a line. The next window usually begins with the whole line again. If it
+                # begins exactly at the cut instead, the two parts are joined.
                 goes_on = part.from_ == course.read_bytes
                 text = course.begun + part.text if goes_on else part.text
                 whole, newline, begun = text.rpartition("\n")

@@ -1,7 +1,7 @@
-"""Passkeys on the page: the one kind of signature that a program running as the owner cannot give.
+"""Passkeys on the page: the only kind of signature that a program which runs as the owner cannot give.
 
-A passkey belongs to a host name and not to an IP address. So the page is opened under the name `localhost`. What
-the browser's key has signed is checked against the public key in the ledger, and is kept there with the signature.
+A passkey belongs to a host name and not to an IP address. So the page is opened under the name `localhost`. A
+signature of the browser's key is checked with the public key in the ledger, and is kept there.
 """
 
 import json
@@ -35,7 +35,7 @@ _REQUIRED = UserVerificationRequirement.REQUIRED
 
 @dataclass(slots=True)
 class Passkeys:
-    """The challenges that were handed out. Each is good for one answer."""
+    """The challenges that were sent to the browser. Each is valid for one answer."""
 
     origin: str
     _for: dict[str, bytes] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Passkeys:
     """The id and public key of new keys that wait for a signature, by the code of the request."""
 
     def to_set_up(self, user: str, deployment: str, known: list[Passkey]) -> str:
-        """The options from which the browser makes a new key."""
+        """Return the options with which the browser makes a new key."""
         challenge = self._for["new"] = secrets.token_bytes(32)
         return options_to_json(
             generate_registration_options(
@@ -80,7 +80,7 @@ class Passkeys:
         )
 
     def to_sign(self, asked: SignatureRequest, known: list[Passkey]) -> str:
-        """Return the options with which the browser signs with a known key, once, for exactly what is listed."""
+        """Return the options with which the browser signs exactly this request, once, by a known key."""
         challenge = self._for[asked.code] = secrets.token_bytes(32) + _user_handle(asked)
         return options_to_json(
             generate_authentication_options(
@@ -92,10 +92,10 @@ class Passkeys:
         )
 
     def must_fit(self, asked: SignatureRequest, credential: str, known: list[Passkey]) -> str:
-        """Return the proof that one of the known keys has signed exactly that list.
+        """Check that one of the known keys has signed exactly this request, and return the proof.
 
         Raises:
-            Refused: none has.
+            Refused: no known key has signed it.
         """
         challenge = self._for.pop(asked.code, b"")
         try:
@@ -114,8 +114,8 @@ class Passkeys:
                 expected_origin=self.origin,
                 require_user_verification=True,
                 credential_public_key=base64url_to_bytes(key.public_key),
-                # A challenge is good only once, and many keys keep no counter. So the counter is
-                # not checked.
+                # The counter is not checked: many keys have none, and each challenge is valid only
+                # once.
                 credential_current_sign_count=0,
             )
         except (WebAuthnException, ValueError) as error:

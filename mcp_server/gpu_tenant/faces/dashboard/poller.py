@@ -1,6 +1,6 @@
-"""The state of everything, for the open pages.
+"""Keeps the state of all leases up to date for the open pages.
 
-Providers are asked while a page is open, and no more than needed.
+Providers are asked only while a page is open, and not more often than needed.
 """
 
 import asyncio
@@ -33,23 +33,23 @@ from gpu_tenant.service import Tenancy
 _log = logging.getLogger(__name__)
 
 _ASK_S = 15.0
-"""The seconds between two looks at every provider, while a page is open."""
+"""While a page is open, all providers are asked this often, in seconds."""
 _LEAST_S = 4.0
-"""The least number of seconds between two such looks, whatever happens. Providers count calls."""
+"""Providers are never asked more often than this, in seconds, because they limit the number of calls."""
 _NOTICE_S = 1.0
-"""How often the ledger is asked for the number of its newest event, which another program may have added."""
+"""The ledger is checked this often for new events, which another program may have added."""
 _AT_ONCE = 4
-"""How many boxes are asked for their newest job at once. Each such look starts a program there."""
+"""At most this many boxes are asked for their jobs at once, because each request starts a program on a box."""
 _TAIL_BYTES = 4096
 _NOTHING = Leases(leases=(), alarms=())
 _UNKNOWN = dict.fromkeys(("spent_usd", "burning_usd_h", "leaking_usd_month"))
 _BEHIND = 128
-"""How many news may wait for a page. A page that reads too slowly gets the whole state instead."""
+"""At most this many events wait for a page. A page that reads too slowly gets the whole state instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageEvent:
-    """Something to tell the open pages."""
+    """An event that is sent to the open pages."""
 
     event: str
     content: Record
@@ -59,7 +59,7 @@ _HISTORY = 500
 """At most this many ended leases are shown on the page."""
 
 Told = asyncio.Queue[PageEvent | None]
-"""The news for one page. A None in the queue ends the page's stream."""
+"""The events for one page. A None in the queue ends the page's stream."""
 
 
 class ChangedRows(Sums):
@@ -69,12 +69,12 @@ class ChangedRows(Sums):
 
 
 class Looks:
-    """Keeps the newest overview, and tells the open pages of each new one."""
+    """Keeps the newest state of all leases, and sends each change to the open pages."""
 
     def __init__(self, opened: Callable[[], Tenancy]) -> None:
         self._opened = opened
         self.begun: Callable[[], Sequence[PageEvent]] = tuple
-        """The state of each action, for a page that may have missed it."""
+        """Returns the state of each action as events, for a page that may have missed them."""
         self._before: list[Tenancy] = []
         self.tenancy = opened()
         self.blind: dict[str, str] = {}
@@ -91,10 +91,10 @@ class Looks:
         self._looking = asyncio.Lock()
         self._hearers: set[Told] = set()
 
-    # What is shown
+    # The state
 
     async def overview(self, which: Literal["live", "all"] = "live") -> Overview:
-        """Return everything as it was last seen. If that was not lately, look at everything first."""
+        """Return the last known state of all leases. If it is old, ask all providers first."""
         if which == "all":
             seen = await self.tenancy.list_leases("all", _HISTORY)
             return self._overview_of(seen, self.tenancy.clock.now())
@@ -103,18 +103,18 @@ class Looks:
         return self._overview_of(self._seen or _NOTHING)
 
     def row(self, lease: str) -> LeaseRow | None:
-        """Return that lease as it was last seen. None if it was not among the leases."""
+        """Return the last known state of that lease. None if it was not among the leases."""
         cards = self._seen.leases if self._seen else ()
         shown = tuple(card for card in cards if card.lease == lease)
         return next(iter(self._rows(Leases(leases=shown, alarms=()))), None)
 
     @property
     def looked_at(self) -> datetime:
-        """When everything was looked at last. Now, if it never was."""
+        """Return when all providers were last asked. If never, return the present time."""
         return self._at or self.tenancy.clock.now()
 
     def job_of(self, lease: str) -> str | None:
-        """Return the job that is shown for that lease. None if no job was looked at yet."""
+        """Return the job that is shown for that lease. None if its box was not asked yet."""
         job = self._working.get(lease)
         return None if job is None else job.id
 
@@ -128,7 +128,7 @@ class Looks:
         return 0 if job is None else job.others_running
 
     def declared_id(self, lease: str, run: str) -> str:
-        """Return the ledger's id of the job. `run` is the name of the job's run on the box."""
+        """Return the ledger's id of a job. `run` is the box's name for a run of it, such as `NAME.2` for a retry."""
         known = {job.id for job in self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)}
         return run if run in known else run.rpartition(".")[0]
 
@@ -140,7 +140,7 @@ class Looks:
         sums = sums_of(
             seen, self.tenancy.profiles, at=at or self._at or now, now=now, trouble=self._trouble
         )
-        # Before the first look the sums are unknown, which is not the same as zero.
+        # Before the providers were asked, the sums are unknown, which is not the same as zero.
         return sums.model_copy(update=_UNKNOWN) if seen is _NOTHING else sums
 
     def _rows(self, seen: Leases) -> tuple[LeaseRow, ...]:
@@ -152,11 +152,11 @@ class Looks:
             working=self._working,
         )
 
-    # Telling the pages
+    # Sending events to the pages
 
     @contextmanager
     def listen(self) -> Iterator[Told]:
-        """Yield a queue that receives all news while the block runs."""
+        """Yield a queue that receives all events while the block runs."""
         news: Told = asyncio.Queue(_BEHIND)
         self._hearers.add(news)
         self._wanted.set()
@@ -166,7 +166,7 @@ class Looks:
             self._hearers.discard(news)
 
     def tell(self, event: str, content: Record) -> None:
-        """Tell every open page. A page that is too far behind gets the whole state instead."""
+        """Send an event to every open page. A page that is too far behind gets the whole state instead."""
         for news in self._hearers:
             if news.full():
                 while not news.empty():
@@ -186,11 +186,11 @@ class Looks:
             news.put_nowait(None)
 
     def want(self) -> None:
-        """Ask for a new look at everything soon."""
+        """Request that all providers are asked again soon."""
         self._wanted.set()
 
     def sees(self, lease: str, job: Working) -> None:
-        """Record that the lease's box answered, and that `job` is shown for the lease. Tell the pages of a change."""
+        """Record that the lease's box answered, and that `job` is shown for it. Send a change to the pages."""
         before = self._working.get(lease)
         if before is not None and before.id == job.id and before.spark is not None:
             known = job.spark.after(before.spark) if job.spark else before.spark
@@ -204,7 +204,7 @@ class Looks:
             self._tell_row(lease)
 
     def is_blind(self, lease: str, words: str) -> None:
-        """Record that the box of that lease could not be asked. Tell the pages of a change."""
+        """Record that the box of that lease does not answer. Send a change to the pages."""
         if self.blind.get(lease) != words:
             self.blind[lease] = words
             self._silent_since.setdefault(lease, self.tenancy.clock.now())
@@ -216,7 +216,7 @@ class Looks:
             self.tell("rows", ChangedRows(**dict(self._sums(self._seen)), rows=(row,)))
 
     def take_tenancy(self) -> None:
-        """Open the tenancy again, so that it knows added keys. Calls that still use the old tenancy may finish."""
+        """Open the tenancy again, so that it uses new keys. Calls that still use the old tenancy may finish."""
         fresh = self._opened()
         self._before.append(self.tenancy)
         self.tenancy = fresh
@@ -226,7 +226,7 @@ class Looks:
 
     @asynccontextmanager
     async def kept_up(self) -> AsyncIterator[None]:
-        """While the block runs, poll everything as long as a page is open."""
+        """While the block runs, keep the state up to date as long as a page is open."""
         tasks = [
             asyncio.create_task(_insist(turn)) for turn in (self._ask, self._notice, self._see_work)
         ]
@@ -257,17 +257,17 @@ class Looks:
                 self.want()
 
     async def _look(self) -> None:
-        """Ask every provider, or record why that failed. Tell the open pages."""
+        """Ask every provider, or record why this failed. Send the result to the open pages."""
         self._wanted.clear()
         async with self._looking:
             if _now_s() - self._looked_s < _LEAST_S / 2:
-                return  # another caller has just looked
+                return  # another caller has just asked them
             try:
                 self._seen = await self.tenancy.list_leases()
                 self._at, self._trouble = self.tenancy.clock.now(), None
             except TenantError as trouble:
                 self._trouble = Trouble.of(trouble)
-            except Exception as trouble:  # noqa: BLE001 - told on the page, which goes on
+            except Exception as trouble:  # noqa: BLE001 - shown on the page, and polling continues
                 _log.exception("a look failed")
                 self._trouble = Trouble.of(trouble)
             self._looked_s = _now_s()
@@ -282,7 +282,7 @@ class Looks:
         self.tell("overview", self._overview_of(seen))
 
     async def _see_work(self) -> None:
-        """Look at the newest job of each running lease from time to time, a few boxes at once."""
+        """Ask for the newest job of each running lease from time to time, a few boxes at once."""
         while True:
             begun_s = _now_s()
             if self._hearers and self._seen is not None:
@@ -322,7 +322,7 @@ class Looks:
     async def _running_on(self, lease: str) -> list[str]:
         """Return the jobs that run on that box, the newest last.
 
-        If the lease has only one job, return nothing and ask nobody.
+        If the lease has only one job, return an empty list, without asking the box.
         """
         jobs = [job.id for job in self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)]
         if len(jobs) == 1:
@@ -340,7 +340,7 @@ class Looks:
 
 
 async def _insist(turn: Callable[[], Awaitable[None]]) -> None:
-    """Repeat the work for ever. An unexpected failure is logged, and the pages still get later news."""
+    """Repeat the work for ever. An unexpected error is logged, and the work goes on."""
     while True:
         try:
             await turn()

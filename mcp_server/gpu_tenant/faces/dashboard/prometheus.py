@@ -1,4 +1,4 @@
-"""The state of everything in Prometheus's text format, for somebody who has a Grafana."""
+"""Writes the state of all leases in Prometheus's text format, for example for Grafana."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +12,7 @@ _Reader = Callable[[LeaseRow], float | Decimal | None]
 
 
 def metrics_text(seen: Overview) -> str:
-    """Write the overview in the text format. What is unknown is left out, because a 0 would be untrue."""
+    """Write the overview in the text format. Unknown values are left out, because 0 would be wrong."""
     return "".join(_families(seen))
 
 
@@ -83,7 +83,7 @@ def _fraction(row: LeaseRow) -> float | None:
 
 def _gpu_use(rows: Sequence[LeaseRow]) -> Iterator[_Sample]:
     for row in rows:
-        # What was seen of a box that does not answer any more is no measurement of now.
+        # If a box does not answer any more, its old measurements are not reported.
         for gpu in row.job.gpus if row.job and not row.is_old else ():
             if gpu.util_pct is not None:
                 labels = {"lease": row.card.lease, "gpu": str(gpu.index)}

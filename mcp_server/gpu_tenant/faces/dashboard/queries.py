@@ -1,4 +1,4 @@
-"""The routes that read: one lease in full, its files and their evidence, offers, history, platforms."""
+"""The routes that only read: the overview, one lease, its files and logs, offers, history, platforms."""
 
 import asyncio
 import re
@@ -33,25 +33,25 @@ _NUMBER = re.compile(r"-?[0-9]{1,15}")
 
 
 class MetricsView(Readings):
-    """What was read of a job over time. Its metrics are complete once all of its log was read."""
+    """The readings of a job over time. The metrics are complete when all of the log was read."""
 
     log_read_bytes: int | None = None
     log_size_bytes: int | None = None
 
 
 class Losses(LossReport):
-    """What would be lost, and the code under which a signature for it is asked."""
+    """What would be lost, and the code of the request for a signature."""
 
     asked: str | None
 
 
 def answer(record: Record, status: int = 200) -> Response:
-    """The record as JSON."""
+    """Return the record as a JSON response."""
     return Response(record.model_dump_json(by_alias=True), status, media_type="application/json")
 
 
 def looks(request: Request) -> Looks:
-    """Return the object that knows the state of everything."""
+    """Return the object that keeps the state of all leases."""
     found: Looks = request.app.state.looks
     return found
 
@@ -76,7 +76,7 @@ def number(request: Request, name: str, default: int) -> int:
 
 
 async def overview(request: Request) -> Response:
-    """Everything at once."""
+    """Return the overview of all leases."""
     which = request.query_params.get("which", "live")
     if which not in ("live", "all"):
         raise BadRequest(f"there is no {which!r} overview", remedy="which=live, or which=all")
@@ -84,7 +84,7 @@ async def overview(request: Request) -> Response:
 
 
 async def metrics(request: Request) -> Response:
-    """Everything for Prometheus."""
+    """Return the state of all leases for Prometheus."""
     if "metrics" not in request.app.state.extras:
         raise BadRequest(
             "this dashboard was started without /metrics",
@@ -95,19 +95,19 @@ async def metrics(request: Request) -> Response:
 
 
 async def lease(request: Request) -> Response:
-    """One lease in full."""
+    """Return all that is recorded about one lease."""
     return answer(await detail_of(looks(request), request.path_params["lease"]))
 
 
 async def readings(request: Request) -> Response:
-    """How a job's numbers changed over time."""
+    """Return the readings and metrics of a job over time."""
     opened, courses = tenancy(request), request.app.state.courses
     found = opened.ledger.lease(request.path_params["lease"])
     job = request.query_params.get("job")
     known = MetricsView(**dict(readings_of(opened.home, found.id, job)))
     if job is not None:
-        # Its log has every step, while polling saw only some. If the box is silent, those are
-        # shown.
+        # The log has the metrics of every step, the readings only of some. If the box does not
+        # answer, those of the readings are shown.
         with suppress(TenantError):
             told = await courses.upto_now(opened, found.id, job)
             known = known.model_copy(
@@ -121,7 +121,7 @@ async def readings(request: Request) -> Response:
 
 
 async def log(request: Request) -> Response:
-    """A window of a job's log."""
+    """Return a window of a job's log."""
     places = request.path_params
     return answer(
         await log_window(
@@ -135,7 +135,7 @@ async def log(request: Request) -> Response:
 
 
 async def search(request: Request) -> Response:
-    """The places where a text occurs in a job's log."""
+    """Return the lines of a job's log that contain a text."""
     places, query = request.path_params, request.query_params
     if not query.get("q"):
         raise BadRequest("nothing to look for", remedy="type a word of the log")
@@ -152,7 +152,7 @@ async def search(request: Request) -> Response:
 
 
 async def sweep(request: Request) -> Response:
-    """The cells of one sweep as they are on record, the best first. No box is asked."""
+    """Return the recorded cells of one sweep, the best first. No box is asked."""
     from gpu_tenant.sweeps.commands import sorted_of
 
     context, sweep_id = tenancy(request).context, request.path_params["sweep"]
@@ -177,7 +177,7 @@ def sealed_file(request: Request) -> tuple[Path, SealedFile]:
 
 
 async def preview(request: Request) -> Response:
-    """What a file of the newest seal begins with, as it is kept here."""
+    """Return the beginning of one file of the newest seal, from its copy on this computer."""
     from gpu_tenant.artifacts.preview import preview_of
 
     directory, entry = sealed_file(request)
@@ -187,7 +187,7 @@ async def preview(request: Request) -> Response:
 
 
 async def losses(request: Request) -> Response:
-    """What would be lost for good if the box were destroyed now."""
+    """Return what would be lost for good if the box were destroyed now."""
     opened = tenancy(request)
     report: LossReport = await assess_loss(opened.context, request.path_params["lease"])
     asked = asked_to_waive(opened.context, report).code if report.losses else None
@@ -195,7 +195,7 @@ async def losses(request: Request) -> Response:
 
 
 def by(request: Request) -> Literal["passkey", "terminal", "none"]:
-    """How a person signs here: by a passkey if one is set up, otherwise by a code in our terminal."""
+    """Return how a person signs on the page: by a passkey if one is set up, otherwise by a code at our terminal."""
     opened = tenancy(request)
     if opened.ledger.passkeys(opened.clock.now()):
         return "passkey"
@@ -207,7 +207,7 @@ _NUMBERS = ("hours", "max_price_usd_h", "vram_gib", "disk_gb", "upload_gb", "dow
 
 
 def _with_types(verb: Callable[..., Awaitable[Record]]) -> Callable[..., Awaitable[Record]]:
-    """Return the same verb, with types in place of the names in its annotations."""
+    """Return the same operation with its annotations resolved from names to types."""
 
     async def run_verb(**arguments: object) -> Record:
         return await verb(**arguments)
@@ -222,7 +222,7 @@ def _with_types(verb: Callable[..., Awaitable[Record]]) -> Callable[..., Awaitab
 
 
 async def offers(request: Request) -> Response:
-    """What could be rented now."""
+    """Return the offers of all providers now."""
     from pydantic import validate_call
 
     given: dict[str, JsonValue] = {
@@ -241,7 +241,7 @@ async def offers(request: Request) -> Response:
 
 
 class PassedSmoke(Record):
-    """The newest smoke test, if it counts for renting now."""
+    """The newest smoke test, if a box may be rented with it."""
 
     id: str | None
     command: str | None = None
@@ -249,7 +249,7 @@ class PassedSmoke(Record):
 
 
 async def passed_smoke(request: Request) -> Response:
-    """Tell which smoke test may be named when a box is rented. Its id is null if none may."""
+    """Return which smoke test may be named when a box is rented. Its id is null if there is none."""
     from gpu_tenant.jobs.smoke import SmokeReceipt
     from gpu_tenant.leases.provision import require_smoke
 
@@ -264,17 +264,17 @@ async def passed_smoke(request: Request) -> Response:
 
 
 async def read_spending(request: Request) -> Response:
-    """What was spent, by day and by lease."""
+    """Return what was spent, by day and by lease."""
     return answer(history(tenancy(request)))
 
 
 async def known_platforms(request: Request) -> Response:
-    """Every platform, and whether its key is found."""
+    """Return all platforms, and whether the key of each is found."""
     return JSONResponse([p.model_dump(mode="json") for p in platforms(tenancy(request))])
 
 
 async def checkup(request: Request) -> Response:
-    """The findings of `doctor` about this computer."""
+    """Return the findings of `doctor` about this computer."""
     return answer(await tenancy(request).doctor())
 
 

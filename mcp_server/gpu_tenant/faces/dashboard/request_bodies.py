@@ -1,4 +1,4 @@
-"""The bodies that the page's requests may have: short, of a stated form, and with nothing else in them."""
+"""The form of the bodies of the page's requests: short, and without unknown fields."""
 
 from typing import Annotated, TypeVar
 
@@ -21,10 +21,10 @@ B = TypeVar("B", bound=Body)
 
 
 async def body_of(request: Request, shape: type[B]) -> B:
-    """The request's body.
+    """Read the request's body.
 
     Raises:
-        BadRequest: it is not of that form; the error does not repeat what was sent.
+        BadRequest: it does not have that form; the error does not repeat the body.
     """
     try:
         return shape.model_validate_json(await request.body())

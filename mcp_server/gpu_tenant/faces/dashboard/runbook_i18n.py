@@ -1,4 +1,4 @@
-"""The names of a platform's facts on its page, in English and in Chinese."""
+"""Names a platform's facts on its page, in English and in Chinese."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -83,7 +83,7 @@ SECTIONS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "program": ("What the program goes by", "程序所依据的", ("gone", "boot", "mark")),
 }
-"""The facts that no other part of the page shows: each heading, with its words and the parts of a profile below it."""
+"""The facts that no other part of the page shows: for each heading its words, and the parts of a profile below it."""
 
 NAMES: Mapping[str, Both] = {
     "billing.running": ("billed while it runs", "运行时计费项"),
@@ -218,11 +218,11 @@ HEADINGS: Mapping[str, str] = {
 
 
 def words_for(both: Mapping[str, Both], key: str, lang: Lang) -> str:
-    """The words for `key` in that language, or the key itself if there are none."""
+    """Return the words for `key` in that language, or the key itself if there are none."""
     words = both.get(key)
     return key if words is None else words[0 if lang == "en" else 1]
 
 
 def heading(english: str, lang: Lang) -> str:
-    """A heading of the page in that language."""
+    """Return a heading of the page in that language."""
     return english if lang == "en" else HEADINGS[english]

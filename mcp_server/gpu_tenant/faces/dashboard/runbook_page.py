@@ -1,6 +1,6 @@
-"""A platform's profile as a page: its traps, what stops the meter, what survives, and the source of each fact.
+"""Makes a page from a platform's profile: its traps, what stops the bill, what survives, and the source of each fact.
 
-The page has no script and no style of its own, so that it can be read and printed when nothing else works.
+The page has no script and no style of its own, so that it can be read and printed even if nothing else works.
 """
 
 import re
@@ -39,7 +39,7 @@ class Stated(Record):
 
 
 def runbook_page(profile: Profile, lang: Lang = "en") -> str:
-    """Make the page of that platform as HTML. What nobody has translated is shown in English."""
+    """Make the page of that platform as HTML. Parts without a translation are shown in English."""
     notes, say = _Notes(profile.facts), partial(_in_words, lang=lang)
     facts = {fact.place: fact for fact in profile.facts}
     translated = chinese_runbook(profile.id) if lang == "zh" else None
@@ -96,7 +96,7 @@ def comparison_page(profiles: Sequence[Profile], lang: Lang = "en") -> str:
 
 
 class _Notes:
-    """The sources by number. The first is the one against which the whole profile was checked."""
+    """The sources by number. The first is the one with which the whole profile was checked."""
 
     def __init__(self, facts: Sequence[Fact]) -> None:
         self.known = list(dict.fromkeys(map(_ground, facts)))
@@ -106,7 +106,7 @@ class _Notes:
             self.known.insert(0, whole)
 
     def number(self, fact: Fact) -> int | None:
-        """The number of the fact's source. None for the first source, which needs no note."""
+        """Return the number of the fact's source. None for the first source, which needs no note."""
         at = self.known.index(_ground(fact))
         return at + 1 if at else None
 
@@ -126,7 +126,7 @@ def _fate(facts: dict[str, Fact], notes: _Notes, path: str, event: str) -> tuple
 def _state_facts(
     facts: Sequence[Fact], parts: Sequence[str], notes: _Notes, lang: Lang
 ) -> Iterator[Stated]:
-    """The facts of those parts that the page's tables and boxes do not show."""
+    """Yield the facts in those parts of the profile, except those that the page's tables and boxes show."""
     for fact in facts:
         part = re.split(r"[.\[]", fact.place, maxsplit=1)[0]
         told = fact.place.endswith((".id", ".path")) or "].survives." in fact.place
@@ -148,7 +148,7 @@ def _show_fact(fact: Fact | None, notes: _Notes, lang: Lang) -> Stated | None:
 
 
 def _name_fact(place: str, value: str, lang: Lang) -> tuple[str, str]:
-    """The fact's name and value, in words if there are any."""
+    """Return the fact's name and value, in words if there are any."""
     found = _PLACE.fullmatch(place)
     if found is None or found["entry"] is None:
         return words_for(words.NAMES, place, lang), _value(place, value, lang)
@@ -167,7 +167,7 @@ def _value(place: str, value: str, lang: Lang) -> str:
 
 
 def _in_words(value: str, lang: Lang) -> str:
-    """A value that is a sentence, in the reader's language."""
+    """Return a value that is a sentence in the reader's language."""
     return chinese_fact(value) if lang == "zh" else value
 
 
@@ -212,9 +212,9 @@ def _tame(token: Token) -> None:
 
 
 def _lead(link: Token) -> None:
-    """Let a link lead to another platform's page or to another site.
+    """Change a link so that it leads to another platform's page or to another site.
 
-    If this server lacks the link's target, the link becomes text.
+    If its target is not on this server, the link becomes plain text.
     """
     href = str(link.attrs.get("href", ""))
     if platform := _PLATFORM.fullmatch(href):

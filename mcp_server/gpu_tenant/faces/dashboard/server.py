@@ -1,4 +1,4 @@
-"""The dashboard on a port of this computer, from its first link to the end of its last action."""
+"""Serves the dashboard on a port of this computer, until it is told to end and its last action has ended."""
 
 import asyncio
 import contextlib
@@ -51,7 +51,7 @@ _OPENING = """\
 
 
 class Extra(StrEnum):
-    """What the dashboard answers beside its page, when asked at its start."""
+    """What the dashboard can answer besides its page. It must be requested at the start."""
 
     METRICS = "metrics"
     """`/metrics`, for Prometheus."""
@@ -66,18 +66,17 @@ async def serve(
     ready: Callable[[str, Path], None],
     tell: Callable[[str], None],
 ) -> None:
-    """Run the dashboard until it is told to end, and then wait for what its page has started.
+    """Run the dashboard until it is told to end, and then wait for the actions that its page has started.
 
-    `ready` is called once with the link, which contains the token of this start, and with a file that opens
-    the link and that only this user can read. A browser is started with that file, because all users may see
-    a command line.
-    `sign` shows a code to the person at the terminal, if a person started the dashboard there. `tell` says
-    what is being waited for.
+    `ready` is called once, with a link and a file. The link contains the token of this start. The file opens the link,
+    and only this user can read it. A browser is started with the file and not with the link, because all users of the
+    computer may see the command line. `sign` shows a code at the terminal; None if no person started the dashboard at a
+    terminal. `tell` is called with what is being waited for.
 
     Raises:
-        BadRequest: the port is taken.
-        KeyboardInterrupt: Ctrl-C ended it; after a second one, what its page had started was left to the
-        ledger.
+        BadRequest: the port is in use.
+        KeyboardInterrupt: Ctrl-C ended it. After a second Ctrl-C, running actions were not waited for; the next command
+            continues them from the ledger.
     """
     with contextlib.ExitStack() as listened:
         listening = [listened.enter_context(place) for place in _listen(port)]
@@ -117,7 +116,7 @@ async def serve(
 
 
 class _Server(uvicorn.Server):
-    """A server without its own signal handlers, because running actions outlive the last answer."""
+    """A server without its own signal handlers, because running actions must be waited for after its end."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -127,7 +126,7 @@ class _Server(uvicorn.Server):
 
 @contextlib.contextmanager
 def _told_to_end(server: uvicorn.Server, looks: Looks) -> Iterator[list[int]]:
-    """While the block runs, let a signal end the server. Yields the signals that came, in order."""
+    """While the block runs, let a signal end the server. Yields a list to which the received signals are added."""
     came: list[int] = []
     loop = asyncio.get_running_loop()
 
@@ -148,7 +147,7 @@ def _told_to_end(server: uvicorn.Server, looks: Looks) -> Iterator[list[int]]:
 async def _waited_for(
     errands: Errands, signals: Sequence[int], tell: Callable[[str], None]
 ) -> None:
-    """Wait until what the page has started has ended, or until another signal comes."""
+    """Wait until the actions that the page has started have ended, or until another signal comes."""
     if errands.under_way:
         tell(
             f"waiting for the {', the '.join(errands.under_way)}; Ctrl-C leaves it to the ledger, "
@@ -162,7 +161,7 @@ async def _waited_for(
 
 
 def _listen(port: int) -> list[socket.socket]:
-    """Listen on the port: at 127.0.0.1, and at ::1 too, if there is one and nobody else has the port there."""
+    """Listen on the port at 127.0.0.1, and also at ::1, if this address exists and the port is free there."""
     try:
         first = socket.create_server((HOST, port))
     except OSError as error:
@@ -178,14 +177,14 @@ def _listen(port: int) -> list[socket.socket]:
 
 
 def _is_ours(listening: Sequence[socket.socket]) -> bool:
-    """Whether a request to `localhost` at that port reaches us, whichever address it takes."""
+    """Whether a request to `localhost` at that port reaches us by each of its addresses."""
     if len(listening) > 1:
         return True
     try:
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind((HOST_6, 0))
     except OSError:
-        return True  # There is no other address.
+        return True  # This computer has no ::1, so there is only one address.
     return False
 
 
@@ -200,7 +199,10 @@ def _write_privately(path: Path, text: str) -> None:
 def application(
     looks: Looks, sign: Callable[[str], None] | None, *, origin: str = f"http://{NAME}"
 ) -> Starlette:
-    """Build the routes and what they share. A gate must stand before them. Passkeys sign at `origin`."""
+    """Build the application: its routes, and what they share. A `Gate` must check requests first.
+
+    `origin` is the origin for passkeys.
+    """
     errands = Errands(
         looks.tenancy.clock, changed=lambda errand: looks.tell("errand", errand), ended=looks.want
     )
@@ -210,7 +212,8 @@ def application(
             Route("/", _page),
             Route("/runbooks/compare", _comparison),  # no platform has this slug
             Route("/runbooks/{slug}", _runbook),
-            # Only these: an answer that holds both a secret and another's words is never compressed.
+            # Only these are compressed. If an answer had both a secret and foreign text, its compressed size could
+            # reveal the secret.
             Mount("/page/server", GZipMiddleware(Router(_IN_CHINESE), minimum_size=1000)),
             Mount("/page", GZipMiddleware(StaticFiles(directory=_PAGE), minimum_size=1000)),
             *queries.ROUTES,
@@ -228,7 +231,7 @@ def application(
 
 
 class _Dated:
-    """Says in each answer what time it is here. The page counts by this clock, and never by its browser's."""
+    """Adds the server's time to each answer. The page uses this clock, and not the browser's."""
 
     def __init__(self, app: ASGIApp, looks: Looks) -> None:
         self._app, self._looks = app, looks
@@ -254,7 +257,7 @@ async def _translator(_: Request) -> Response:
 
 
 _IN_CHINESE = (Route("/sentences.json", _sentences), Route("/translate.js", _translator))
-"""What a page in Chinese asks for: the server's sentences, and what finds them."""
+"""The routes that a page in Chinese needs: the server's sentences, and the script that translates with them."""
 
 
 async def _page(_: Request) -> Response:

@@ -17,7 +17,7 @@ from gpu_tenant.leases import passkeys as care
 
 
 class Typed(Body):
-    """A person's signature for exactly the list that they were shown."""
+    """A person's signature for exactly the list that the page has shown."""
 
     shown: Text
     typed: Text
@@ -41,7 +41,7 @@ class OpenSignatures(Record):
 
 
 class ToSign(Record):
-    """One list to sign for. `shown` names the list as it is now."""
+    """One request to sign. `shown` identifies its list as it is now."""
 
     asked: SignatureRequest
     shown: str
@@ -50,13 +50,13 @@ class ToSign(Record):
 
 
 class Options(Record):
-    """What a browser is to make, in WebAuthn's own form."""
+    """The options for a browser's passkey, in WebAuthn's own form."""
 
     options: str
 
 
 class NextSignature(Record):
-    """The code of what has to be signed first. None when everything is done."""
+    """The code of the request that must be signed first. None if nothing needs to be signed."""
 
     asked: str | None
 
@@ -72,7 +72,7 @@ def _passkeys(request: Request) -> Passkeys:
 
 
 async def list_waiting(request: Request) -> Response:
-    """List everything that a person is asked to sign now."""
+    """List all requests that wait for a signature now."""
     opened = tenancy(request)
     now = opened.clock.now()
     known = opened.ledger.passkeys(now)
@@ -87,7 +87,7 @@ async def list_waiting(request: Request) -> Response:
 
 
 async def to_sign(request: Request) -> Response:
-    """Return one request in full. The terminal shows the code for it, or the browser gets the passkey's options."""
+    """Return one request in full. The terminal shows its code, or the answer has the options for a passkey."""
     opened = tenancy(request)
     asked, how = opened.ledger.request_of(request.path_params["code"]), by(request)
     if asked.kind == "lost_passkey":
@@ -129,7 +129,7 @@ async def sign(request: Request) -> Response:
 
 
 async def to_set_up(request: Request) -> Response:
-    """Return the options from which the browser makes a passkey."""
+    """Return the options with which the browser makes a passkey."""
     opened = tenancy(request)
     known = opened.ledger.passkeys(opened.clock.now())
     options = _passkeys(request).to_set_up(getpass.getuser(), opened.ledger.deployment, known)
@@ -137,7 +137,7 @@ async def to_set_up(request: Request) -> Response:
 
 
 async def set_up(request: Request) -> Response:
-    """Take the passkey that the browser has made, and ask a person to sign that it may sign from now on."""
+    """Take the passkey that the browser has made. Return a request: a person must sign before it may be used."""
     body, opened = await body_of(request, Made), tenancy(request)
     made = _passkeys(request).set_up(body.credential)
     asked = opened.ledger.ask_signature(
@@ -153,7 +153,7 @@ async def set_up(request: Request) -> Response:
 
 
 async def signs_now(request: Request) -> Response:
-    """Let the passkey that a person signed for sign from now on."""
+    """Accept the new passkey from now on, if a person has signed for it."""
     opened, code = tenancy(request), request.path_params["code"]
     made, signature = _passkeys(request).made.get(code), opened.ledger.signature(code)
     if made is None or signature is None:
@@ -165,12 +165,12 @@ async def signs_now(request: Request) -> Response:
 
 
 async def lose_passkeys(request: Request) -> Response:
-    """Let the passkeys end a day from now, or answer with what must be signed for that."""
+    """End all passkeys a day from now, or answer which request must be signed first."""
     return _over_a_signature(request, "lost")
 
 
 async def keep(request: Request) -> Response:
-    """Keep the passkeys, or answer with what must be signed for that."""
+    """Keep the passkeys that were to end, or answer which request must be signed first."""
     return _over_a_signature(request, "keep")
 
 

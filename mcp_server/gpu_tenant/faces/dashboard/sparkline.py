@@ -10,17 +10,17 @@ _LEAST = 2
 
 
 class Sparkline(Record):
-    """What was measured, each value at the step that the job reports for it. Nothing lies in between."""
+    """Measured values of one metric, each at the step that the job reports for it."""
 
     metric: str
     steps: tuple[float, ...]
     values: tuple[float, ...]
 
     def after(self, before: "Sparkline | None") -> "Sparkline":
-        """Return these measurements with those that were seen before them."""
+        """Return the values of `before`, followed by these."""
         if before is None or before.metric != self.metric or not self.steps:
             return self
-        # A job that was started again counts its steps from the beginning, so later ones are of the run before.
+        # If the job was started again, its steps begin again, so later steps belong to the run before and are dropped.
         known = {
             step: value
             for step, value in zip(before.steps, before.values, strict=True)
@@ -31,7 +31,7 @@ class Sparkline(Record):
 
 
 def sparkline_of(seen: Watched) -> Sparkline | None:
-    """Return what the whole lines of that look's log measured of the job's first metric. None if that is too little."""
+    """Return the values of the job's first metric in the complete lines of the log. None if there are too few."""
     if seen.progress is None or not seen.progress.metrics:
         return None
     metric = next(iter(seen.progress.metrics))

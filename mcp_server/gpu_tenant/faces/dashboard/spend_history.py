@@ -1,4 +1,4 @@
-"""What was spent, by day and by lease, and the hourly cost over time, from the recorded rates alone."""
+"""Computes from the recorded rates what was spent, by day and by lease, and the hourly cost over time."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _LEASES = 1_000
 
 
 class Day(Record):
-    """What one day cost, by provider. Anything without a known rate is not in it."""
+    """What one day cost, by provider. Leases without a known rate are not included."""
 
     day: str
     usd: dict[str, Decimal]
@@ -49,7 +49,7 @@ class Past(Record):
 
 
 class Burning(Record):
-    """How much all boxes together cost by the hour from `at` on."""
+    """The hourly cost of all boxes together from `at` on."""
 
     at: float
     usd_h: Decimal
@@ -64,7 +64,7 @@ class CostShare(Record):
 
 
 class Month(Record):
-    """This month by the UTC calendar. What has no known rate is not in its sums."""
+    """This month by the UTC calendar. Leases without a known rate are not included in the sums."""
 
     spent_usd: Decimal
     forecast_usd: Decimal = Field(
@@ -73,7 +73,7 @@ class Month(Record):
 
 
 class History(Record):
-    """The past of this ledger: its days, by the UTC calendar, and its leases, the newest first."""
+    """What this ledger has recorded: the cost of each day (UTC), and all leases that have ended, the newest first."""
 
     days: tuple[Day, ...]
     leases: tuple[Past, ...]
@@ -99,7 +99,7 @@ class _Stretch:
     usd_h: Decimal | None
 
     def usd(self, since: datetime, until: datetime) -> Decimal:
-        """The cost between those moments. 0 if the rate is unknown."""
+        """Return the cost between those times. 0 if the rate is unknown."""
         seconds = (min(self.until, until) - max(self.since, since)).total_seconds()
         if seconds <= 0 or self.usd_h is None:
             return Decimal(0)
@@ -107,7 +107,7 @@ class _Stretch:
 
 
 def history(tenancy: Tenancy) -> History:
-    """Return the history on record. No provider is asked."""
+    """Return the recorded history. No provider is asked."""
     now, leases = tenancy.clock.now(), tenancy.ledger.leases()
     free = {slug for slug, profile in tenancy.profiles.items() if profile.kind == "own"}
     stretches = [stretch for lease in leases for stretch in _stretches(lease, now)]
@@ -150,7 +150,7 @@ def _labels(tenancy: Tenancy, leases: Sequence[Lease]) -> dict[LeaseId, Labels]:
 def _shares(
     cost: Mapping[LeaseId, Decimal], names: Mapping[LeaseId, Sequence[str | None]]
 ) -> tuple[CostShare, ...]:
-    """Sum the costs by name, the dearest first. Empty if no lease has a name of that kind."""
+    """Sum the costs by name, the highest first. Empty if no lease has a name of that kind."""
     usd: dict[str | None, Decimal] = {}
     count: dict[str | None, int] = {}
     for lease, said in names.items():
@@ -230,7 +230,7 @@ def _burn_rates(stretches: Sequence[_Stretch], now: datetime) -> tuple[Burning, 
     found: dict[float, Decimal] = {}
     for at, change in sorted(steps, key=lambda step: step[0]):
         total += change
-        # A lease that still runs is counted up to now, which is not its end.
+        # A running lease is counted up to now. This is not its end, so the rate does not fall there.
         if at < now:
             found[at.timestamp()] = total
     newest = [Burning(at=at, usd_h=usd_h) for at, usd_h in found.items()][-_STEPS:]

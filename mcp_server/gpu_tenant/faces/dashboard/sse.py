@@ -1,4 +1,4 @@
-"""Server-sent events that tell an open page about changes as they happen. There is one stream for each page."""
+"""Sends changes to an open page as server-sent events. There is one stream for each page."""
 
 import asyncio
 import logging
@@ -25,11 +25,11 @@ _log = logging.getLogger(__name__)
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _EVERY_S = 2.0
 _SLOWER_S = 10.0
-"""The pause between two looks after the job has ended, or while its box does not answer."""
+"""The job's state is asked for this often, in seconds, after it has ended or while its box does not answer."""
 _TAIL_BYTES = 4096
 _WINDOW_BYTES = 256 * 1024
 _WINDOWS = 8
-"""If a log grows by more windows than this between two looks, the page skips to its newest part."""
+"""If a log grows by more windows than this between two requests, the page skips to its newest part."""
 _PING_S = 15
 
 
@@ -44,7 +44,7 @@ class JobMoment(Watched):
 
 
 class Sight(Record):
-    """Whether a box could be asked."""
+    """Whether a box answers; if not, the error, and since when."""
 
     lease: str
     words: str | None = None
@@ -52,7 +52,7 @@ class Sight(Record):
 
 
 async def stream(request: Request) -> EventSourceResponse:
-    """`GET /api/stream?lease=&job=&cursor=`: send the overview, every change, and one job in detail."""
+    """`GET /api/stream?lease=&job=&cursor=`: send the overview, then every change, and one job in detail."""
     looks: Looks = request.app.state.looks
     lease, job = request.query_params.get("lease"), request.query_params.get("job")
     cursor = request.query_params.get("cursor", "")
@@ -87,7 +87,7 @@ def _event(name: str, content: Record) -> ServerSentEvent:
 
 
 class _Closely:
-    """One job for one page: its state every two seconds, and each byte of its log once."""
+    """Follows one job for one page: sends its state every two seconds, and each byte of its log once."""
 
     def __init__(
         self,
@@ -115,8 +115,8 @@ class _Closely:
                     )
                 self._looks.is_blind(self._lease, trouble.message)
             except TenantError:
-                state = "over"  # The lease has ended, or has no job: the overview says which.
-            except Exception:  # noqa: BLE001 - logged, and the next look may succeed
+                state = "over"  # The lease has ended, or has no job. The overview shows which.
+            except Exception:  # noqa: BLE001 - logged, and the next attempt may succeed
                 _log.exception("%s could not be looked at", self._lease)
                 state = "over"
             if was_blind is not False and state not in ("blind", "over"):
@@ -129,7 +129,7 @@ class _Closely:
     async def _once(self) -> str:
         tenancy = self._looks.tenancy
         if not tenancy.ledger.lease(self._lease).lets_us_in:
-            # The box does not let us in. Asking would wait for that, and hold the lease meanwhile.
+            # The box does not let us in. A request would wait for this, and hold the lease meanwhile.
             return "over"
         chosen = self._job or self._looks.job_of(self._lease)
         seen = await tenancy.follow(

@@ -1,8 +1,8 @@
 """A signature typed on the page, with a code that only the dashboard's terminal shows.
 
-Every program of this user can read the dashboard's token, so the token alone signs nothing. Whoever signs
-must see the terminal at which a person started the dashboard. If a passkey is set up, that is not enough
-either: see `passkeys`.
+Every program of this user can read the dashboard's token, so the token alone signs nothing. The person who signs
+must see the terminal at which the dashboard was started. If a passkey is set up, this code is not enough: see
+`passkeys`.
 """
 
 import secrets
@@ -26,20 +26,20 @@ class Signing:
     _out: dict[str, str] = field(default_factory=dict)
 
     def ask(self, asked: SignatureRequest) -> None:
-        """Show the code for exactly what is listed on the terminal. Without a terminal, do nothing."""
+        """Show on the terminal a code that signs exactly this request. Without a terminal, do nothing."""
         if self.tell is None:
             return
         code = self._out.get(asked.shown) or "".join(
             secrets.choice(_LETTERS) for _ in range(_LENGTH)
         )
-        self._out = {asked.shown: code}  # Only one list at a time: the codes of others end.
+        self._out = {asked.shown: code}  # Only one code is valid at a time.
         self.tell(f"to sign on the page ({asked.would}), type there: {code}")
 
     def must_fit(self, asked: SignatureRequest, code: str) -> None:
-        """Check that the code is the one that was shown for that list. It cannot be used again.
+        """Check that the code is the one that was shown for this request. It cannot be used again.
 
         Raises:
-            Refused: it is another code, or there is no terminal that could have shown one.
+            Refused: it is another code, or no code was shown because there is no terminal.
         """
         if self.tell is None:
             raise Refused(

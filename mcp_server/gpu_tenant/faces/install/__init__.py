@@ -1,1 +1,1 @@
-"""Writes the skill, the server and the watchdog into a person's own files, and can undo that."""
+"""Installs the skill, the server and the watchdog by changing a person's own files, and can undo this."""

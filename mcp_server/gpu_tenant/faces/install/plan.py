@@ -1,4 +1,4 @@
-"""The changes that put the skill and the server's entry into one host's files."""
+"""Plans the changes that install the skill and the server's entry in the files of one agent's program (host)."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ def plan(
     """Plan the changes that give `places` the skill and the server.
 
     Raises:
-        Refused: what is there is not ours to change, or cannot be changed safely.
+        Refused: a file there belongs to somebody else, or cannot be changed safely.
     """
     was = read(register).of(places.host, _project_name(project))
     if was is not None and was.way != way:
@@ -61,7 +61,7 @@ def plan(
         raise _broken_file(places, error) from None
     untouched = was is not None and digest(before) == was.settings_digest
     if after != text:
-        # If nobody has changed the file since, the backup from before our first change stays the backup.
+        # If nobody else has changed the file since, keep the backup from before our first change.
         backup: Literal["kept", "none"] = "none" if untouched else "kept"
         changes.append(Change(settings, before, after.encode(), _mode(settings), backup))
     made = missing_above([*(c.path for c in changes if c.after is not None), register])
@@ -83,7 +83,7 @@ def plan(
 
 
 def plan_removal(places: Places, *, project: Path | None, register: Path) -> Plan:
-    """Plan the changes that bring `places` back to what it was before this command first wrote there.
+    """Plan the changes that restore the files in `places` to their state before this command first wrote there.
 
     Raises:
         Refused: the settings cannot be changed safely.
@@ -121,12 +121,12 @@ def plan_removal(places: Places, *, project: Path | None, register: Path) -> Pla
 
 
 def _skill(host: HostName, way: Way) -> dict[str, tuple[Content, int]]:
-    """The content of the skill's directory, by name."""
+    """Return what the skill's directory should contain, by name."""
     root = skill_directory()
     parts = (*PARTS, "agents") if host == "codex" else PARTS
     wanted: dict[str, tuple[Content, int]] = {}
     for part in parts:
-        # SKILL.md is copied even then, because Codex does not read it through a link.
+        # SKILL.md is always copied, because Codex does not read it through a link.
         if way == "link" and (root / part).is_dir():
             wanted[part] = (root / part, 0o644)
             continue
@@ -157,7 +157,7 @@ def _text(content: Content) -> str:
 
 
 def _mode(path: Path) -> int:
-    # A new file is private, because a file with servers in it may hold other people's keys.
+    # A new file is private, because settings of servers may contain keys.
     return path.stat().st_mode & 0o7777 if path.exists() else 0o600
 
 
@@ -170,7 +170,7 @@ def _project_name(project: Path | None) -> str | None:
 
 def _settings_without(before: bytes, backup: Content, was: Installed, places: Places) -> Content:
     if was.settings_digest == was.settings_before:
-        return before  # The entry was there before us.
+        return before  # The entry was there before our installation.
     if digest(before) == was.settings_digest:
         if was.settings_before is None:
             return None

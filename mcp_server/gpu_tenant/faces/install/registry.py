@@ -1,4 +1,4 @@
-"""The record of what was installed on this computer, so that exactly that can be undone."""
+"""Records what was installed on this computer, so that exactly this can be undone."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -19,7 +19,7 @@ KeptBy = Literal["systemd", "launchd", "cron"]
 
 
 class Installed(Record):
-    """What was written for one host, in enough detail to undo it."""
+    """What was written for one agent's program (host), in enough detail to undo it."""
 
     host: HostName
     project: str | None
@@ -35,11 +35,11 @@ class Installed(Record):
     settings_before: str | None
     """The digest of the settings as they were before our first change. None if there were none."""
     replaced: Replaced | None
-    """What our entry said before, if there was one already."""
+    """The command of our entry before this installation, if there was such an entry."""
 
     @property
     def directories(self) -> set[str]:
-        """The directories that undoing this may leave empty."""
+        """The directories that may be empty after this is undone."""
         below = [Path(self.skill) / name for name in self.files]
         inside = {str(p) for f in below for p in f.parents if p.is_relative_to(self.skill)}
         return {*inside, *self.made}
@@ -66,11 +66,11 @@ class WatchdogInstall(Record):
 
     @property
     def directories(self) -> set[str]:
-        """The directories that undoing this may leave empty."""
+        """The directories that may be empty after this is undone."""
         return {*self.made}
 
     def wrote(self, path: Path) -> WrittenFile | None:
-        """What is on record about that file."""
+        """Return what is recorded about that file. None if it was not written."""
         return next((one for one in self.written if one.path == str(path)), None)
 
 
@@ -78,13 +78,13 @@ Entry = Installed | WatchdogInstall
 
 
 class Register(Record):
-    """Everything that was written, for every host and for the watchdog."""
+    """Everything that was written, for all hosts and for the watchdog."""
 
     installed: tuple[Installed, ...] = ()
     watchdog: WatchdogInstall | None = None
 
     def of(self, host: HostName, project: str | None) -> Installed | None:
-        """The record of what was written for that host in that project."""
+        """Return what was written for that host in that project. None if nothing was."""
         return next((i for i in self.installed if (i.host, i.project) == (host, project)), None)
 
     def without(self, gone: Entry | None) -> "Register":
@@ -101,7 +101,7 @@ class Register(Record):
         return self.model_copy(update={"installed": (*self.installed, entry)})
 
     def answering_for(self, directories: Sequence[str]) -> "Register":
-        """Return the register in which a remaining entry has to remove these directories when it is undone."""
+        """Return the register in which one of the entries also removes these directories when it is undone."""
         entries: list[Entry] = [*self.installed, *([self.watchdog] if self.watchdog else [])]
         if not entries or not directories:
             return self
@@ -111,7 +111,7 @@ class Register(Record):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The changes for one host, or for the watchdog. None of them is made yet."""
+    """The planned changes for one host, or for the watchdog."""
 
     changes: tuple[Change, ...]
     notes: tuple[str, ...]
@@ -126,10 +126,10 @@ class Plan:
 
 
 def carry_out(plan: Plan) -> None:
-    """Make every change of `plan`: each file completely or not at all, with a backup if the change asks for one.
+    """Make all changes of `plan`. Each file is written completely or not at all, with a backup if the change wants one.
 
     Raises:
-        Refused: a file is no longer what the plan was made for; nothing was changed.
+        Refused: a file has changed since the plan was made; nothing was changed.
         LocalTrouble: a file could not be written; running the same command again continues.
     """
     for change in plan.changes:
@@ -140,7 +140,7 @@ def carry_out(plan: Plan) -> None:
             )
     kept = read(plan.register).without(plan.was)
     try:
-        if plan.becomes is not None:  # first, so that a run that is cut off can be undone
+        if plan.becomes is not None:  # first, so that an interrupted installation can be undone
             _write(plan.register, kept.also(plan.becomes))
         for change in plan.changes:
             change.make()
@@ -175,13 +175,13 @@ def _write(register: Path, said: Register) -> None:
     if said == Register():
         register.unlink(missing_ok=True)
         return
-    # Make the directory as the ledger would make it, because what it will hold is private.
+    # Make the directory private, as the ledger would, because the ledger will be in it.
     register.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     place(register, said.model_dump_json(indent=1).encode(), 0o600)
 
 
 def _without_empty(directories: Iterable[str]) -> list[str]:
-    """Remove the empty directories. Returns those that still exist, because they are not empty."""
+    """Remove those of the directories that are empty. Return the others that exist."""
     for directory in sorted(directories, key=len, reverse=True):
         with suppress(OSError):
             Path(directory).rmdir()

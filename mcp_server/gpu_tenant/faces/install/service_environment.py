@@ -1,4 +1,4 @@
-"""Finds what an unattended program would lack compared with this shell: keys, proxies, and the program itself."""
+"""Finds what a program started by a service would lack compared with this shell: keys, proxies, the program itself."""
 
 import os
 import subprocess
@@ -26,13 +26,13 @@ _OF_A_CLUSTER = (
     ("KUBECONFIG", "kubernetes", {"kubeconfig"}, 'kubeconfig = "{}"'),
     ("SLURM_CONF", "slurm", {"login", "before"}, 'before = ["env", "SLURM_CONF={}"]'),
 )
-"""For each cluster: the variables that decide which one is asked, the table about it, the settings that override
-them, and the line to write there.
+"""For each kind of cluster: the variable that says which cluster is used, the table about it in the configuration, the
+settings there that override the variable, and the line to write there.
 """
 
 
 def must_start_alone(program: Sequence[str]) -> None:
-    """Check that the program starts even if nothing of this shell's environment is set.
+    """Check that the program starts without the variables of this shell.
 
     Raises:
         Refused: it does not start.
@@ -65,7 +65,7 @@ def what_is_lacking(
     profiles: Iterable[Profile],
     environ: Mapping[str, str],
 ) -> Iterator[str]:
-    """Yield what this shell has and an unattended program will lack, in sentences. Keys come first.
+    """Yield in sentences what this shell has and a program started by a service will lack. Keys come first.
 
     Raises:
         LocalTrouble: the configuration cannot be read.
@@ -95,7 +95,7 @@ def what_is_lacking(
 
 
 def _clusters(configuration: Path, environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the clusters that only this shell names. Without the shell, another cluster may be asked."""
+    """Yield the clusters that only this shell's variables name. Without these, another cluster may be used."""
     said = _read_settings(configuration)
     for variable, table, settles, line in _OF_A_CLUSTER:
         value, named = environ.get(variable), said.get(table)
@@ -114,7 +114,7 @@ def _put(profile: Profile, configuration: Path) -> str:
 
 
 def _references(configuration: Path) -> Iterator[str]:
-    """Yield every variable to which the configuration refers, anywhere in it."""
+    """Yield every environment variable to which the configuration refers."""
     waiting: list[object] = [_read_settings(configuration)]
     while waiting:
         said = waiting.pop()

@@ -1,4 +1,4 @@
-"""Keeps the watchdog running on this computer: plans the files to write, and the commands that start it."""
+"""Keeps the watchdog running on this computer: plans which files to write and which commands to run, and does it."""
 
 import getpass
 import os
@@ -37,18 +37,18 @@ from gpu_tenant.files.state_dir import Home
 NAME = "gpu-tenant-watchdog"
 EVERY_S = 60
 _EVERY_MIN = 2
-"""The interval for cron, which starts a whole program each time."""
+"""The interval in minutes for cron. It is longer than others, because cron starts the whole program each time."""
 
 Command = tuple[str, ...]
 
 _TABLE = Path("crontab")
-"""Stands for this user's crontab, which is not a file that the user edits."""
+"""This path means the user's crontab, which is not an ordinary file."""
 
 
 class TableChange(Change):
     """A change of the crontab, which is not a file."""
 
-    context_lines = 0  # Somebody else's line may contain a key, so no line around ours is shown.
+    context_lines = 0  # Other lines may contain keys, so the diff shows only our lines.
 
     def now(self) -> Content:
         """Return the crontab as it is now."""
@@ -61,18 +61,18 @@ class TableChange(Change):
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What keeps the watchdog running, or undoes that: first files, then commands."""
+    """The files and commands that keep the watchdog running, or that undo this."""
 
     by: KeptBy
     name: str
     plan: Plan
     before: tuple[Command, ...]
-    """Commands that run first. It is no error if what they do was done already."""
+    """Commands that run before the files are written. They may fail, for example if there is nothing to stop."""
     after: tuple[Command, ...]
     then: str
-    """What a person has to know or do afterwards."""
+    """What a person must know or do afterwards."""
     line: str = ""
-    """A line that the person must add themselves, because no program here can."""
+    """A line that the person must add themselves, because this computer has no program that can."""
 
     @property
     def wanted(self) -> bool:
@@ -92,7 +92,7 @@ def plan(
     """Plan the changes after which the watchdog runs from now on.
 
     Raises:
-        Refused: the watchdog is kept running in another way already, or the program does not start by itself.
+        Refused: the watchdog is kept running in another way already, or the program needs this shell to start.
         BadRequest: this is a rehearsal.
         LocalTrouble: the configuration cannot be read.
     """
@@ -121,7 +121,7 @@ def plan(
 
 
 def plan_removal(home: Home) -> Service:
-    """Plan the changes after which nothing that this command wrote keeps the watchdog running.
+    """Plan the changes that undo what this command wrote, so that the watchdog is not kept running any more.
 
     Raises:
         Refused: a file cannot be read, or the marks in the crontab were changed.
@@ -155,7 +155,7 @@ def begin(service: Service) -> None:
     """Write the files as planned, and start or end the service that they describe.
 
     Raises:
-        Refused: a file is no longer what the plan was made for; nothing was changed.
+        Refused: a file has changed since the plan was made; nothing was changed.
         LocalTrouble: a file could not be written, or the service does not start.
     """
     for command in service.before:
@@ -187,8 +187,8 @@ def _systemd(
     units = _units(environ)
     text = unit([*program, "watchdog", "--every", str(every_s)], _variables(home))
     file = units / _unit_name(name)
-    # This is the link that `systemctl enable` makes. Written here, it is first shown, and it can
-    # be undone exactly.
+    # This is the link that `systemctl enable` would make. It is written here, so that the person
+    # sees it before, and it can be undone exactly.
     link = units / "default.target.wants" / file.name
     planned = _plan(home, "systemd", {file: text.encode(), link: file}, was, notes)
     after: tuple[Command, ...] = ()
@@ -263,7 +263,7 @@ def _cron(
         ]
     first = None if before is None else digest(before)
     written = WrittenFile(path=str(_TABLE), digest=digest(after), before=first)
-    if known is not None:  # What somebody else added since is not ours to undo.
+    if known is not None:  # Lines that somebody else added since must not be undone.
         left_as = written.digest if changes else known.digest
         written = known.model_copy(update={"digest": left_as})
     made = {*(was.made if was else ()), *missing_above([register])}
@@ -288,7 +288,7 @@ def _plan(
         before = there(path)
         change = plan_replacement(path, content, 0o644, known=known.digest if known else None)
         if change is not None and change.before is None:
-            change = replace(change, backup="kept")  # the diff of such a change is shown whole
+            change = replace(change, backup="kept")  # so that the whole diff is shown
         changes += [change] if change else []
         first = known.before if known else None if before is None else digest(before)
         written.append(WrittenFile(path=str(path), digest=digest(content), before=first))
@@ -299,13 +299,13 @@ def _plan(
 
 
 def _taken_back(home: Home, name: str, written: WrittenFile, notes: list[str]) -> Change | None:
-    """Plan the change that makes the file what it was before this command. None if there is nothing to change."""
+    """Plan the change that restores the file as it was before this command. None if there is nothing to change."""
     path = Path(written.path)
     if path == _TABLE:
         return _table_taken_back(home, name, written)
     now, backup = there(path), there(backup_of(path))
     if now is None or written.digest == written.before:
-        return None  # The file is gone already, or was there before us.
+        return None  # The file is gone already, or was there before our installation.
     if digest(now) != written.digest:
         notes.append(f"{path} was changed since: it is left as it is")
         return None
@@ -368,7 +368,7 @@ def _domain() -> str:
 
 
 def _name(home: Home) -> str:
-    """Return a name that is different for each state directory, because each has its own leases to watch."""
+    """Return the service's name. It is different for each state directory, because each has its own leases."""
     return NAME if _is_usual(home) else f"{NAME}-{digest(str(home.root).encode())[:8]}"
 
 

@@ -1,4 +1,4 @@
-"""The MCP server: the verbs as typed tools, the skill's files as resources."""
+"""The MCP server: offers the operations of `service.py` (verbs) as typed tools, and the skill's files as resources."""
 
 import asyncio
 import inspect
@@ -67,7 +67,7 @@ _MAKES = ToolAnnotations(
 _RUNS = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
 )
-"""The verbs that run any given command: on this computer, confined only as far as the system allows, or on the box."""
+"""For tools that run any given command, on this computer (confined as far as the system allows) or on the box."""
 _ENDS = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=True
 )
@@ -90,7 +90,7 @@ TOOLS: dict[str, ToolAnnotations] = {
     "list_leases": _LOOKS,
     "doctor": _LOOKS,
 }
-"""The verbs that a model may call, and what a host may tell its user about each."""
+"""The verbs that a model may call, each with annotations from which an agent's program (host) can warn its user."""
 
 _SHIELDED = frozenset(
     {
@@ -104,11 +104,11 @@ _SHIELDED = frozenset(
         "verify_and_teardown",
     }
 )
-"""Verbs that a host's timeout must not cancel between an effect and the effect's line in the ledger."""
+"""Verbs that a host's timeout must not cancel: a change outside would be done, but not recorded in the ledger."""
 
 
 class StrictTool(Tool):
-    """A tool that refuses arguments that it does not know, and reports our errors in their own words."""
+    """A tool that refuses unknown arguments, and reports our errors in their own words."""
 
     @classmethod
     def of(cls, verb: Callable[..., Any], annotations: ToolAnnotations) -> "StrictTool":
@@ -126,8 +126,8 @@ class StrictTool(Tool):
             return _to_agent(await answer(**arguments))
 
         tool.fn = answer_agent
-        # The SDK drops unknown arguments silently, but a misspelt cap must not count as a missing
-        # cap.
+        # The SDK would ignore unknown arguments. But if the name of a price cap is misspelt, the
+        # call must not go on without a cap.
         model = tool.fn_metadata.arg_model
         model.model_config["extra"] = "forbid"
         model.model_rebuild(force=True)
@@ -139,7 +139,7 @@ class StrictTool(Tool):
     async def run(
         self, arguments: dict[str, Any], context: Context[Any, Any], convert_result: bool = False
     ) -> Any:
-        """Do as the SDK's method, but also report progress, shield billable work, and give errors as text with a remedy."""
+        """Run the tool like the SDK's method. Also report progress, shield verbs in `_SHIELDED`, and explain errors."""
         try:
             self.fn_metadata.validate_arguments(arguments)
         except ValidationError as error:
@@ -168,7 +168,7 @@ class StrictTool(Tool):
 
 
 def _to_agent(told: Any) -> Any:
-    """Return the same answer, with each command in it as a call of a tool."""
+    """Return the same answer, with each command line in it rewritten as a tool call."""
     if type(told) is str:  # This excludes the values of an enum.
         return in_tools(told)
     if isinstance(told, BaseModel):
@@ -183,7 +183,7 @@ def _to_agent(told: Any) -> Any:
 
 
 def _slim(node: Any, in_properties: bool = False) -> Any:
-    """Return the schema without pydantic's titles, and without null as a default: tokens that say nothing new."""
+    """Return the schema without pydantic's titles and null defaults, which cost tokens and say nothing new."""
     if isinstance(node, dict):
         return {
             key: _slim(value, key in ("properties", "$defs"))
@@ -198,7 +198,7 @@ def _slim(node: Any, in_properties: bool = False) -> Any:
 
 @asynccontextmanager
 async def _progress_told(context: Context[Any, Any]) -> AsyncIterator[None]:
-    """While the block runs, tell the client about once a second: bytes done and in all, rate, time left."""
+    """While the block runs, report to the client about once a second: bytes done, total bytes, rate, time left."""
     eta, now_s = Eta(), asyncio.get_running_loop().time
 
     async def tell() -> None:
@@ -211,7 +211,7 @@ async def _progress_told(context: Context[Any, Any]) -> AsyncIterator[None]:
                 await context.report_progress(*told, eta.words(at_s=now_s()))
 
     token = progress_to.set(lambda done, total: eta.note_progress(done, total, at_s=now_s()))
-    # This is not a task group, which would wrap the verb's own error in an exception group.
+    # Not a task group, because it would wrap the verb's own error in an exception group.
     telling = asyncio.create_task(tell())
     try:
         yield
@@ -221,16 +221,16 @@ async def _progress_told(context: Context[Any, Any]) -> AsyncIterator[None]:
 
 
 class EmptyForm(BaseModel):
-    # No docstring and no title: one host answers "cancel" to a form whose schema has either.
+    # This has no docstring and no title, because one host answers "cancel" to a form whose schema has either.
     model_config = ConfigDict(json_schema_extra=lambda schema: schema.pop("title", None) and None)
 
 
 _WITHOUT_RECORD = frozenset({"list_leases", "monitor", "doctor"})
-"""The tools that answer although nothing can be recorded."""
+"""The tools that work even if the disk is read-only and nothing can be recorded."""
 
 
 class _Rooms:
-    """Holds this process's tenancy, which is opened at the first call. Listing tools does not need it."""
+    """Opens this process's tenancy at the first call, and keeps it. Listing the tools does not need it."""
 
     def __init__(self, scope: Literal["full", "read-only"]) -> None:
         self._scope = scope
@@ -238,7 +238,7 @@ class _Rooms:
 
     @asynccontextmanager
     async def looking(self) -> AsyncIterator[Tenancy]:
-        """Return a tenancy to look with. If the disk takes no writes, this is a separate one."""
+        """Return a tenancy for tools that only read. If the disk is read-only, this is a separate one."""
         from gpu_tenant.app import open_tenancy, takes_no_writes
 
         home = Home.of(os.environ)
@@ -253,7 +253,7 @@ class _Rooms:
 
     def tenancy(self, purpose: Purpose = "work") -> Tenancy:
         if self._tenancy is None:
-            # Profiles import jsonschema and YAML, and a host waits for the list of tools.
+            # Imported here, because it is slow, and the host waits for the list of tools.
             from gpu_tenant.app import open_tenancy
 
             tending: Literal["on", "off"] = "on" if self._scope == "full" else "off"
@@ -267,8 +267,8 @@ class _Rooms:
 
 
 def _rehearsal_words() -> str:
-    """Return what an agent must know about a rehearsal, so that it reports no money that was never spent."""
-    with suppress(TenantError):  # the first call tells what is wrong with the state directory
+    """Return what an agent must know in a rehearsal, so that it does not report costs. Empty if this is none."""
+    with suppress(TenantError):  # the first call reports what is wrong with the state directory
         rehearsal = rehearsal_of(Home.of(os.environ).root)
         if rehearsal is not None:
             return f"\nThis is a rehearsal of {rehearsal.provider}: no account, no money. Say so."
@@ -278,9 +278,9 @@ def _rehearsal_words() -> str:
 def make_server(
     scope: Literal["full", "read-only"] = "full", *, watch_every_s: float = WATCH_EVERY_S
 ) -> MCPServer[None]:
-    """Make the server, for stdio or in memory. A `read-only` one has only tools that look, and moves no sweep on.
+    """Make the server, for stdio or in memory. A `read-only` server has only tools that read, and changes nothing.
 
-    While a full server runs, it looks after every lease like a watchdog, unless another process does.
+    While a `full` server runs, it looks after every lease like a watchdog, unless another process does this.
     """
     rooms = _Rooms(scope)
 
@@ -312,7 +312,7 @@ def make_server(
 
 
 def _verb(name: str, rooms: _Rooms) -> Callable[..., Any]:
-    """Return the method of that name as a function. It opens the tenancy at its first call."""
+    """Return the method of that name as a function that opens the tenancy when it is first called."""
     if name == "verify_and_teardown":
         return _teardown_or_ask(rooms)
     if name == "collect":
@@ -377,9 +377,9 @@ def _collect_or_snapshot(rooms: _Rooms) -> Callable[..., Any]:
 
 
 def _run_or_ask(rooms: _Rooms) -> Callable[..., Any]:
-    """The errand as a tool. A host that can ask its user asks once before anything is rented.
+    """Return `run` as a tool. If the host can ask its user, it asks once before anything is rented.
 
-    That answer is no signature: it agrees to a plan within the owner's limits, as a call with `agree` does.
+    The user's answer is not a signature. It agrees to a plan within the owner's limits, as a call with `agree` does.
     """
     asked = set[str]()
     method = Tenancy.run
@@ -435,9 +435,9 @@ def _run_or_ask(rooms: _Rooms) -> Callable[..., Any]:
 
 
 def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
-    """The teardown as a tool. On request the host asks a question, which only tells a person where to sign.
+    """Return the teardown as a tool. If the call wants it, the host shows a question that says where a person can sign.
 
-    The answer to that question counts for nothing, because any program may be the client and may answer it.
+    The answer to this question is ignored, because any program may be the client and may answer it.
     """
 
     async def tell(
@@ -487,7 +487,7 @@ def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
 
 
 def _lease_card() -> Apps:
-    """The page that is shown beside some answers. Hosts that do not render it show the plain answers."""
+    """Return the page that is shown with some answers. Hosts that cannot show it show the plain answers."""
     apps = Apps()
     apps.add_html_resource(
         chat_card.URI, chat_card.page(), name="lease-card", title="Lease card", prefers_border=True

@@ -1,4 +1,4 @@
-"""A lease as one file to keep: what ran, what it cost, what was proved, and how it ended."""
+"""Makes a report of a lease as one file: what ran, what it cost, what was proved, and how it ended."""
 
 from gpu_tenant.faces.report.expenses import Expenses, expenses_of
 from gpu_tenant.faces.report.gather import report_of

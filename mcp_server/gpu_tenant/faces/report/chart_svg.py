@@ -1,4 +1,4 @@
-"""A line chart as a standalone piece of SVG: no script, no font, and no colours of its own."""
+"""Draws a line chart as standalone SVG, without scripts, fonts and colours of its own."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -15,12 +15,12 @@ _WIDTH, _HEIGHT = 720, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 26, 12, 30
 _TIMES_S = (1, 5, 15, 30, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400)
 _SHADES = 8
-"""How many lines can be told apart by their look. The style sheet has a class for each of them."""
+"""The style sheet has a class for each of this many lines, so that they look different."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One line of a chart. None leaves a gap."""
+    """One line of a chart. A value of None leaves a gap."""
 
     name: str
     xs: Sequence[float]
@@ -40,7 +40,7 @@ class _Scale:
 
 
 def chart(key: str, title: str, curves: Sequence[Curve], *, x: Across, y: Up) -> Markup | None:
-    """Draw the chart of those curves. None if they have no point. `key` is an id that is unique on the page."""
+    """Draw the chart of these curves. None if they have no points. `key` is an id that is unique on the page."""
     points = [
         (a, b) for curve in curves for a, b in zip(curve.xs, curve.ys, strict=True) if b is not None
     ]
@@ -69,7 +69,7 @@ def chart(key: str, title: str, curves: Sequence[Curve], *, x: Across, y: Up) ->
 
 
 def shade(number: int) -> str:
-    """The CSS class of the curve with that number."""
+    """Return the CSS class of the curve with that number."""
     return f"k{number % _SHADES}"
 
 
@@ -94,7 +94,7 @@ def _scale_of(values: Sequence[float], start: float, end: float, *, floor: float
     low, high = min(values), max(values)
     low = low if floor is None else min(low, floor)
     if high - low <= abs(high) * 1e-9:
-        # A single value, or a constant one, is drawn in the middle.
+        # A single or constant value is drawn in the middle.
         margin = abs(high) * 0.1 or 1.0
         low, high = (low - margin if floor is None else low), high + margin
     return _Scale(low, high, start, end)
@@ -119,7 +119,7 @@ def _draw(number: int, curve: Curve, at_x: _Scale, at_y: _Scale) -> Markup:
         if b is None:
             pen = "M"
             continue
-        # A point between two gaps shows as a dot, because the stroke has round ends.
+        # A point between two gaps is drawn as a stroke without length. With round ends, it looks like a dot.
         path.append(f"{pen}{at_x(a)} {at_y(b)}" + ("h0" if pen == "M" else ""))
         pen = "L"
     return Markup('<path class="line {}" d="{}"></path>').format(shade(number), "".join(path))
@@ -149,14 +149,14 @@ def _ticks_across(scale: _Scale, x: Across) -> Iterator[Markup]:
 
 
 def _round_values(low: float, high: float, about: int) -> list[float]:
-    """Choose about that many round values between two others."""
+    """Return about that many round values between `low` and `high`."""
     rough = (high - low) / about
     if not math.isfinite(rough) or rough <= 0:
         return [low]
     power = 10.0 ** math.floor(math.log10(rough))
     step = next((power * m for m in (1, 2, 5) if power * m >= rough), power * 10)
     if not step:
-        return [low]  # The values are so close together that no number lies between them.
+        return [low]  # The values are so close together that there is no number between them.
     # Rounded, because 0.0003 / 0.0001 is a little less than 3.
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [n * step for n in range(first, last + 1)]

@@ -1,4 +1,4 @@
-"""What all leases have cost between two moments, from this computer's records, for an expense claim."""
+"""Adds up what all leases have cost in a period, from this computer's records, for an expense claim."""
 
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -51,12 +51,12 @@ class Expenses(Record):
 
     @property
     def last_day(self) -> datetime:
-        """A moment of the period's last day."""
+        """A time on the period's last day."""
         return self.until - timedelta(microseconds=1)
 
 
 def expenses_of(context: Context, since: datetime, until: datetime) -> Expenses:
-    """Add up what every lease has cost between those moments. No box and no provider is asked."""
+    """Add up what every lease has cost between these times. No box and no provider is asked."""
     now = context.clock.now()
     until = min(until, now)
     rows = [
@@ -95,7 +95,7 @@ def _is_free(context: Context, row: Expense) -> bool:
 def _expense(context: Context, lease: Lease, since: datetime, until: datetime) -> Expense | None:
     """Return what the lease has cost in the period. None if it had no box then."""
     receipt = context.ledger.receipt(lease.id)
-    # A box bills until it is first seen gone.
+    # A box counts as billing until it was first seen to be gone.
     ended = receipt.first_absent_at if receipt else lease.ended_at
     began = lease.active_at
     if began is None or began >= until or (ended is not None and ended <= since):

@@ -1,4 +1,4 @@
-"""The content of a report, gathered from this computer's records: no box and no provider is asked."""
+"""Gathers the content of a report from this computer's records. No box and no provider is asked."""
 
 import asyncio
 import os
@@ -60,14 +60,14 @@ _MOST_MOVED = 20
 _MOST_JOBS = 40
 _MOST_LAST = 4
 _MOST_CHARTED = 8
-"""How many jobs' logs are read. They are the logs of the newest jobs."""
+"""The logs of at most this many jobs are read: of the newest ones."""
 _LOG_BYTES = 24_000_000
 _WINDOW_BYTES = 1_000_000
 """From a longer log only `_LOG_BYTES` are read, in evenly spaced pieces of this size."""
 
 
 async def report_of(context: Context, lease: str) -> Report:
-    """Report the lease as it is on record now, whether or not it is over.
+    """Return the report of the lease by the records up to now. The lease need not have ended.
 
     Raises:
         UnknownLease: there is no such lease.
@@ -127,7 +127,7 @@ async def report_of(context: Context, lease: str) -> Report:
 
 
 def _first_ready_at(lease: Lease, events: Lines) -> datetime | None:
-    """When the box first let us in. The lease itself knows only since when it lets us in, after its newest start."""
+    """Return when the box first let us in. The lease's `ready_at` may be later: it is that of the newest start."""
     return next((at for at, event in events if isinstance(event, timeline.Ready)), lease.ready_at)
 
 
@@ -173,7 +173,7 @@ def _result_words(jobs: Sequence[JobTold]) -> str:
 
 
 def _proof_words(kept: KeptFiles | None, *, is_over: bool) -> str:
-    """Say what was proved of the kept files."""
+    """Say what was proved about the kept files."""
     if kept is None:
         return "nothing was sealed, so nothing is proved"
     if kept.verified_at is None:
@@ -212,7 +212,7 @@ def _environment(events: Lines) -> Environment | None:
 def _cost(
     lease: Lease, profile: Profile, events: Lines, now: datetime, receipt: Receipt | None
 ) -> Cost:
-    # A box bills until it is first seen gone; the second look only proves that.
+    # A box counts as billing until it was first seen to be gone. The second check only confirms this.
     until = receipt.first_absent_at if receipt else min(lease.ended_at or now, now)
     billed = newest_bill(events)
     ends = [rate.at for rate in lease.rates[1:]] + [until]
@@ -254,7 +254,7 @@ def _cost(
 
 
 def _time_parked(events: Lines, until: datetime) -> timedelta:
-    """How long the lease's box was parked, by our own record."""
+    """Return for how long the lease's box was parked, by our own record."""
     total, since = timedelta(), None
     for at, event in events:
         if isinstance(event, timeline.Parked):
@@ -310,9 +310,9 @@ def _kept_files(lease: Lease, ledger: Ledger, events: Lines) -> KeptFiles | None
 
 
 def _moved(lease: Lease, seal: Manifest) -> Iterator[str]:
-    """Say of each kept file where it lies now, if a later collect into the same directory moved it away.
+    """If a later `collect` into the same directory moved kept files away, say where each is now.
 
-    Only what lies among the files that were moved away is read, and only if its size is right.
+    Only files in the directory of moved files are read, and only if their size is right.
     """
     aside = sorted(Path(lease.kept_in or "").glob(f"{SUPERSEDED}/*")) if lease.kept_in else []
     entries = seal.entries if aside else ()
@@ -330,7 +330,7 @@ def _moved(lease: Lease, seal: Manifest) -> Iterator[str]:
 
 
 def _may_be(place: Path, entry: SealedFile) -> bool:
-    """Whether a file of that name and size lies there."""
+    """Whether there is a file of that name and size."""
     try:
         seen = below(place, entry.name).lstat()
     except (OSError, ValueError):
@@ -362,7 +362,7 @@ def _problems(seal: Manifest, demanded: Collection[str]) -> Iterator[str]:
         yield plain(f"{problem.at}: {problem.why}, {problem.detail}")
     for pattern in seal.unmatched:
         if pattern in OFFLINE_RUNS and pattern not in demanded:
-            continue  # Nobody has named it: the runs of trackers are kept if there are any.
+            continue  # Nobody declared this pattern. It is added by default, and need not match.
         yield plain(f"{pattern}: it was declared, and nothing of the kind was there")
 
 
@@ -445,7 +445,7 @@ async def _job(
 def _metrics(
     job: Job, logs: Sequence[Path], others: Collection[str]
 ) -> tuple[dict[str, Series], str]:
-    """Read the job's metrics from its log, if the log is here. Also say how much of the log was read."""
+    """Read the job's metrics from its log, if we have the log. Also say how much of the log was read."""
     for place in logs:
         opened = open_regular(_latest(place, job.id, others))
         if opened is None:
@@ -457,8 +457,8 @@ def _metrics(
                 file.seek(start)
                 held = file.read(_WINDOW_BYTES)
                 if whole > _LOG_BYTES:
-                    # Lines between two pieces are not read, so the cut lines at a piece's ends are
-                    # dropped.
+                    # The log between two pieces is not read, so the incomplete lines at the ends of
+                    # a piece are dropped.
                     held = b"\n" + held.partition(b"\n")[2].rpartition(b"\n")[0] + b"\n"
                 metrics.feed(held.decode("utf-8", "replace"))
             metrics.end()
@@ -469,7 +469,7 @@ def _metrics(
 
 
 def _latest(place: Path, job: str, others: Collection[str]) -> Path:
-    """The path of the log of the job's latest run. For a cell that was retried, that is the last attempt."""
+    """Return the path of the log of the job's latest run. For a cell of a sweep, this is the last attempt."""
     is_run = re.compile(rf"{re.escape(job)}\.(\d+)\.log")
     runs = [
         (int(run[1]), path)

@@ -1,4 +1,4 @@
-"""What a report says about a lease, as records: only facts, in the words of whoever stated them."""
+"""The types for the content of a report. They contain only facts, in the words of their sources."""
 
 from decimal import Decimal
 
@@ -21,7 +21,7 @@ class Charged(Record):
 
 
 class Cost(Record):
-    """What the lease has cost, by our count and by its provider's books. None is unknown, never 0."""
+    """What the lease has cost, by our count and by its provider's. An unknown sum is None, never 0."""
 
     spent_usd: Usd = Field(description="the rates over their time; None: one of them is unknown")
     budget_usd: Usd
@@ -38,7 +38,7 @@ class Cost(Record):
 
 
 class JobTold(Declared):
-    """A job as it was declared, how it was last seen, and its metrics by step."""
+    """A job as it was declared, its last known state, and its metrics by step."""
 
     last_seen: str | None = Field(description="its state and progress; None: nobody has looked")
     trackers: tuple[str, ...] = Field(
@@ -49,7 +49,7 @@ class JobTold(Declared):
 
 
 class FileTold(Record):
-    """A file of the seal, and what reading its copy has proved."""
+    """A file of the seal, and what was proved by reading its copy."""
 
     name: str
     role: str
@@ -67,7 +67,7 @@ class FileTold(Record):
 
 
 class KeptFiles(Record):
-    """What was sealed on the box, and what of it was proved here."""
+    """The files that were sealed on the box, and how many of their copies here were proved."""
 
     digest: str
     sealed_at: AwareDatetime = Field(description="by the box's clock")
@@ -88,7 +88,7 @@ class KeptFiles(Record):
 
 
 class GivenUp(Record):
-    """What may be lost with the box, and who said so."""
+    """Files that may be lost with the box, and who decided this."""
 
     at: AwareDatetime
     by: str
@@ -96,7 +96,7 @@ class GivenUp(Record):
 
 
 class EventTold(Record):
-    """A line of the timeline."""
+    """An event of the timeline."""
 
     at: AwareDatetime
     kind: str
@@ -112,7 +112,7 @@ class Environment(Record):
 
 
 class Report(Record):
-    """All that is on record about one lease, as of `made_at`."""
+    """All that was recorded about one lease at the time `made_at`."""
 
     lease: str
     made_at: AwareDatetime

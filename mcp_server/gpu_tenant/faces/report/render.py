@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing else, and as Markdown: the same facts, every word escaped."""
+"""Writes a report as one HTML file that loads nothing, or as Markdown. All text is escaped."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ _MOST_CURVES = 8
 _MOST_METRICS = 8
 _SPECIAL = re.compile(r"([\\`*_\[\]|~$#])")
 _BEGINS_SOMETHING = re.compile(r"^(?:[-+=>]|\d+(?=[.)](?:\s|$)))")
-"""The beginnings of a line that Markdown takes for a list, a quotation or a heading."""
+"""A line that begins like this would be a list, a quotation or a heading in Markdown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A chart in numbers."""
+    """The values of one curve in a few numbers, for Markdown."""
 
     name: str
     first: str
@@ -59,7 +59,7 @@ class Summary:
 
 
 def as_html(report: Report) -> str:
-    """Make the report as one file for screen and paper. It has no script and loads nothing."""
+    """Return the report as one HTML file, for screen and paper. It has no script and loads nothing."""
     page = _templates().get_template("page.html")
     return page.render(
         report=report,
@@ -72,7 +72,7 @@ def as_html(report: Report) -> str:
 
 
 def as_markdown(report: Report) -> str:
-    """Make the report in GitHub's Markdown, with numbers where the page has charts."""
+    """Return the report in GitHub's Markdown, with numbers in place of the charts."""
     page = _templates().get_template("page.md")
     said = page.render(
         report=report,
@@ -85,20 +85,20 @@ def as_markdown(report: Report) -> str:
 
 
 def expenses_html(told: Expenses, name: str) -> str:
-    """Make the sum of many leases as one file for screen and paper. `name` is what the file calls itself."""
+    """Return the sum of many leases as one HTML file, for screen and paper. `name` is for `mark_of`."""
     page = _templates().get_template("expenses.html")
     return page.render(told=told, mark=mark_of(name, "html"), **_words())
 
 
 def expenses_markdown(told: Expenses, name: str) -> str:
-    """Make the sum of many leases in GitHub's Markdown."""
+    """Return the sum of many leases in GitHub's Markdown."""
     page = _templates().get_template("expenses.md")
     said = page.render(told=told, mark=mark_of(name, "md"), **_words())
     return re.sub(r"\n{3,}", "\n\n", said).strip() + "\n"
 
 
 def mark_of(lease: str, form: Literal["html", "md"]) -> str:
-    """The text that is in the first lines of such a file for that lease, and in no other file."""
+    """Return a text that is only in the first lines of this lease's reports, so that we recognise such a file."""
     if form == "html":
         return f'<meta name="generator" content="gpu-tenant report {lease}">'
     return f"<!-- gpu-tenant report {lease} -->"
@@ -119,7 +119,7 @@ def _templates() -> Environment:
 
 
 def _words() -> dict[str, object]:
-    """The functions with which a template formats values."""
+    """Return the functions with which a template formats values."""
     return {
         "usd": usd_words,
         "cost": cost_words,
@@ -136,12 +136,12 @@ def _words() -> dict[str, object]:
 
 
 def _usd_h(rate_usd_h: Decimal | None) -> str:
-    """Write a rate as it was stated. If it were rounded, nobody could check the sum."""
+    """Write a rate without rounding, so that the sum can be checked."""
     return "unknown" if rate_usd_h is None else f"{rate_usd_h} USD/h"
 
 
 def _money(report: Report) -> str:
-    """Write what the lease has cost, and what its provider's books say of it."""
+    """Write what the lease has cost by our count, and what its provider has billed."""
     cost = report.cost
     if cost.counts == NOBODY_BILLS:
         return NOBODY_BILLS
@@ -156,7 +156,7 @@ def _money(report: Report) -> str:
 
 
 def _unbounded(report: Report) -> str:
-    """Say what bounds the cost of a lease without a budget."""
+    """Say what limits the cost of a lease without a budget."""
     if report.cost.counts == NOBODY_BILLS:
         return f"none is needed: {NOBODY_BILLS}"
     cap = report.cost.max_price_usd_h
@@ -173,16 +173,16 @@ def _when(at: datetime | None) -> str:
 
 
 def _cell(value: object) -> str:
-    """Write the value as one line of Markdown text, safe whatever its source."""
+    """Write the value as one line of Markdown text, in which nothing has a special meaning."""
     said = " ".join(plain(str(value)).split())
     said = _SPECIAL.sub(r"\\\1", said.replace("&", "&amp;").replace("<", "&lt;"))
     said = _BEGINS_SOMETHING.sub(lambda begun: f"{begun[0][:-1]}&#{ord(begun[0][-1])};", said)
-    # Text that looks like an address or a mention stays plain text.
+    # GitHub would make links of addresses and mentions, so change their characters into entities.
     return said.replace("://", ":&#47;&#47;").replace("@", "&#64;").replace("www.", "www&#46;")
 
 
 def _fence(value: object) -> str:
-    """Write the value as code, in a fence that the value cannot close."""
+    """Write the value as a code block, with a fence that is longer than any in the value."""
     said = plain(str(value))
     longest = max((len(ticks) for ticks in re.findall(r"`+", said)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -267,7 +267,7 @@ def _metric_figures(number: int, job: JobTold) -> Iterator[Figure]:
 
 
 def _rate_figure(report: Report) -> Figure | None:
-    """Draw what the lease cost by the hour over time. None if that never changed, or is unknown."""
+    """Draw the hourly cost of the lease over time. None if it never changed, or is unknown."""
     rates = report.cost.rates
     if len({rate.usd_h for rate in rates}) < 2:
         return None

@@ -1,1 +1,1 @@
-"""A job's log, wherever it is now: windows, search, and a copy of what has been read."""
+"""A job's log, on the box or on this computer: read it in windows, search it, and keep a copy of what was read."""

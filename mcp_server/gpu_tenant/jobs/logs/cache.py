@@ -1,4 +1,4 @@
-"""Copies of what was read from logs on boxes, kept on this computer so that no byte is fetched twice."""
+"""Keeps copies of the logs that were read on boxes, so that no byte is fetched twice."""
 
 import fcntl
 import os
@@ -7,28 +7,27 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MOST_BYTES = 1 << 30
-"""All copies together may take this much. The least recently used one is deleted first."""
+"""All copies together may take this much disk space. The least recently used one is deleted first."""
 
 
 class LogCopy:
-    """The beginning of one log, as far as it has been read. Any number of processes may use it.
+    """A copy of the beginning of one log, as far as it has been read. Several processes may use it at once.
 
-    Losing a copy costs nothing but time. So if the disk has no room, the copy is just shorter, and that is no
-    error.
+    If a copy is lost, the log only has to be fetched again. So a full disk is no error: the copy then stays shorter.
     """
 
     def __init__(self, path: Path, *, most_bytes: int = MOST_BYTES) -> None:
         self._path, self._most_bytes = path, most_bytes
 
     def size_bytes(self) -> int:
-        """How many bytes of the log the copy holds."""
+        """Return how many bytes of the log the copy holds. 0 if there is no copy."""
         try:
             return self._path.stat().st_size
         except OSError:
             return 0
 
     def read(self, start: int, limit: int) -> bytes:
-        """The bytes from `start` on, as far as the copy holds them."""
+        """Return at most `limit` bytes from `start` on, as far as the copy holds them."""
         try:
             with self._open(os.O_RDONLY, fcntl.LOCK_SH) as file:
                 return os.pread(file, limit, start)
@@ -36,11 +35,10 @@ class LogCopy:
             return b""
 
     def join(self, at: int, raw: bytes, size_bytes: int) -> None:
-        """Add the bytes `raw`, which are at `at` in the log, to the copy, if they continue it.
+        """Append `raw` to the copy, if it continues the copy. `at` is the position of `raw` in the log.
 
-        The log now has `size_bytes`. If the log is shorter than the copy, or differs from the copy where both
-        are known, it is a different log. The copy is then emptied, and keeps `raw` only if `raw` begins at
-        the log's beginning.
+        `size_bytes` is the size of the log now. If the log is shorter than the copy, or if the two differ in the bytes
+        that both have, it is a different log. The copy is then emptied, and takes `raw` only if `at` is 0.
         """
         if not raw and not self.size_bytes():
             return
@@ -67,7 +65,7 @@ class LogCopy:
             os.close(file)
 
     def _make_room(self) -> None:
-        """Delete the least recently used copies until all copies together fit into the allowed space."""
+        """Delete the least recently used copies until the rest fits into the allowed space."""
         copies = []
         for path in self._path.parent.parent.glob("*/*"):
             with suppress(FileNotFoundError):
@@ -83,7 +81,7 @@ class LogCopy:
 
 
 def forget_copies(copies: Path, kept: Path) -> None:
-    """Delete from `copies` the copies of logs that are in the directory `kept`."""
+    """Delete those copies in the directory `copies` whose logs have been collected into the directory `kept`."""
     with suppress(OSError):
         for copy in copies.iterdir():
             if (kept / copy.name).is_file():

@@ -1,4 +1,4 @@
-"""The bytes of a job's log, from wherever they can be had: the box, or a file on this computer."""
+"""Reads the bytes of a job's log from where it is now: on the box, or in a file on this computer."""
 
 import asyncio
 import os
@@ -13,14 +13,14 @@ from gpu_tenant.jobs.logs.cache import LogCopy
 Source = Literal["box", "kept", "seen"]
 """Where a log was read.
 
-`box`: on the box. `kept`: in what was collected. `seen`: in what this computer had read before the box fell
-silent.
+`box`: on the box. `kept`: in the files that were collected. `seen`: in the copy of what this computer had read before
+the box stopped answering.
 """
 
 _SEAM_BYTES = 64
-"""This many bytes at the end of our copy are fetched again. If they differ, another log has the same name now."""
+"""The last bytes of our copy are fetched again, this many. If they differ, the box now has another log of this name."""
 _NEAR_BYTES = 1 << 20
-"""If a read starts this close after the known part, everything in between is fetched as well."""
+"""If a read starts at most this far after the end of our copy, the bytes between them are fetched as well."""
 _LEAST_BYTES, _MOST_BYTES = 1 << 20, 8 << 20
 _QUICK_S, _SLOW_S = 0.5, 2.0
 
@@ -32,7 +32,7 @@ class LogBytes(NamedTuple):
     raw: bytes
     size: int
     grows: bool
-    """Whether more may come."""
+    """Whether the log may still grow."""
 
 
 class Log(Protocol):
@@ -41,7 +41,7 @@ class Log(Protocol):
     source: Source
 
     async def read(self, start: int, limit: int) -> LogBytes:
-        """Read bytes of the log from `start` on: at least one if there are any, and at most `limit`.
+        """Read bytes of the log from `start` on: at most `limit`, and at least one if the log has any there.
 
         A negative `start` counts from the end.
 
@@ -52,7 +52,7 @@ class Log(Protocol):
 
 
 async def stretch(log: Log, start: int, limit: int) -> LogBytes:
-    """Do as `Log.read`, but return fewer than `limit` bytes only at the end of the log.
+    """Read like `Log.read`, but repeat until there are `limit` bytes or the end of the log is reached.
 
     Raises:
         BoxTrouble: the box did not return them.
@@ -73,7 +73,7 @@ class LogHere:
         self.source: Source = source
 
     async def read(self, start: int, limit: int) -> LogBytes:
-        """Do as `Log.read`. Returns nothing if the file is gone."""
+        """Read like `Log.read`. Returns no bytes if the file is gone."""
         return await asyncio.to_thread(self._read, start, limit)
 
     def _read(self, start: int, limit: int) -> LogBytes:
@@ -90,10 +90,9 @@ class LogHere:
 
 
 class LogOnBox:
-    """A log on the box. What was read from its beginning is kept on this computer, too.
+    """A log on the box. The part that was read from its beginning is kept in a copy on this computer.
 
-    It is made for one call of a verb. It asks the box at least once, and asks for no byte that it already
-    has.
+    Make a new object for each command. It asks the box at least once, and fetches almost no byte that it already has.
     """
 
     source: Source = "box"
@@ -105,7 +104,7 @@ class LogOnBox:
         self._piece = _LEAST_BYTES
 
     async def read(self, start: int, limit: int) -> LogBytes:
-        """Do as `Log.read`."""
+        """Read like `Log.read`."""
         known = self._copy.size_bytes()
         if self._status is not None and 0 <= start < known:
             raw = await asyncio.to_thread(self._copy.read, start, limit)
@@ -115,8 +114,8 @@ class LogOnBox:
             return await self._ask_box(start, min(limit, self._piece))
         seam = max(0, known - _SEAM_BYTES)
         missing = max(0, start + limit - known)
-        # Fetch at least one whole piece even if less is wanted, because each request starts a
-        # program on the box.
+        # Each request starts a program on the box, so fetch at least one whole piece even if less is
+        # wanted.
         ahead = min(max(missing, self._piece), self._piece + _NEAR_BYTES)
         got = await self._ask_box(seam, known - seam + ahead)
         if got.at <= start < got.at + len(got.raw):
@@ -124,8 +123,8 @@ class LogOnBox:
         if start >= self._size:
             return self._log_bytes(self._size, b"")
         raw = await asyncio.to_thread(self._copy.read, start, limit)
-        # The copy may be empty: it belonged to another log, or there is no room for it.
-        # Then ask the box.
+        # The copy may be empty, because it belonged to another log or there is no room for it. Then
+        # ask the box.
         return (
             self._log_bytes(start, raw)
             if raw
@@ -133,7 +132,7 @@ class LogOnBox:
         )
 
     async def _ask_box(self, offset: int, limit: int) -> LogBytes:
-        """Ask the box. Bytes that continue the copy are appended to it. Returns what the box returned."""
+        """Read bytes of the log on the box, and append them to the copy if they continue it."""
         clock = asyncio.get_running_loop().time
         began = clock()
         status = await self._caretaker.status(self._run, offset=offset, limit=limit, sample="plain")

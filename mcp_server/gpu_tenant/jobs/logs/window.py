@@ -1,4 +1,4 @@
-"""A job's log in windows, and a search through all of it, without anything that could control a terminal."""
+"""Shows a job's log in windows, and searches it. The text contains nothing that could control a terminal."""
 
 import asyncio
 import re
@@ -18,14 +18,14 @@ _LONG_LINE_BYTES = 32 << 10
 _ESCAPE_BYTES = 4 << 10
 """An escape sequence longer than this may be split."""
 _ENOUGH_BYTES = 2 * _LONG_LINE_BYTES
-"""A window of more bytes than this is never empty, whatever the log holds there."""
+"""A window of more bytes than this contains at least one place where it may end, so it is never empty."""
 _BEFORE_BYTES = _LONG_LINE_BYTES + _ESCAPE_BYTES + 4
-"""This much of the log before a position must be known to tell whether a window may begin there."""
+"""This much of the log before a position must be known to decide whether a window may begin there."""
 
 _OPEN_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*|[ -/]*)")
 
 _SEARCHED_BYTES = 512 << 10
-"""This much is searched at once. One part blocks the interpreter for a few hundredths of a second."""
+"""The log is searched in parts of this size. One part blocks the interpreter for a few hundredths of a second."""
 _MOST_HITS = 200
 _SHOWN_CHARACTERS = 300
 
@@ -33,8 +33,8 @@ _SHOWN_CHARACTERS = 300
 class LogWindow(Record):
     """Part of a log. It replaces what the caller has of the log from byte `from` on.
 
-    The window ends where the next one begins. If the requested byte is in the middle of a line, `from` is
-    before it.
+    The next window begins where this one ends. If the requested byte is in the middle of a line, `from` is an earlier
+    byte, usually the beginning of the line.
     """
 
     model_config = ConfigDict(
@@ -70,10 +70,9 @@ class Hits(Record):
 async def window(log: Log, *, start: int, limit: int) -> LogWindow:
     """Return the lines around the log's bytes from `start` to `start + limit`, without escape sequences except colours.
 
-    A negative `start` counts from the end. Where a window may begin and end depends only on the bytes there,
-    so windows fit together: the next window starts at `to`, and the window before ends at `from`. A window is empty
-    only at the end of the log. At the end of a log that still grows, it may lack the bytes of an incomplete
-    character.
+    A negative `start` counts from the end. Windows fit together: the next window starts at `to`, and the window before
+    ends at `from`. A window is empty only at the end of the log. At the end of a log that still grows, it may lack the
+    bytes of an incomplete character.
 
     Raises:
         BoxTrouble: the box did not return the log.
@@ -99,10 +98,12 @@ async def window(log: Log, *, start: int, limit: int) -> LogWindow:
 async def search(
     log: Log, *, q: str, start: int, case: Literal["no", "yes"], budget_s: float = 1.0
 ) -> Hits:
-    """Find the lines from byte `start` on that contain the text `q`, as a reader would see them.
+    """Find the lines from byte `start` on whose visible text contains `q`.
 
-    After some 200 hits, or about `budget_s` seconds, the search returns what it has. It always searches at
+    After 200 hits, or about `budget_s` seconds, the search returns what it has found. It always searches at
     least one part of the log.
+
+    Raises:
         BadRequest: there is nothing to search for, or more than one line.
         BoxTrouble: the box did not return the log.
     """
@@ -139,16 +140,15 @@ def _show(raw: bytes) -> str:
     return keep_colours(raw.decode("utf-8", "replace"))
 
 
-# Where a log may be cut. Only the bytes before a position decide that, so every reader cuts at the
-# same positions.
+# Where a log may be cut into windows. Only the bytes before a position decide whether it may be cut
+# there, so all windows are cut at the same positions.
 
 
 def _boundary(raw: bytes, place: int) -> int:
-    """Return the last position, up to `place`, at which a window may begin.
+    """Return the last position, up to and including `place`, at which a window may begin.
 
-    This is a position after a newline. A position within a line is allowed only if the line is very long already.
-    `raw` begins `_BEFORE_BYTES` before `place`, or at the log's beginning. If `place` is itself such a position, it
-    is returned.
+    A window may begin after a newline. It may begin within a line only if very much of the line is before it.
+    `raw` begins `_BEFORE_BYTES` before `place`, or at the log's beginning.
     """
     whole = _between(raw, place)
     newline = raw.rfind(b"\n", max(0, whole - _LONG_LINE_BYTES), whole)
@@ -158,7 +158,7 @@ def _boundary(raw: bytes, place: int) -> int:
 
 
 def _between(raw: bytes, place: int) -> int:
-    """Return the position, or the start of the character or escape sequence that a cut there would split."""
+    """Return `place`, or the start of the character or escape sequence that a cut at `place` would split."""
     place = _between_characters(raw, place)
     if raw[place : place + 1] == b"\x1b":
         return place
@@ -169,7 +169,7 @@ def _between(raw: bytes, place: int) -> int:
 
 
 def _between_characters(raw: bytes, place: int) -> int:
-    """Return the position, or the start of the UTF-8 character that a cut there would split."""
+    """Return `place`, or the start of the UTF-8 character that a cut at `place` would split."""
     for back in range(min(4, place + 1)):
         byte = raw[place - back] if place - back < len(raw) else 0x80
         if byte >= 0xC0:
@@ -190,12 +190,12 @@ class _Part(NamedTuple):
     begin: int
     """The position in `raw` where the search starts."""
     unseen: int
-    """Matches that begin before this position in `raw` have been reported already."""
+    """Matches that begin before this position in `raw` were reported by the search of the part before."""
     end: int
 
 
 def _before(raw: bytes, place: int) -> int:
-    """Return where to begin the search, so that a match across `place` is found."""
+    """Return where in `raw` to begin the search, so that a match that extends over `place` is found."""
     begin = _boundary(raw, place)
     if begin == place and raw[place - 1 : place] != b"\n":
         return _between(raw, max(0, place - _LONG_LINE_BYTES))
@@ -233,11 +233,11 @@ def _fold(raw: bytes, case: Literal["no", "yes"]) -> str:
 
 
 def _known_characters(part: _Part, wanted: str, case: Literal["no", "yes"]) -> int:
-    """Return the position in the folded text before which no new match can begin."""
+    """Return the position in the searched text before which no new match can begin."""
     newline = part.raw.find(b"\n", part.unseen, part.end)
     rest = part.raw[part.unseen : part.end if newline < 0 else newline].rstrip(b"\r")
     if part.unseen == part.begin or b"\r" in rest:
-        return 0  # A redrawn line no longer shows what it was before.
+        return 0  # This line is redrawn later, so it may show a text that did not match in the part before.
     known = _fold(part.raw[part.begin : part.unseen], case)
     return max(0, len(known) - len(wanted) + 1)
 

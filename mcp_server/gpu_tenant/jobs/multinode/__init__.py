@@ -1,1 +1,1 @@
-"""One job over several boxes: the check that they can reach each other, and the launch on all or none of them."""
+"""One job over several boxes: check that the boxes can reach each other, and launch on all of them or on none."""

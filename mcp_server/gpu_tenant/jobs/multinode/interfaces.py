@@ -1,4 +1,4 @@
-"""Chooses the network over which several boxes talk: one to which all of them belong, each with its own address."""
+"""Chooses the network over which several boxes talk. All of them must have an address of their own in it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,15 @@ from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.domain.record import Record
 
 _OF_A_HOST_ALONE = ("lo", "docker", "br-", "veth", "virbr", "cni", "lxc", "podman", "kube-ipvs")
-"""Bridges and other interfaces within one machine. Different machines often use the same addresses on them."""
+"""Names of bridges and other interfaces within one machine begin like this.
+
+Different machines often use the same addresses on such interfaces.
+"""
 
 Network = IPv4Network | IPv6Network
 
 Address = Annotated[str, Field(pattern=r"^[0-9A-Fa-f.:]{2,45}(/[0-9]{1,3})?$")]
-"""An address without a scope. A scope may be any text, and means nothing on another box."""
+"""An IP address without a scope (`%eth0`), because a scope means nothing on another box, and may be any text."""
 
 
 class Interface(Record):
@@ -41,7 +44,7 @@ class Foothold:
 
     @property
     def is_public(self) -> bool:
-        """Whether anybody on the internet may be able to reach it."""
+        """Whether it is an address of the public internet, so that strangers may reach it."""
         return _ip(self.address).is_global
 
     @property
@@ -56,8 +59,10 @@ def choose_interface(
     """Choose a network. Returns its name, and each box's address in it.
 
     `wanted` is the name of an interface, or a network such as `10.0.0.0/16` if the interfaces have different
-    names. If it is left out, a private network to which all boxes belong is chosen, preferably the one with
-    the largest frames.
+    names. If it is None, a private network to which all boxes belong is chosen, preferably the one with
+    the largest frames (MTU).
+
+    Raises:
         BadRequest: a box has no such interface, or has no address on it.
         Refused: the boxes have no network in common.
     """
@@ -86,7 +91,7 @@ def choose_interface(
 
 
 def shared_addresses(at: Mapping[str, Foothold]) -> Mapping[str, Sequence[str]]:
-    """The addresses that more than one box claims as its own, each with those boxes."""
+    """Return the addresses that more than one box claims as its own, and these boxes for each."""
     by_address: dict[str, list[str]] = {}
     for box, foothold in at.items():
         by_address.setdefault(foothold.address, []).append(box)

@@ -1,4 +1,4 @@
-"""The command line that starts one job on each of several boxes, and the record of which boxes take part."""
+"""Builds the command lines that start one job on several boxes together, and records which boxes take part."""
 
 import shlex
 from collections.abc import Sequence
@@ -22,19 +22,19 @@ _NOT_A_SCRIPT = {"python", "python3", "torchrun", "accelerate", "deepspeed"}
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One of several boxes, as the others reach it."""
+    """One of several boxes, and the address at which the others reach it."""
 
     lease: LeaseId
     address: str
     interface: str
     processes: int
-    """How many workers run on the box: one per GPU."""
+    """How many worker processes run on the box."""
     gpus: int
     infiniband: Literal["active", "none"]
 
 
 class Gang(Record):
-    """A job that was declared on several leases at once, under the same name on each."""
+    """One job that runs on several leases together, and has the same name on each."""
 
     job: str
     launcher: Launcher
@@ -46,7 +46,7 @@ class Gang(Record):
     interface: str
 
     def others(self, lease: str) -> tuple[str, ...]:
-        """All members except that one."""
+        """Return all leases except that one."""
         return tuple(name for name in self.leases if name != lease)
 
     @property
@@ -56,7 +56,7 @@ class Gang(Record):
 
 
 def gangs(events: Lines) -> list[Gang]:
-    """The gangs recorded in a lease's timeline, oldest first."""
+    """Return the gangs that are recorded in a lease's timeline, oldest first."""
     return [
         Gang.model_validate(event.model_dump())
         for _, event in events
@@ -75,10 +75,10 @@ def lines(
 ) -> tuple[str, ...]:
     """Build one command line for each node, in the order of the nodes: environment, launcher, then `command`.
 
-    The rendezvous is static: the first node has rank 0 and is the master. So it is known in advance where rank 0
-    writes. The nodes use addresses, so they need not resolve each other's host names. The node's entry in
-    `pythons` runs the launcher as a module (`-m`), because a `torchrun` on PATH may belong to another environment
-    than the prepared one.
+    The rendezvous is static: the first node has rank 0 and is the master. So it is known in advance on which box
+    rank 0 writes its files. The nodes use addresses, so they need not resolve each other's host names. `pythons` has
+    the Python of each node. It runs the launcher as a module (`-m`), because a `torchrun` on PATH may belong to another
+    environment than the prepared one.
 
     Raises:
         BadRequest: there are fewer than two nodes, the command is not a script, or the nodes differ in something
@@ -132,11 +132,11 @@ def lines(
 
 
 def environment(nodes: Sequence[Node], node: Node) -> list[str]:
-    """The variables that the libraries need on that node, as `env NAME=VALUE ...`.
+    """Return the variables that the libraries (NCCL, Gloo) need on that node, as `env NAME=VALUE ...`.
 
-    Without them the libraries use the interface that the host's name resolves to. In a container that is often
-    loopback, or a bridge whose address is the same on every machine. InfiniBand is used by all nodes or by none, because a mixture waits
-    for ever.
+    Without them the libraries use the interface to which the host's name resolves. In a container this is often
+    loopback, or a bridge whose address is the same on every machine. InfiniBand is used by all nodes or by none: if
+    only some nodes use it, they wait for each other for ever.
     """
     told = {
         # NCCL reads the value as a prefix; a leading `=` makes it an exact name. Gloo takes the exact name.

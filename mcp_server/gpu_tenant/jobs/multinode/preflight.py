@@ -25,14 +25,14 @@ from gpu_tenant.jobs.multinode.interfaces import (
 
 _LIST_WITHIN_S = 40
 _MEET_WITHIN_S = 110
-"""We wait this many seconds for a box to meet the others. The program on the box ends by itself before this."""
+"""A box has this many seconds to test its ways to the others. The program on the box ends by itself before that."""
 _TRIED_PORTS = 2
-"""This many ports are tried besides the rendezvous port: NCCL and Gloo listen on any port that the system gives."""
+"""This many random ports are tested besides the rendezvous port: NCCL and Gloo use ports that the system chooses."""
 
 _FROM_STDIN = "import sys; exec(compile(sys.stdin.read(int(sys.argv.pop(1))), 'pairs.py', 'exec'))"
-"""A program that runs the first part of its input as Python.
+"""A program that reads Python code from its input and runs it, so that no file is written on the box.
 
-Its argument is the length of this part, and the rest of the input is the request. So nothing is written on the box.
+Its argument is the length of the code. The request for the code follows in the input.
 """
 
 
@@ -40,13 +40,13 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class _Said(BaseModel):
-    """What a box says. Fields of later versions are ignored."""
+    """An answer of a box. Fields that this version does not know are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class NodeReport(_Said):
-    """What one box has that matters for training."""
+    """What one box reports about itself: its network interfaces, GPUs and InfiniBand."""
 
     interfaces: tuple[Interface, ...]
     gpus: int = Field(ge=0, le=1024)
@@ -71,7 +71,7 @@ class _Met(_Said):
 
 
 class Pair(Record):
-    """The way from one box to another, as it was tested."""
+    """The result of the test from one box to another."""
 
     source: str
     target: str
@@ -118,12 +118,12 @@ async def preflight(
 ) -> Preflight:
     """Find out what each box has, choose a network, and test every ordered pair of boxes in it.
 
-    While this runs, one process on each box listens on `port` and on two other ports. If something is wrong,
-    that takes some twenty seconds at most. The process ends by itself.
+    While this runs, one process on each box listens on `port` and on two other ports. It ends by itself, after some
+    twenty seconds at most if something is wrong.
 
     Raises:
         BadRequest, Refused: there is no suitable network.
-        BoxUnreachable, BoxTrouble: a box did not say what it has.
+        BoxUnreachable, BoxTrouble: a box did not report its network interfaces.
     """
     names = [str(lease.id) for lease in leases]
     listed = await asyncio.gather(*(_look_at(lease, ways[lease.id]) for lease in leases))
@@ -184,9 +184,9 @@ async def _look_at(lease: Lease, way: Transport) -> NodeReport:
 async def _meet(
     lease: Lease, way: Transport, nodes: Mapping[str, str], ports: Sequence[int], secret: str
 ) -> object:
-    """Return which boxes this one reached, or the error if it did not say.
+    """Return the box's report on which other boxes it reached, or the error if there is no report.
 
-    The error is returned and not raised, so that the other boxes are still heard.
+    The error is returned and not raised, so that the reports of the other boxes are not lost.
     """
     request = {"secret": secret, "me": lease.id, "nodes": dict(nodes), "ports": list(ports)}
     try:
@@ -220,7 +220,7 @@ async def _ask(
 
 
 def _others(port: int, ranges: Sequence[tuple[int, int]]) -> list[int]:
-    """Choose ports at random that every box's system may give to a program."""
+    """Choose random ports that the systems of all boxes may assign to a program."""
     low, high = max(low for low, _ in ranges), min(high for _, high in ranges)
     free = [number for number in range(max(low, 1024), high + 1) if number != port]
     return secrets.SystemRandom().sample(free, min(_TRIED_PORTS, len(free)))
@@ -232,7 +232,7 @@ def _others(port: int, ranges: Sequence[tuple[int, int]]) -> list[int]:
 def judge_pairs(
     said: Mapping[str, object], at: Mapping[str, Foothold], ports: Sequence[int]
 ) -> tuple[Pair, ...]:
-    """Judge every ordered pair of those boxes, by what each box reported, or by the error that it met."""
+    """Judge every ordered pair of those boxes, by what each box reported, or by the error if it did not report."""
     met = {box: _understand(box, answer) for box, answer in said.items()}
     return tuple(_pair(a, b, at, met, ports) for a in met for b in met if a != b)
 

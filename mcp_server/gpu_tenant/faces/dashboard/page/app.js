@@ -1,4 +1,4 @@
-// The page: what is shown where, drawn into the document.
+// The page: chooses the view for the address, and draws it into the document.
 
 import {Bounded} from "./parts/boundary.js";
 import {History} from "./parts/history.js";
@@ -12,7 +12,7 @@ import {begin, useStore} from "./store.js";
 import {html, render, useEffect} from "./vendor/htm-preact.js";
 import {t, useLang} from "./words.js";
 
-// The overview writes its title itself, with how many leases need somebody.
+// The overview sets the page's title itself, because it contains how many leases need a person.
 /** @type {Record<string, {view: Function, title?: (id: string | null) => string | null}>} */
 const VIEWS = {
   overview: {view: Overview},

@@ -1,4 +1,4 @@
-// What the page itself makes of what the server sends; `types.d.ts` has that.
+// The types of the page's own values. The types of the server's answers are in `types.d.ts`.
 import type {
   Begun,
   Checkup,
@@ -21,24 +21,24 @@ import type {
 } from "./types.d.ts";
 import type {Children} from "./vendor/htm-preact.js";
 
-/** A lease's row, with the moment when its figures were true. */
+/** A lease's row, with the time for which its figures are true. */
 export type TimedRow = Row & {at: string};
 export type TimedOverview = Omit<Overview, "leases"> & {leases: TimedRow[]};
 export type TimedDetail = Omit<Detail, "row"> & {row: TimedRow};
 
-/** An amount of money as the server sends it, or as the page has reckoned it; null is unknown. */
+/** An amount of money, from the server or computed by the page. Null is unknown. */
 export type Usd = string | number | null | undefined;
-/** A moment as the server sends it, or in milliseconds. */
+/** A time as the server sends it, or in milliseconds. */
 export type Moment = string | number;
 
-/** How something is told: each has its colour and its shape. */
+/** The kind of a message or state. Each kind has its colour and its shape. */
 export type Tone = "good" | "warn" | "bad" | "wait" | "still" | "soft" | "accent";
 export interface Standing {
   kind: Tone;
   words: () => string;
 }
 
-/** What went wrong, and the next step. */
+/** An error, and the next step. */
 export interface Told {
   code?: string;
   message: string;
@@ -54,19 +54,19 @@ export interface Route {
   query: string;
 }
 
-/** What a person is about to do: with a lease, or with a box that is under none. */
+/** The action whose dialog is open: for a lease, for a box without a lease, or for an offer. */
 export interface OpenAction {
   verb: string;
   row?: TimedRow;
   box?: Stray;
-  /** What is to be rented, for how many hours of work, and the platform's name. */
+  /** The offer to rent, for how many hours of work, and the platform's name. */
   offer?: {offer: Ranked; hours: number; title: string};
   then?: "keep" | "park";
-  /** What its dialog has filled in at first. */
+  /** The first values of the dialog's fields. */
   begins?: Record<string, unknown>;
 }
 
-/** What the page knows. */
+/** The state of the page. */
 export interface Known {
   link: Link;
   problem: Told | null;
@@ -78,41 +78,41 @@ export interface Known {
   action: OpenAction | null;
 }
 
-/** A part of the page. */
+/** A component of the page. */
 export type Part<Properties = any> = (properties: Properties) => Children;
 
-/** What another job measured, to be laid over the one that is shown. */
+/** The metrics of another job, to compare with the one that is shown. */
 export interface Other {
   label: string;
   metrics: Record<string, Measured>;
 }
 
-/** What a job measured by step; null where a value is no number. */
+/** The metrics of a job by step. Null is a value that is not a number. */
 export interface Measured {
   steps: number[];
   values: (number | null)[];
 }
 
-/** What is searched for in a log. */
+/** A search in a log. */
 export interface Searched {
   words: string;
   exact: boolean;
 }
 
-/** Has `tell` called with each piece of a log that the stream brings; it returns how to stop. */
+/** Lets the stream call `tell` with each piece of a log. Returns the function to stop this. */
 export type Hearing = (tell: (piece: LogPiece) => void) => () => void;
 
 /** An event of a field. */
 export type Typed = Event & {target: HTMLInputElement};
 
-/** What the stream is asked for besides the overview. */
+/** What the stream should send besides the overview. */
 export interface Query {
   lease?: string;
   job?: string | null;
   cursor?: number | null;
 }
 
-/** What a part hears of the lease that it follows. */
+/** The functions that are called with news of the lease that a component follows. */
 export interface Follower {
   job?: (seen: Seen) => void;
   log?: (piece: LogPiece) => void;
@@ -120,7 +120,7 @@ export interface Follower {
   seeing?: (sight: Sight) => void;
 }
 
-/** The readings of a job over time, in columns: one for each GPU, and null where nobody looked. */
+/** The readings of a job over time, in columns, one for each GPU. Null means that there is no reading. */
 export interface Readings {
   times: number[];
   names: string[];
@@ -142,7 +142,7 @@ export interface Drawn {
   values: (number | null)[];
 }
 
-/** What a search in a log has found so far. */
+/** The hits of a search in a log so far. */
 export interface Looked {
   hits: Hit[];
   scanned: number;
@@ -154,7 +154,7 @@ export interface Looked {
 /** A piece of a log: its bytes from `from` to `to`. */
 export type LogPiece = Pick<LogWindow, "from" | "to" | "size" | "text">;
 
-/** Where a log's lines stand in rows of the screen. */
+/** The rows of the screen at which the lines of a log begin. */
 export interface Layout {
   total: number;
   wide: number | null;
@@ -162,14 +162,14 @@ export interface Layout {
   lineAt: (row: number) => number;
 }
 
-/** A file with how it stands: what was proved of it. */
+/** A file with its standing: what was proved about it. */
 export type Judged = File & {standing: string};
 
-/** How far a job is, as much of it as is known. */
+/** The progress of a job, as far as it is known. */
 export type Way = Partial<Progress>;
 export type JudgedFiles = Omit<Files, "shown"> & {shown: Judged[]};
 
-/** What the server answers at each address that has no parameter. */
+/** The type of the server's answer at each address without parameters. */
 export interface Answers {
   "/api/checkup": Checkup;
   "/api/errands": Begun;

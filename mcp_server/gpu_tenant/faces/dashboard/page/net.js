@@ -1,4 +1,4 @@
-// How the page speaks with its server: the token, the questions, and the stream.
+// How the page communicates with its server: the token, the requests, and the stream.
 
 import {setClock} from "./parts/ticking.js";
 import {createParser} from "./vendor/eventsource-parser.js";
@@ -12,7 +12,7 @@ const SILENT_MS = 40_000; // the server says something every 15 s
 const SLOWEST_MS = 15_000;
 const OFFLINE_AFTER = 2;
 
-// An answer that is no success, in words, with the next step.
+// An answer that reports a failure, with the next step.
 export class Problem extends Error {
   /** @param {{code: string, message: string, remedy?: string}} properties */
   constructor({code, message, remedy = ""}) {
@@ -40,8 +40,8 @@ const refused = () =>
 
 let settled = Promise.resolve();
 
-// Takes the token out of the address, where it stands in it; true where one was there. Questions wait until it is
-// known whether the server takes it: a link from elsewhere does not cost the page its key.
+// If the address has a token, removes it from there, and returns true. The new token replaces the kept one only if
+// the server accepts it, because a link on another site may have a wrong one. Requests wait until this is decided.
 export function takeToken() {
   const found = /^#token=([\w.~-]+)$/.exec(location.hash);
   if (!found) return false;
@@ -73,14 +73,14 @@ async function isTaken(token) {
 }
 
 /**
- * Calls `tell` where another tab was opened with a newer link.
+ * Calls `tell` when another tab was opened with a newer link.
  * @param {() => void} tell
  */
 export function onToken(tell) {
   addEventListener("storage", (event) => event.key === KEPT && event.newValue && tell());
 }
 
-// This page under its name, for what belongs to a name: the token goes along, as in the terminal's link.
+// The link to this page under the name `localhost`, which passkeys need. It contains the token, as the terminal's link.
 export function asLocalhost() {
   return `http://localhost:${location.port}/#token=${localStorage.getItem(KEPT) ?? ""}`;
 }
@@ -109,7 +109,7 @@ async function ask(path, how = {}) {
     if (problem instanceof Error && problem.name === "AbortError") throw problem;
     throw away();
   }
-  // Before what it says is shown: its moments are by the server's clock, and this browser may have another one.
+  // First set the clock: times in the answer are by the server's clock, and the browser's may differ.
   setClock(answer.headers.get(CLOCK) ?? "");
   if (answer.ok) return answer;
   throw answer.status === 401 ? refused() : new Problem(await told(answer));
@@ -171,7 +171,7 @@ let hidden = "closed";
 const sleepers = new Set();
 
 /**
- * Whether streams stay open while the tab is hidden: they must, for notifications.
+ * Sets whether streams stay open while the tab is hidden. For notifications they must.
  * @param {"open" | "closed"} what
  */
 export function whileHidden(what) {
@@ -274,7 +274,7 @@ function address(query) {
 }
 
 /**
- * Feeds what comes to `heard` until the server ends it; silence counts as an end.
+ * Passes each event to `heard` until the server ends the stream. A long silence counts as an end.
  * @param {string} path
  * @param {AbortController} abort
  * @param {{heard: (event: any) => void, connected: () => void}} given

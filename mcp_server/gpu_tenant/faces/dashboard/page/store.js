@@ -1,4 +1,4 @@
-// What the page knows: the last word of the server, kept while it is away, and where the reader is.
+// The state of the page: the last answers of the server, which are kept while it does not answer, and the address.
 
 import {get, onToken, stream, takeToken} from "./net.js";
 import {now, setClock} from "./parts/ticking.js";
@@ -30,7 +30,7 @@ function set(changes) {
 }
 
 /**
- * A part of the state; whoever uses it is drawn again where that part has become another.
+ * Returns a part of the state. The component that uses it is drawn again when this part has changed.
  * @template T
  * @param {(known: Known) => T} select
  * @returns {T}
@@ -52,8 +52,7 @@ export function useStore(select) {
 
 // -- where the reader is ----------------------------------------------------
 
-// "#/lease/ID/log" is {name: "lease", id: "ID", rest: ["log"]}; "#/" is the overview. What follows "?" is what is
-// asked for there.
+// "#/lease/ID/log" is {name: "lease", id: "ID", rest: ["log"]}; "#/" is the overview. The text after "?" is the query.
 export function route() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [name = "", id = null, ...rest] = path.split("/").filter(Boolean).map(decoded);
@@ -61,7 +60,7 @@ export function route() {
 }
 
 /**
- * A link that was cut may end within a letter.
+ * Decodes a part of the address. In a link that was cut, it may end within an escaped character.
  * @param {string} part
  */
 function decoded(part) {
@@ -80,7 +79,7 @@ function onHash() {
 // -- what a person is about to do -------------------------------------------
 
 /**
- * {verb, row} or {verb: "adopt", box, then}: it stays while its row moves, or is gone.
+ * Opens the dialog for {verb, row} or {verb: "adopt", box, then}. It stays open if its row moves or disappears.
  * @param {OpenAction} action
  */
 export function openAction(action) {
@@ -107,7 +106,7 @@ let follower = null;
 const timed = (rows, at) => rows.map((row) => ({...row, at}));
 
 /**
- * Since when a box was not seen is known of those alone whose row says that it is not.
+ * Keeps the times since which boxes do not answer, but only of boxes that still do not answer.
  * @param {TimedRow[]} leases
  */
 function stillBlind(leases) {
@@ -141,8 +140,8 @@ const byId = (errands) => Object.fromEntries(errands.map((errand) => [errand.id,
 let heard = {};
 
 /**
- * What is known of an errand, of two words about it. The stream and the answer to a POST come by two ways: the
- * stream may tell the end of a quick errand before the answer tells its beginning. What has ended stays ended.
+ * Returns the newer of two states of an errand. The stream and the answer to a POST may arrive in any order: the
+ * stream may report the end of a quick errand before the answer reports its beginning. An errand that ended stays so.
  * @param {Errand | undefined} before
  * @param {Errand} now
  */
@@ -150,7 +149,7 @@ const later = (before, now) =>
   before && before.began_at === now.began_at && before.state !== "running" ? before : now;
 
 /**
- * Puts an errand, as a POST answered it or the stream told it, among those the page shows.
+ * Adds an errand from the answer to a POST, or from the stream, to those that the page shows.
  * @param {Errand} errand
  */
 export function noteErrand(errand) {
@@ -159,8 +158,8 @@ export function noteErrand(errand) {
   set({errands: {...known.errands, [errand.id]: stands}});
 }
 
-// The errands as this server knows them, in place of those kept here: while no stream was open, some may have
-// ended, and another server counts its own. What is heard meanwhile is newer.
+// Replaces the errands by those of the server. While no stream was open, some may have ended, and a new server counts
+// its own. Errands that the stream reports meanwhile are newer, so they are kept.
 async function takeErrands() {
   /** @type {Record<number, Errand>} */
   const meanwhile = {};
@@ -172,7 +171,7 @@ async function takeErrands() {
     const told = Object.values(meanwhile).map((errand) => later(listed[errand.id], errand));
     set({errands: {...listed, ...byId(told)}});
   } catch {
-    // The stream says what is wrong.
+    // The stream reports the problem.
   }
 }
 
@@ -215,7 +214,7 @@ function reopen() {
 }
 
 /**
- * Asks the tab's one stream for this lease and job too, as long as the part that calls it stands.
+ * Lets the tab's stream also follow this lease and job, as long as the component that calls this is shown.
  * @param {{lease: string, job?: string | null, cursor?: number | null}} given
  * @param {Follower} tell
  */
@@ -239,7 +238,7 @@ export function useFollow({lease, job = null, cursor = null}, tell) {
   }, [lease, job]);
 }
 
-// Begins to listen: to the address, to newer links, and to the server.
+// Begins to listen to changes of the address, to newer links, and to the server.
 export function begin() {
   takeToken();
   set({route: route()});

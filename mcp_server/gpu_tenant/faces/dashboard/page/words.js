@@ -1,4 +1,4 @@
-// What the page says, in English or Chinese; a key is the English sentence itself.
+// The page's own sentences in English or Chinese. The key of a sentence is its English text.
 import actions from "./chinese/actions.js";
 import frame from "./chinese/frame.js";
 import history from "./chinese/history.js";
@@ -40,7 +40,7 @@ function tag() {
 export const locale = () => (lang === "zh" ? "zh-CN" : "en-GB");
 
 /**
- * The sentence in the language of the page, with `{name}` filled in from `values`.
+ * Returns the sentence in the language of the page, with `{name}` replaced by its value in `values`.
  * @param {string} key
  * @param {Record<string, unknown>} [values]
  */
@@ -56,7 +56,7 @@ export function t(key, values = {}) {
 /** @type {((text: string) => string) | null} */
 let server = null;
 
-// The server's sentences in Chinese, which are fetched only when somebody reads Chinese.
+// Fetches the Chinese of the server's sentences. This is done only if the page is in Chinese.
 async function learn() {
   const [{makeTranslator}, answer] = await Promise.all([
     import(/** @type {string} */ ("/page/server/translate.js")),
@@ -66,7 +66,7 @@ async function learn() {
 }
 
 /**
- * A sentence of the server in the language of the page. What it has no Chinese for stays as it was said.
+ * Returns a sentence of the server in the language of the page. Without a translation it stays in English.
  * @param {string} text
  */
 export const said = (text) => (lang === "zh" && server ? server(text) : text);
@@ -80,7 +80,7 @@ export async function setLang(next) {
   for (const tell of heard) tell(next);
 }
 
-// The language, and a new drawing where it changes.
+// Returns the language. The component that uses it is drawn again when the language changes.
 export function useLang() {
   const [value, setValue] = useState(lang);
   useEffect(() => {
@@ -90,5 +90,5 @@ export function useLang() {
   return value;
 }
 
-// Without the sentences of the server the page is shown all the same.
+// If the server's sentences cannot be fetched, the page is shown with these sentences in English.
 if (lang === "zh") await learn().catch(() => {});

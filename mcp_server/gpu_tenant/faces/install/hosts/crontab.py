@@ -1,4 +1,4 @@
-"""A person's own crontab: sets or removes our lines, and leaves every other byte as it is."""
+"""Sets or removes our lines in a person's crontab, and leaves every other byte as it is."""
 
 import os
 import re
@@ -8,11 +8,11 @@ import subprocess
 from gpu_tenant.domain.errors import Refused
 
 _NONE = re.compile(rb"no crontab for|can't open '[^']*': No such file", re.IGNORECASE)
-"""How crontab programs say that there is no table yet. Any other words are a refusal."""
+"""The messages of crontab programs if there is no crontab yet. Any other message is an error."""
 
 
 def program() -> str | None:
-    """The program that reads and writes crontabs on this computer. None if there is none."""
+    """Return the path of the program that reads and writes crontabs on this computer. None if there is none."""
     return shutil.which("crontab")
 
 
@@ -42,9 +42,9 @@ def write(table: bytes | None) -> None:
 
 
 def with_lines(table: bytes, name: str, lines: str) -> bytes:
-    """Return the table with our lines in their old place, or else at the top.
+    """Return the table with our lines in their old place. If they are new, they are put at the top.
 
-    At the top, variables that a person sets further down do not affect our lines.
+    Variables that a person sets further down do not affect lines at the top.
 
     Raises:
         Refused: the marks around our lines are no longer as they were written.
@@ -71,7 +71,7 @@ def _marks(name: str) -> tuple[bytes, bytes]:
 
 
 def _span(table: bytes, name: str) -> tuple[int, int]:
-    """The start and the end of our lines. Both are 0 if the lines are not there."""
+    """Return the start and the end of our lines in the table. Both are 0 if there are no such lines."""
     begins, ends = _marks(name)
     starts = [found.start() for found in re.finditer(rb"(?m)^%s$" % re.escape(begins), table)]
     stops = [found.end() for found in re.finditer(rb"(?m)^%s(\n|\Z)" % re.escape(ends), table)]

@@ -1,7 +1,7 @@
-"""Sets or removes a server in a host's JSON file, by changing the server's characters and no others.
+"""Sets or removes a server in a host's JSON file. Only the text of this server is changed.
 
-Comments and trailing commas, which some hosts allow, stay where they are. The new text is read back before it is
-written, and must mean what was intended.
+Comments and trailing commas, which some hosts allow, stay where they are. The new text is parsed before it is
+written, and must have the intended value.
 """
 
 import json
@@ -36,7 +36,7 @@ class _Node:
 
 
 def read(text: str) -> Json:
-    """Parse the value that `text` holds.
+    """Return the JSON value of `text`.
 
     Raises:
         Broken: the text is not JSON, even with comments allowed.
@@ -45,7 +45,7 @@ def read(text: str) -> Json:
 
 
 def with_member(text: str, path: tuple[str, str], value: Json) -> str:
-    """Return `text` with `value` at `path` of its outer object. Everything else is as it was.
+    """Return `text` with `value` at the two keys `path`. Everything else is unchanged.
 
     Raises:
         Broken: `text` is not an object of objects along `path`.
@@ -69,7 +69,9 @@ def with_member(text: str, path: tuple[str, str], value: Json) -> str:
 
 
 def without_member(text: str, path: tuple[str, str], *, keep: tuple[str, ...] = ()) -> str:
-    """Return `text` without the value at `path`, and without its holder if that is now empty and not in `keep`.
+    """Return `text` without the value at the two keys `path`.
+
+    If the object that contained it is empty then, this object is removed, too, unless `keep` names it.
 
     Raises:
         Broken: `text` is not an object of objects along `path`.
@@ -115,7 +117,7 @@ def _insert(text: str, holder: _Node, key: str, value: Json, *, depth: int) -> s
         return f"{opened}{before}{new}{kept}{closing}{text[holder.end - 1 :]}"
     last = holder.members[-1].value.end
     comma = _space(text, last)
-    # A trailing comma stays a trailing comma.
+    # If there was a trailing comma, there is one after the new member, too.
     trailing = text[comma] == ","
     last = comma + 1 if trailing else last
     remark = _REST_OF_THE_LINE.match(text, last)
@@ -145,7 +147,7 @@ def _remove(text: str, holder: _Node, old: _Member) -> str:
 
 
 def _step(text: str, holder: _Node) -> str:
-    """One step of indentation, as this text uses it."""
+    """Return the indentation that this text uses."""
     found = re.search(r"\n([ \t]+)\S", text)
     return found[1] if found else "  "
 

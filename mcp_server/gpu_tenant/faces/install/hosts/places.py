@@ -1,4 +1,4 @@
-"""Where each host reads skills and MCP servers from, and the form in which it expects a server."""
+"""Knows from where each host reads skills and MCP servers, and in which form it expects a server."""
 
 import sys
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ HostName = Literal["claude", "codex", "cursor", "gemini", "vscode"]
 Format = Literal["json", "toml"]
 
 ALIAS = "gpu"
-"""The server's name in every host: short, and without `_`, which one host does not allow."""
+"""The server's name in every host. It is short, and has no `_`, which one host does not allow."""
 SKILL = "gpu-tenant"
-"""The skill's directory. Hosts require it to have the skill's name."""
+"""The name of the skill's directory. Hosts require that it is the skill's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +22,14 @@ class Places:
     host: HostName
     title: str
     skills: Path
-    """The directory that holds the skills' directories."""
+    """The directory with the directories of all skills."""
     settings: Path
     """The file with the MCP servers."""
     format: Format
     key: str
     """The key in `settings` under which the servers are."""
     notes: tuple[str, ...]
-    """Facts that a person should know and that no file shows."""
+    """Facts that a person should know, but would not see in the files."""
 
 
 _TITLES: dict[HostName, str] = {
@@ -65,7 +65,7 @@ _OF_A_PROJECT = (
 def places(
     host: HostName, *, user: Path, project: Path | None, environ: Mapping[str, str]
 ) -> Places:
-    """Find where `host` reads from: for `project`, or for the user whose home is `user`."""
+    """Return the files that `host` reads: for `project`, or for the user whose home directory is `user`."""
     if project is None:
         skills, settings = _of_user(host, user, environ)
     else:
@@ -122,7 +122,7 @@ def _of_project(host: HostName, project: Path) -> tuple[Path, Path]:
 
 
 def this_program(argv0: str) -> list[str]:
-    """Find the command that starts this very program from any directory."""
+    """Return the command that starts this same program from any directory."""
     started = Path(argv0).absolute()
     for program in (started, Path(sys.executable).with_name(SKILL + started.suffix)):
         if program.stem == SKILL and program.is_file():

@@ -1,4 +1,4 @@
-"""Our server's entry in a host's settings: its form for each host, and which part of it is ours to change."""
+"""Our server's entry in a host's settings: its form for each host, and which part of it we may change."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,20 +14,20 @@ Entry = dict[str, Json]
 
 
 class Replaced(Record):
-    """The command and the arguments that an entry of ours had before."""
+    """The command and the arguments that our entry had before it was changed."""
 
     command: str
     args: list[str]
 
 
 _STARTUP_S = 60
-"""The first start after an update reads everything anew. Codex would give up after ten seconds."""
+"""The time for the start in Codex. Its default of ten seconds is too short for the first start after an update."""
 _LONGEST_CALL_S = 3600
-"""A collect and a teardown read everything that a job made. Codex would end them after 300 s."""
+"""The time for one call in Codex. Its default of 300 s is too short for operations that read all files of a job."""
 
 
 def entry(host: HostName, command: Sequence[str]) -> Entry:
-    """Describe the server in the form that `host` uses. It holds no key: the server finds its keys itself."""
+    """Return the server's entry in the form that `host` uses. It contains no key: the server finds its keys itself."""
     program, *arguments = command
     started: Entry = {"command": program, "args": [*arguments]}
     if host == "codex":
@@ -41,9 +41,9 @@ def entry(host: HostName, command: Sequence[str]) -> Entry:
 
 
 def with_server(text: str, places: Places, command: Sequence[str]) -> tuple[str, Replaced | None]:
-    """Put our server into the settings. Also returns the command that our entry had before, if it changes.
+    """Return the settings with our server. Also return the command that our entry had before, if it is changed.
 
-    Options and environment that a person added to that entry, such as `--read-only`, stay.
+    Options and variables that a person added to our entry, such as `--read-only`, stay.
 
     Raises:
         Broken: `text` is not in the host's format, or cannot be changed safely.
@@ -66,7 +66,7 @@ def with_server(text: str, places: Places, command: Sequence[str]) -> tuple[str,
 
 
 def without_server(text: str, places: Places, replaced: Replaced | None) -> str:
-    """Take our server out of the settings, or put back the entry that it replaced. Another's entry is left alone.
+    """Return the settings without our server, or with the entry that it replaced. Other entries are not changed.
 
     Raises:
         Broken: `text` is not in the host's format, or cannot be changed safely.
@@ -97,7 +97,7 @@ def _set(text: str, places: Places, value: Mapping[str, Json]) -> str:
 
 
 def _ours(found: Json) -> Replaced | None:
-    """The command and arguments of an entry that starts this program's server. None if it starts another."""
+    """Return the command and arguments of an entry that starts our server. None if it starts another one."""
     if not isinstance(found, dict):
         return None
     program, arguments = found.get("command"), found.get("args")

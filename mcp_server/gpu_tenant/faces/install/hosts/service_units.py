@@ -1,4 +1,4 @@
-"""The file or line that each service manager needs to keep a program running."""
+"""Writes the file or line that each service manager needs to keep a program running."""
 
 import plistlib
 import shlex
@@ -31,7 +31,7 @@ WantedBy=default.target
 
 
 def unit(command: Sequence[str], variables: Mapping[str, str]) -> str:
-    """The systemd unit that keeps `command` running while its user's service manager runs."""
+    """Return the systemd unit that keeps `command` running while the user's service manager runs."""
     program, *arguments = command
     lines = [f"ExecStart={_quote(program)} {' '.join(_argument(word) for word in arguments)}"]
     lines += [f"Environment={_quote(f'{name}={value}')}" for name, value in variables.items()]
@@ -39,7 +39,7 @@ def unit(command: Sequence[str], variables: Mapping[str, str]) -> str:
 
 
 def plist(label: str, command: Sequence[str], variables: Mapping[str, str], log: Path) -> bytes:
-    """The launchd agent that keeps `command` running while its user is logged in."""
+    """Return the launchd agent that keeps `command` running while the user is logged in."""
     return plistlib.dumps(
         {
             "Label": label,
@@ -48,7 +48,7 @@ def plist(label: str, command: Sequence[str], variables: Mapping[str, str], log:
             "RunAtLoad": True,
             "KeepAlive": True,
             "ThrottleInterval": _AGAIN_AFTER_S,
-            # launchd must not end a job on this computer together with the watchdog.
+            # If the watchdog ends, launchd must not end jobs that run on this computer.
             "AbandonProcessGroup": True,
             "StandardOutPath": str(log),
             "StandardErrorPath": str(log),
@@ -60,20 +60,20 @@ def plist(label: str, command: Sequence[str], variables: Mapping[str, str], log:
 def cron_line(
     command: Sequence[str], variables: Mapping[str, str], log: Path, *, every_min: int
 ) -> str:
-    """The crontab line that runs `command` every `every_min` minutes."""
+    """Return the crontab line that runs `command` every `every_min` minutes."""
     when = "* * * * *" if every_min == 1 else f"*/{every_min} * * * *"
     given = shlex.join([*(f"{name}={value}" for name, value in variables.items()), *command])
     if variables:
         given = f"env {given}"
-    # The shell opens the log before the program can make its directory.
+    # The shell opens the log before the program starts, so the line must make the log's directory.
     made = f"mkdir -p -m 700 {shlex.quote(str(log.parent))}"
-    # cron takes an unescaped % as the end of the command.
+    # For cron, an unescaped % is the end of the command.
     words = f"{made} && {given} >>{shlex.quote(str(log))} 2>&1".replace("%", r"\%")
     return f"{when} {words}"
 
 
 def _quote(word: str) -> str:
-    """A word quoted for systemd: quotes, backslashes and systemd's % are escaped."""
+    """Return the word quoted for systemd, with quotes, backslashes and % escaped."""
     plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{plain}"'
 

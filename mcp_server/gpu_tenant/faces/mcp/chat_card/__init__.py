@@ -1,4 +1,4 @@
-"""The lease card: a page that a chat shows beside an answer, if its host renders such pages."""
+"""The lease card: a page that a chat shows with an answer, if the chat's program (host) supports such pages."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from gpu_tenant.faces import chinese
 
 URI = "ui://gpu-tenant/lease.html"
-"""The one page for all these answers. It decides by the content of an answer what to draw."""
+"""The page for all answers. It decides by the content of an answer what to draw."""
 
 _PARTS = Path(__file__).parent
 
@@ -16,11 +16,11 @@ _SHOWN = frozenset(
 """The tools whose answers the page draws."""
 
 _ASKS = frozenset({"list_leases", "monitor"})
-"""The tools that the page may call itself. They only look."""
+"""The tools that the page itself may call. They only read."""
 
 
 def page() -> str:
-    """Return the whole page as one text. The page loads nothing, from here or from elsewhere."""
+    """Return the whole page as one text. The page loads no other files."""
     html = (_PARTS / "card.html").read_text(encoding="utf-8")
     sentences = json.dumps(dict(chinese.sentences()), ensure_ascii=False).replace("<", "\\u003c")
     translator = chinese.TRANSLATOR.read_text(encoding="utf-8").replace("\nexport ", "\n")
@@ -31,9 +31,9 @@ def page() -> str:
 
 
 def meta_of(tool: str) -> dict[str, object]:
-    """Return the metadata of a tool for a host: its page if it has one, and whether that page may call the tool.
+    """Return the metadata of a tool for a host: its page, if it has one, and whether the page may call the tool.
 
-    A host that follows the protocol lets the page call no tool that changes or ends a lease.
+    By this, a host that follows the protocol does not let the page call tools that change or end a lease.
     """
     told: dict[str, object] = {}
     if tool in _SHOWN:

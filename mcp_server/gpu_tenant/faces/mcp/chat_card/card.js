@@ -1,6 +1,6 @@
-// The lease card, as a module: a host may draw it again in the same window. It speaks the protocol of
-// MCP Apps, JSON-RPC over postMessage, and draws the answers of a few tools. What an answer holds is only
-// ever set as text. It asks for nothing but another look.
+// The lease card. It is a module, because a host may draw it again in the same window. It uses the protocol of
+// MCP Apps, JSON-RPC over postMessage, and draws the answers of a few tools. The content of an answer is only
+// ever set as text. The card itself only calls tools that read.
 
 /** @import {Card, Collected, Leases, Snapshot, TornDown, Watched} from "./types.d.ts" */
 /** @typedef {string | number | null | undefined} Usd */
@@ -22,7 +22,7 @@ let input = {};
 
 /** @param {Record<string, unknown>} message */
 function send(message) {
-  // No host tells its origin; nothing secret is said here.
+  // The host's origin is not known, but the messages contain nothing secret.
   host.postMessage({jsonrpc: "2.0", ...message}, "*");
 }
 
@@ -69,7 +69,7 @@ window.addEventListener("message", ({source, data}) => {
 /** @param {any} context */
 function dress(context) {
   const root = document.documentElement;
-  // A host need not say which language its reader has; then the browser does.
+  // If the host does not say which language its user reads, the browser's language is used.
   const locale = typeof context.locale === "string" ? context.locale : navigator.language;
   root.lang = locale.toLowerCase().startsWith("zh") ? "zh-Hans" : "en";
   if (context.theme === "light" || context.theme === "dark") root.dataset.theme = context.theme;
@@ -219,8 +219,8 @@ function clock(seconds) {
   return `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}`;
 }
 
-// The countdown runs only after a look of the card's own: a host draws an old answer again as it was,
-// and nothing in it tells how old it is.
+// The countdown runs only after the card itself has asked for the state. A host may draw an old answer again, and the
+// answer does not say how old it is.
 /** @type {(() => void)[]} */
 let ticking = [];
 let shownAt = 0;
@@ -342,7 +342,7 @@ function show(answer, how) {
 function draw(parts) {
   const card = /** @type {HTMLElement} */ (document.getElementById("card"));
   card.replaceChildren(...parts.filter((drawn) => drawn !== null));
-  // What the job wrote last is what is asked for.
+  // Scroll each log to its end.
   for (const log of card.querySelectorAll("pre")) log.scrollTop = log.scrollHeight;
 }
 
@@ -356,7 +356,7 @@ function actions(...buttons) {
 const UNBILLED = {nobody: "nobody bills", "no more": "bills no more"};
 
 /**
- * What it costs an hour now, or why that is no sum.
+ * Returns what the lease costs an hour now, or in words why there is no such sum.
  * @param {Card} card
  */
 const rateOf = (card) =>
@@ -373,7 +373,7 @@ const JOB_PILLS = {running: "good", failed: "bad", killed: "bad"};
 const PILLS = {good: "good", accent: "good", warn: "warn", bad: "bad", still: "warn"};
 
 /**
- * The colour is that of the page: a box that bills while nothing runs on it is no good news.
+ * Returns the colour for a lease, as on the page. A box that bills while nothing runs on it gets a warning colour.
  * @param {Card} card
  */
 function tone({condition}) {
@@ -465,7 +465,7 @@ const MATTERS = {
 };
 
 /**
- * What needs a person: what, since when, what it has cost since, and the next step.
+ * Says why the lease needs a person, since when, what it has cost since, and the next step.
  * @param {Card} card
  */
 function toDo(card) {

@@ -133,12 +133,12 @@ const CHINESE = {
 
 const server = makeTranslator(SENTENCES);
 
-// A sentence of an answer in the host's language. What has no Chinese stays as it was said.
+// Returns a sentence of an answer in the host's language. Without a translation it stays in English.
 /** @param {string} sentence */
 const said = (sentence) =>
   document.documentElement.lang === "zh-Hans" ? server(sentence) : sentence;
 
-// A sentence of the card's own in the host's language, with `{name}` filled in; it is never an answer's.
+// Returns one of the card's own sentences in the host's language, with `{name}` replaced by its value.
 /**
  * @param {string} sentence
  * @param {object} [values]

@@ -1,4 +1,4 @@
-// The Chinese of the actions: what each will do, and what it came to.
+// The Chinese sentences about the actions: what each will do, and its result.
 export default {
   "Collect, then end it": "收集后结束",
   "Every declared artifact and log is fetched to this computer, read again, and compared with the box.":

@@ -1,4 +1,4 @@
-// The Chinese of what stands around every view, and of the small parts that views are made of.
+// The Chinese sentences of the frame around every view, and of the small components.
 export default {
   // widgets
   "/h": "/小时",

@@ -1,4 +1,4 @@
-// The Chinese of the history.
+// The Chinese sentences of the history.
 export default {
   "This month, so far": "本月至今",
   "At its end, if all bill to their deadlines": "到月底（若都计费到截止时间）",

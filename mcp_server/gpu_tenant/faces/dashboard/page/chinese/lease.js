@@ -1,4 +1,4 @@
-// The Chinese of the view of one lease.
+// The Chinese sentences of the view of one lease.
 export default {
   // head
   "All leases": "全部租约",

@@ -1,4 +1,4 @@
-// What can be done about a lease: the most fitting verb as a button, the rest in a menu, each behind its plan.
+// The actions for a lease: the most suitable one as a button, the others in a menu. Each first shows what it will do.
 
 import {leasePath, post} from "../net.js";
 import {noteErrand, openAction, useStore} from "../store.js";
@@ -29,13 +29,13 @@ import {
 /** @import {Children} from "../vendor/htm-preact.js" */
 
 /**
- * `row` as the overview has it.
+ * The button and the menu. `row` is the lease's row in the overview.
  * @param {{row: TimedRow}} properties
  */
 export function Verbs({row}) {
   const [first, second, ...more] = row.verbs;
   const away = useStore((known) => known.link === "offline");
-  // Where the job costs more than it should, its end is no further away than what it needs.
+  // If the job costs more than it should, `stop` gets a button, too, and is not in the menu.
   const beside = second === "stop" && isCalledFor(row);
   const others = beside || !second ? more : [second, ...more];
   /** @param {string} verb */
@@ -71,7 +71,7 @@ function Menu({row, verbs, disabled, onChoose}) {
   const items = () => [...list.current.querySelectorAll("button")];
 
   /**
-   * The list stands in the top layer, where no scrolling table can cut it off.
+   * Places the list. It is in the top layer, so that a scrolling table does not cut it off.
    * @param {ToggleEvent} event
    */
   const placed = (event) => {
@@ -149,9 +149,9 @@ function Menu({row, verbs, disabled, onChoose}) {
 // -- one action -------------------------------------------------------------
 
 /**
- * From what it would do, over its way, to what it came to; the errand goes on when this is closed.
- * `began` is the row as it was when this was opened: the lease may have ended since, and have none.
- * `begins` is what the dialog has filled in at first.
+ * The dialog of one action: what it will do, then its progress, then its result. If it is closed, the action goes on.
+ * `began` is the row when the dialog was opened; if the lease ends, it has no row any more.
+ * `begins` are the first values of the dialog's fields.
  * @param {{row: TimedRow, verb: string, begins?: Record<string, any>, onClose: () => void}} properties
  */
 export function Action({row: began, verb, begins, onClose}) {
@@ -165,7 +165,7 @@ export function Action({row: began, verb, begins, onClose}) {
     setBegun(errand);
   };
   const [sent, setSent] = useState(/** @type {Record<string, any>} */ ({}));
-  // The same call once more: it was signed for.
+  // Makes the same request again after a person has signed for it.
   const again = async () => begin(await post(`${leasePath(row.card.lease)}/${verb}`, sent));
   const waive = () => {
     setDoing("waive");
@@ -190,7 +190,7 @@ export function Action({row: began, verb, begins, onClose}) {
 }
 
 /**
- * The lease's row as it was last told.
+ * Returns the newest row of the lease.
  * @param {TimedRow} row
  */
 function useNewest(row) {
@@ -314,13 +314,13 @@ function Underway({begun, row, again, onWaiver, onClose}) {
 
 // -- what is asked ----------------------------------------------------------
 
-const SPARE = 1.1; // what a job needs at its pace is filled in with a tenth to spare
+const SPARE = 1.1; // the job's estimated need is filled in with a tenth to spare
 
 /** @param {Card} card */
 const hoursLeft = (card) => Math.max(0, Math.ceil((card.deadline_in_s ?? 0) / 3600));
 
 /**
- * The hours from now that its job needs; null where its deadline is late enough, or where that is unknown.
+ * Returns the hours from now that the job needs. Null if its deadline is late enough, or if this is unknown.
  * @param {Card} card
  */
 function neededHours({job_ends_in_s: ends, deadline_in_s: left}) {
@@ -329,13 +329,13 @@ function neededHours({job_ends_in_s: ends, deadline_in_s: left}) {
 }
 
 /**
- * The budget in all that lasts for so many hours, and none that is less than the present one.
+ * Returns the total budget that lasts for so many hours, but not less than the present budget.
  * @param {Card} card
  * @param {number} hours
  */
 function neededBudget(card, hours) {
   const lasts = costIn(card, hours) ?? Number(card.forecast_job_usd ?? 0) * SPARE;
-  // What is spent grows while somebody reads and signs.
+  // Round up, because the cost grows while the person reads and signs.
   const needed = Math.ceil(lasts * 10 + 1) / 10;
   return Math.max(needed, Number(card.budget_usd ?? 0));
 }
@@ -387,7 +387,7 @@ function Hours({value, change, hint, required}) {
 }
 
 /**
- * Which job is meant, and how long it has to save its work.
+ * The fields for which job to stop, and how long it may save its work.
  * @param {{row: TimedRow, body: Record<string, any>,
  *   change: (news: Record<string, any>) => void}} properties
  */
@@ -420,7 +420,7 @@ function Stopping({row, body, change}) {
 }
 
 /**
- * A new deadline, where one is needed, and where the box is found now.
+ * The fields for a new deadline, if one is needed, and for the box's new address.
  * @param {{row: TimedRow, body: Record<string, any>,
  *   change: (news: Record<string, any>) => void}} properties
  */
@@ -457,7 +457,7 @@ const FIELDS = {
   resume: Resuming,
   resume_and_end: Resuming,
   /**
-   * Both together: either alone would leave its job cut off.
+   * A new budget and a new deadline together, because the job needs both to finish.
    * @param {{row: TimedRow, body: Record<string, any>,
    *   change: (news: Record<string, any>) => void}} properties
    */
@@ -538,7 +538,7 @@ const FIELDS = {
   stop: Stopping,
   stop_and_park: Stopping,
   /**
-   * Only what is changed is sent.
+   * The fields for the terms. Only changed terms are sent.
    * @param {{row: TimedRow, change: (news: Record<string, any>) => void}} properties
    */
   terms({row: {card}, change}) {

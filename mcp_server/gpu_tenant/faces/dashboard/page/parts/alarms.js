@@ -1,4 +1,4 @@
-// What a person must hear about: on the page, and as the browser's notifications where they are wanted.
+// Shows alarms: on the page, and as notifications of the browser if the person wants these.
 
 import {whileHidden} from "../net.js";
 import {useStore} from "../store.js";
@@ -14,7 +14,7 @@ const TOLD = "gpu-tenant.notified";
 const NONE = [];
 
 /**
- * The lease that an alarm names, where it names one that is shown.
+ * Returns the lease that an alarm names, if it is one of those that are shown.
  * @param {string} alarm
  * @param {TimedRow[]} rows
  */
@@ -57,7 +57,7 @@ const wanted = () =>
   supported() && Notification.permission === "granted" && localStorage.getItem(KEPT) === "yes";
 
 /**
- * An alarm whose figures have moved on is the same alarm; of another lease or box it is another one.
+ * Returns a text that is the same for an alarm whose figures have changed, but differs for another lease or box.
  * @param {string} alarm
  */
 const kindOf = (alarm) =>
@@ -108,7 +108,7 @@ const ENDS = {
 };
 
 /**
- * Tells of each job that this page has seen running, and that has ended now.
+ * Notifies of each job that this page has seen running, and that has ended now.
  * @param {TimedRow[]} rows
  * @param {Map<string, string>} seen the state of each job at the look before
  */
@@ -125,7 +125,7 @@ function tellEnds(rows, seen) {
   }
 }
 
-// Draws nothing: each alarm is notified once, and again only after it had gone.
+// Draws nothing. Notifies of each alarm once, and again only if it had ended in between.
 export function Notifier() {
   const alarms = useStore((known) => known.overview?.alarms ?? null);
   const rows = useStore((known) => known.overview?.leases ?? NONE);

@@ -1,10 +1,10 @@
-// The colours of a log line as spans with classes. Text stays text: nothing of a box is ever markup.
+// Turns the colours of a log line into spans with classes. Text from a box is never used as markup.
 import {createAnsiSequenceParser} from "../vendor/ansi-sequence-parser.js";
 import {h} from "../vendor/htm-preact.js";
 
 const SGR = /\x1b\[[\d;:]*m/g;
 const RESET = /^\x1b\[(?:0*(?:;0+)*)?m$/;
-const CARRIED = 12; // so many sequences at most are in effect at a line's start
+const CARRIED = 12; // at most this many sequences are in effect at a line's start
 
 const NAMES = [
   "black",
@@ -24,7 +24,7 @@ const NAMES = [
   "brightCyan",
   "brightWhite",
 ];
-// The sixteen as xterm has them: only to find which of them a colour out of 16 million is nearest to.
+// The sixteen colours of xterm. They serve to find the nearest one to any colour.
 const PALETTE = [
   [0, 0, 0],
   [205, 0, 0],
@@ -55,7 +55,7 @@ const SHOWN = {
 };
 
 /**
- * The line without its colours.
+ * Returns the line without its colours.
  * @param {string} line
  */
 export function plain(line) {
@@ -63,7 +63,7 @@ export function plain(line) {
 }
 
 /**
- * The sequences that are still in effect after this line, given those before it.
+ * Returns the sequences that are still in effect after this line, given those before it.
  * @param {string} line
  * @param {string} before
  */
@@ -81,7 +81,7 @@ export function carriedOver(line, before) {
 }
 
 /**
- * The line as text and spans; what matches one of `marked` ([from, to) of the plain text) is in a <mark>.
+ * Returns the line as text and spans. The ranges in `marked` ([from, to) of the plain text) are in a <mark>.
  * @param {string} line
  * @param {number[][]} [marked]
  */

@@ -1,4 +1,4 @@
-// The files of the newest seal, each with what re-reading it off the box has proved.
+// Shows the files of the newest seal, each with what was proved by reading its copy again.
 import {openAction} from "../store.js";
 import {html, useMemo, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
@@ -9,7 +9,7 @@ import {Button, Bytes, Copy, Empty, Field, Pill, Shape, When} from "./widgets.js
 /** @import {Judged, JudgedFiles, TimedRow, Tone} from "../known.d.ts" */
 /** @import {File, Files, Path, Proved} from "../types.d.ts" */
 
-const PAGE = 200; // rows that are drawn at first; more as they are asked for
+const PAGE = 200; // this many rows are drawn at first, and more on request
 
 /** @type {Record<string, {rank: number, kind: Tone, words: () => string}>} */
 const STANDINGS = {
@@ -22,7 +22,7 @@ const STANDINGS = {
 };
 
 /**
- * How a file stands by its evidence: nothing is called proved that was not re-read.
+ * Returns the standing of a file by its evidence. A file that was not read again is never called proved.
  * @param {{evidence: Proved | null}} given
  * @param {string} unread
  */
@@ -34,7 +34,7 @@ function standingOf({evidence}, unread) {
 }
 
 /**
- * The files, each with its standing. Of what was collected just now nothing was re-read yet, which is no fault.
+ * Returns the files, each with its standing. Right after a collect, no file was read again yet, which is no fault.
  * @param {Files} files
  */
 function judged(files) {
@@ -91,7 +91,7 @@ export function Artifacts({row, files: sealed, keptIn}) {
 // -- the whole --------------------------------------------------------------
 
 /**
- * A time of the box's own clock, which may stand anywhere.
+ * Writes a time of the box's own clock, which may be wrong.
  * @param {number} seconds
  */
 function boxTime(seconds) {
@@ -160,7 +160,7 @@ const discardedWords = (n) =>
       });
 
 /**
- * A place on the box as a PATTERN would name it: from the work directory, where it lies in that.
+ * Returns a path on the box as a pattern names it: relative to the work directory, if it is in there.
  * @param {string} lease
  * @param {string} at
  */
@@ -170,7 +170,7 @@ function fromWork(lease, at) {
 }
 
 /**
- * What stands in the way of a teardown, and what is given up.
+ * Shows which files prevent a teardown, and which are discarded.
  * @param {{row: TimedRow, files: Files}} properties
  */
 function Loose({row, files}) {
@@ -238,13 +238,13 @@ function Loose({row, files}) {
 }
 
 /**
- * The pattern that matches that one file, whatever characters its name has.
+ * Returns the pattern that matches only this file, with special characters escaped.
  * @param {string} path
  */
 const literal = (path) => path.replace(/[[\]*?\\]/g, "\\$&");
 
 /**
- * What becomes of each unclaimed file, by a person's choice. A collect, which is shown first, carries it out.
+ * Lets a person choose what happens to each unclaimed file. A collect, whose plan is shown first, then does it.
  * @param {{row: TimedRow, files: Path[]}} properties
  */
 function Fates({row, files}) {

@@ -1,4 +1,4 @@
-// A fence around a part of a view: where it fails, its trouble is said in its place, and the rest of the page goes on.
+// Contains a part of a view. If this part fails, the error is shown in its place, and the rest of the page works on.
 import {Component, html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Trouble} from "./widgets.js";

@@ -1,4 +1,4 @@
-// One chart: lines over time or over steps, with the same in words and, when asked for, as a table.
+// Draws one chart: lines over time or over steps, the same in words, and on request as a table.
 import {html, useEffect, useLayoutEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {locale, t, useLang} from "../words.js";
 import {Button} from "./widgets.js";
@@ -7,23 +7,23 @@ import {Button} from "./widgets.js";
 /** @import uPlot from "../vendor/uplot.js" */
 
 /**
- * What draws, which comes with the first chart: most looks at the page want none.
+ * The library that draws. It is loaded with the first chart, because most visits to the page need none.
  * @type {typeof import("../vendor/uplot.js").default | null}
  */
 let Plot = null;
 
 const HEIGHT = 160;
-const ROWS = 200; // of a table; more is thinned
+const ROWS = 200; // a table has at most this many rows; if there are more, some are left out
 const AXIS = 60;
 const COLOURS = 8;
 const POWERS = Array.from({length: 60}, (_, n) => 2 ** n);
 
 /**
- * `xs` are seconds since the epoch or steps; `series` is [{name, values}], null where nothing is known.
- * `format` makes a value into words; `top` is where the scale ends at least, `from0` says that it begins at 0.
- * `binary` has the scale count in powers of two. `moment` is "now" where the last value is how it stands, else
- * "last". `version` is another one whenever the arrays have grown. With `log` the scale is logarithmic, and what is
- * not above 0 is left out. With `spans` a line goes on over what is not known.
+ * `xs` are seconds since the epoch, or steps; `series` is [{name, values}], where null is an unknown value.
+ * `format` writes a value in words. The scale reaches at least to `top`, and with `from0` it begins at 0. With `binary`
+ * it counts in powers of two. `moment` is "now" if the last value is the present one, otherwise "last". `version`
+ * changes whenever the arrays have grown. With `log` the scale is logarithmic, and values that are not above 0 are
+ * left out. With `spans` a line continues over unknown values.
  * @param {{title: string, over: "step" | "time", xs: number[], series: Drawn[],
  *   format: (value: number) => string, top?: number | undefined, from0?: boolean,
  *   binary?: boolean, log?: boolean, spans?: boolean, version: number | string, aside?: string | null,
@@ -113,7 +113,7 @@ function Legend({series, format}) {
 }
 
 /**
- * The last, the least and the most of what is known.
+ * Writes the last, the least and the greatest known value.
  * @param {Drawn[]} series
  * @param {(value: number) => string} format
  * @param {"now" | "last"} moment
@@ -211,7 +211,7 @@ const columns = ({xs, series, log = false}) =>
 const positive = (value) => (value !== null && value > 0 ? value : null);
 
 /**
- * Everything that is drawn takes its colour from the style sheet.
+ * Returns the options for the library. All colours come from the style sheet.
  * @param {any} newest
  * @param {HTMLElement} host
  * @returns {uPlot.Options}
@@ -261,7 +261,7 @@ function options(newest, host) {
         size: AXIS,
         space: 32,
         ...(binary && {incrs: POWERS}),
-        // A logarithmic scale names some of its ticks alone.
+        // A logarithmic scale has labels only at some of its ticks.
         values: (_, ticks) =>
           ticks.map((tick) => (tick === null ? "" : newest.current.format(tick))),
       },
@@ -287,7 +287,7 @@ function options(newest, host) {
 }
 
 /**
- * Whether a part of the readings alone is shown.
+ * Whether only a part of the readings is shown.
  * @param {any} made
  */
 function isZoomed({data: [xs], scales: {x}}) {
@@ -295,7 +295,7 @@ function isZoomed({data: [xs], scales: {x}}) {
 }
 
 /**
- * A scale for a single reading, which has no width of its own.
+ * Returns a scale around a single reading.
  * @param {"step" | "time"} over
  * @param {number} x
  * @returns {[number, number]}
@@ -311,7 +311,7 @@ const around = (over, x) => (over === "time" ? [x - 30, x + 30] : [x - 1, x + 1]
 function reach(least, most, {top, from0}) {
   if (least === null || most === null) return [0, top ?? 1];
   const [low, high] = [from0 ? Math.min(0, least) : least, Math.max(top ?? -Infinity, most)];
-  const room = Math.abs(low) / 10 || 1; // about a line that is level
+  const room = Math.abs(low) / 10 || 1; // above and below a horizontal line
   return low === high || Plot === null
     ? [low - room, high + room]
     : Plot.rangeNum(low, high, {
@@ -343,7 +343,7 @@ function clock(made, ticks) {
 }
 
 /**
- * What is under the cursor, in the corner of the chart.
+ * Shows the values under the cursor, in the corner of the chart.
  * @param {any} made
  * @param {{xs: number[], series: Drawn[], format: (value: number) => string,
  *   over: "step" | "time", readout: any}} given
@@ -361,7 +361,7 @@ function tell(made, {xs, series, format, over, readout}) {
   readout.current.textContent = `${position(over, xs[at])}  ${values.slice(0, COLOURS).join(" · ")}`;
 }
 
-// Whether what draws has come.
+// Whether the library that draws has been loaded.
 function usePlot() {
   const [has, setHas] = useState(Plot !== null);
   useEffect(() => {
@@ -374,7 +374,7 @@ function usePlot() {
   return has;
 }
 
-// Another number whenever the page turns light or dark: a canvas does not by itself.
+// Returns a number that changes when the page turns light or dark. A canvas must then be drawn again.
 function useLook() {
   const [look, setLook] = useState(0);
   useEffect(() => {

@@ -1,4 +1,4 @@
-// What a job's box did over time and what the job measured by step, live.
+// Shows live charts: the use of a job's box over time, and the job's metrics by step.
 
 import {get, leasePath} from "../net.js";
 import {html, useEffect, useMemo, useRef, useState} from "../vendor/htm-preact.js";
@@ -11,9 +11,9 @@ import {Button, bytesWords, Empty, Trouble, useLoaded, Waiting} from "./widgets.
 /** @import {Children} from "../vendor/htm-preact.js" */
 
 const MIB = 1024 ** 2;
-const UNSEEN_S = 60; // longer than this without a reading: the line has a gap
+const UNSEEN_S = 60; // if there is no reading for longer than this, the line has a gap
 const AFRESH_MS = 60_000;
-const SHOWN = 12; // so many measures; a log may have dozens
+const SHOWN = 12; // at most this many metrics are shown; a log may have dozens
 const FIRST = [
   "loss",
   "train_loss",
@@ -33,7 +33,7 @@ const plainNumber = (value) =>
     : String(+value.toPrecision(4));
 
 /**
- * The readings of a job that grow with each look at it: [readings, problem, again].
+ * Returns the readings of a job, which grow while it is followed: [readings, problem, again].
  * @param {string} lease
  * @param {string} job
  * @param {JobMoment | null} seen
@@ -61,7 +61,7 @@ function useReadings(lease, job, seen) {
         if (!wanted) return;
         if (kept.current === null) setProblem(trouble);
       }
-      // What a job measures is read out of its whole log by the server, a part at each asking.
+      // The server reads the metrics from the whole log, a part at each request.
       if (isPartial(kept.current) && kept.current.readBytes > readBefore) load();
       else if (running || isPartial(kept.current)) timer = setTimeout(load, AFRESH_MS);
     };
@@ -85,15 +85,15 @@ const isRunning = (seen) =>
   seen !== null && ["starting", "running", "lingering"].includes(seen.state);
 
 /**
- * Whether the log was read in part only: its measures then end somewhere in the midst of the job.
+ * Whether only a part of the log was read. The metrics then end somewhere in the middle of the job.
  * @param {Readings | null} readings
  */
 const isPartial = (readings) =>
   readings !== null && readings.readBytes !== null && readings.readBytes < (readings.logBytes ?? 0);
 
 /**
- * The answer of the server with a gap wherever nobody looked. Where the log was not read, what `before` had of it
- * stays.
+ * Returns the readings in the server's answer, with gaps where there are no readings. If the log could not be read, the
+ * metrics of `before` stay.
  * @param {MetricsView} answer
  * @param {Readings | null} before
  */
@@ -163,7 +163,7 @@ function put(readings, time, {util, mem, memory, disk}) {
 }
 
 /**
- * How far apart the last few readings were: a watchdog looks less often than an open page.
+ * Returns the usual distance of the last few readings. A watchdog makes readings less often than an open page.
  * @param {number[]} times
  */
 function usual(times) {
@@ -173,7 +173,7 @@ function usual(times) {
 }
 
 /**
- * Adds what this look saw; says whether anything is new.
+ * Adds a new state of the job to the readings. Returns whether anything is new.
  * @param {Readings} readings
  * @param {JobMoment} seen
  */
@@ -194,12 +194,12 @@ function grow(readings, seen) {
     memory: seen.memory_used_bytes,
     disk: seen.disk_free_bytes,
   });
-  if (!isPartial(readings)) measured(readings.metrics, seen.measured); // else a line over all that is unread
+  if (!isPartial(readings)) measured(readings.metrics, seen.measured); // otherwise a line would skip the unread part
   return true;
 }
 
 /**
- * Adds what the job has measured since: a point for each measurement, and none where nothing was measured.
+ * Adds the newest values of the metrics, one point for each value.
  * @param {Record<string, Measured>} metrics
  * @param {Record<string, Series>} newest
  */
@@ -216,7 +216,7 @@ function measured(metrics, newest) {
 }
 
 /**
- * The running mean of what was measured, in which each older value counts `share` of the one after it.
+ * Returns the running mean of the values. Each older value counts `share` times as much as the next.
  * @param {(number | null)[]} values
  * @param {number} share
  */
@@ -232,7 +232,7 @@ function smooth(values, share) {
 }
 
 /**
- * What other jobs measured, by their own steps: [[{label, metrics}], add(lease, job), leave out(label)].
+ * Returns the metrics of other jobs, by their own steps: [[{label, metrics}], add(lease, job), leave out(label)].
  * @returns {[Other[], (lease: string, job: string) => Promise<void>, (label: string) => void]}
  */
 function useOthers() {
@@ -252,7 +252,7 @@ function useOthers() {
 }
 
 /**
- * One metric of this job and of the others, over all their steps together.
+ * Returns one metric of this job and of the others, over the steps of all of them.
  * @param {{name: string, label: string, metric: Measured}} own
  * @param {Other[]} others
  * @param {number} smoothing
@@ -276,7 +276,7 @@ function overlaid({name, label, metric}, others, smoothing) {
 }
 
 /**
- * The jobs of all leases, the ended ones too, to lay one of them over this one.
+ * Lets a person choose a job of any lease, even one that has ended, to compare its curves with this job's.
  * @param {{lease: string, job: string, others: Other[],
  *   onAdd: (lease: string, job: string) => Promise<void>}} properties
  */
@@ -322,7 +322,7 @@ function Compare({lease, job, others, onAdd}) {
 }
 
 /**
- * What each of the compared jobs measured last, a column for each metric.
+ * A table of the last values of the compared jobs, with a column for each metric.
  * @param {{names: string[], own: Other, others: Other[], onLeaveOut: (label: string) => void}} properties
  */
 function SideBySide({names, own, others, onLeaveOut}) {
@@ -368,7 +368,7 @@ function SideBySide({names, own, others, onLeaveOut}) {
 }
 
 /**
- * How the curves of what the job measured are drawn.
+ * The settings for how the metrics are drawn.
  * @param {{smoothing: number, setSmoothing: (share: number) => void, log: boolean,
  *   setLog: (log: boolean) => void, children?: Children}} properties
  */
@@ -540,7 +540,7 @@ export function Charts({lease, job, seen}) {
 }
 
 /**
- * Losses first, the rest by name.
+ * Returns the names of the metrics: losses first, the others by name.
  * @param {Record<string, Measured>} metrics
  */
 function ordered(metrics) {

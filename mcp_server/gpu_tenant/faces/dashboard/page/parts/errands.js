@@ -1,4 +1,4 @@
-// Actions under way and what they came to: beside the dialog that began them, and in a tray that stays.
+// Shows running actions (errands) and their results: in the dialog that started them, and in a tray that stays open.
 
 import {useStore} from "../store.js";
 import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
@@ -28,13 +28,13 @@ const STATES = {
 const SHOWN = 8;
 
 /**
- * Another start of the server counts its errands anew.
+ * Returns the key of an errand. The id alone is not enough, because a new start of the server counts again from 1.
  * @param {{id: number, began_at: string}} properties
  */
 const keyOf = ({id, began_at: at}) => `${id} ${at}`;
 
 /**
- * How an errand that was begun here stands; null: the server was started anew, and knows it no more.
+ * Returns the state of an errand that was begun here. Null if the server was restarted and does not know it any more.
  * @param {Errand | null} begun
  */
 export function useErrand(begun) {
@@ -127,7 +127,7 @@ function snapshotWords(came) {
 }
 
 /**
- * A lease as it stands afterwards: after extend, park, resume, adopt and recover.
+ * Describes the lease after an extend, park, resume, adopt or recover.
  * @param {string} verb
  * @param {Card} card
  */
@@ -182,7 +182,7 @@ export function resultWords({verb, result}) {
 // -- one of them ------------------------------------------------------------
 
 /**
- * How it goes, or what it came to; `errand` is null where the server knows it no more.
+ * Shows the progress or the result of an errand. `errand` is null if the server does not know it any more.
  * @param {{errand: Errand | null}} properties
  */
 export function Coming({errand}) {
@@ -313,7 +313,7 @@ function Line({errand}) {
 }
 
 /**
- * Says each change of state once, for those who do not see the tray.
+ * Announces each change of state once to screen readers.
  * @param {{errands: Record<number, Errand>}} properties
  */
 function Announcer({errands}) {

@@ -1,4 +1,4 @@
-// What was spent: by day and platform, how fast it burned, and every lease that has ended with its receipt.
+// Shows what was spent: by day and platform, the hourly cost over time, and all leases that have ended.
 
 import {get} from "../net.js";
 import {useStore} from "../store.js";
@@ -79,7 +79,7 @@ export function History() {
 }
 
 /**
- * Calls `tell` where a lease has begun or ended since this was shown.
+ * Calls `tell` when a lease has begun or ended since this was shown.
  * @param {() => void} tell
  */
 function useNewLeases(tell) {
@@ -130,7 +130,7 @@ function Sums({past}) {
 const NAMED = 12;
 
 /**
- * What no sum, bar or line here has in it.
+ * Names the leases whose costs are unknown, and so not in any sum, bar or line here.
  * @param {{leases: string[]}} properties
  */
 function Unknown({leases}) {
@@ -153,7 +153,7 @@ function Unknown({leases}) {
 // -- days -------------------------------------------------------------------
 
 /**
- * Every day from the first with a cost to the last, two weeks at least.
+ * Returns every day from the first with a cost to the last, but at least two weeks.
  * @param {Day[]} days
  */
 function calendar(days) {
@@ -395,7 +395,7 @@ const COLUMNS = [
 ];
 
 /**
- * A cell that a spreadsheet would run as a formula is text: a provider's names stand in some.
+ * Returns a cell for a spreadsheet, as text, so that it is not run as a formula. Some cells have a provider's texts.
  * @param {string | number | null} value
  */
 function cell(value) {

@@ -1,4 +1,4 @@
-// The jobs of a lease, and how the chosen one stands: how far it is, when it ends, or why it ended.
+// Shows the jobs of a lease, and the state of the chosen one: its progress, when it will end, or why it ended.
 import {html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Bounded} from "./boundary.js";
@@ -28,8 +28,8 @@ const figure = (value) =>
     : Number(value).toLocaleString("en-US", {maximumSignificantDigits: 5});
 
 /**
- * How a job stands by the newest that is known: {state, progress, lastAt}, or null where nobody ever looked.
- * That is the page's own look, else the overview's, else what was put on record last, at `lastAt`.
+ * Returns the newest known state of a job: {state, progress, lastAt}, or null if its state was never known.
+ * It comes from the page's stream, else from the overview, else from the last record, which was made at `lastAt`.
  * @param {TimedRow} row
  * @param {JobSeen} job
  * @param {JobMoment | null} seen
@@ -46,7 +46,7 @@ function standingOf(row, job, seen) {
 }
 
 /**
- * Every job, the newest first; `place` is the sub-view that a choice stays in.
+ * Lists all jobs, the newest first. `place` is the sub-view, which stays the same if another job is chosen.
  * @param {{row: TimedRow, jobs: JobSeen[], chosen: string | undefined, seen: JobMoment | null,
  *   place: string}} properties
  */
@@ -74,7 +74,7 @@ export function JobList({row, jobs, chosen, seen, place}) {
 }
 
 /**
- * Whether the job may have ended since that was known.
+ * Whether the job may have ended since this state was recorded.
  * @param {NonNullable<ReturnType<typeof standingOf>>} standing
  */
 const isOld = ({state, lastAt}) => lastAt !== null && !isOver(state);
@@ -89,7 +89,7 @@ function InShort({job, standing}) {
 }
 
 /**
- * `seen` is the last look at the job, null before there was one.
+ * Shows one job. `seen` is its newest state from the stream, null before there is one.
  * @param {{row: TimedRow, job: JobSeen | null, seen: JobMoment | null}} properties
  */
 export function JobView({row, job, seen}) {
@@ -196,7 +196,7 @@ function State({standing}) {
 }
 
 /**
- * Which run of the job was seen, where it is not the first: a cell is tried again as "c1.2".
+ * Returns the number of the job's run, if it is not the first: a cell that is tried again runs as "c1.2".
  * @param {JobMoment | null} seen
  */
 export function runOf(seen) {
@@ -217,7 +217,7 @@ function Measures({metrics}) {
 }
 
 /**
- * What was asked for when it was launched.
+ * Shows what was declared when the job was launched.
  * @param {{job: JobSeen}} properties
  */
 function Declared({job}) {

@@ -1,4 +1,4 @@
-// One lease: how it stands always in sight, and below it the job, the log, the files, the story or the terms.
+// The page of one lease: its state, which is always visible, and below it the job, log, files, timeline or terms.
 
 import {get, leasePath} from "../net.js";
 import {useFollow, useStore} from "../store.js";
@@ -29,7 +29,7 @@ const PLACES = [
 ];
 
 /**
- * `#/lease/ID/PLACE/JOB`; without a place: the job, or the receipt's files where the lease has ended.
+ * Shows `#/lease/ID/PLACE/JOB`. Without a place it shows the job, or the files if the lease has ended.
  * @param {{id: string, rest: string[]}} properties
  */
 export function LeasePage({id, rest}) {
@@ -52,19 +52,19 @@ export function LeasePage({id, rest}) {
   if (!detail)
     return html`<section class="page leasepage"><h1>${id}</h1><${Waiting} lines=${6} /></section>`;
   const row = followed ?? detail.row;
-  // The row has the last word: who heard that the box fell silent may not have heard that it answers again.
+  // The row decides whether the box answers: the stream may have missed that it answers again.
   return html`<${Whole} detail=${{...detail, row}} blind=${row.blind === null ? null : blind} rest=${rest} />`;
 }
 
 /**
- * What changes when the lease on record may have changed: one job of a sweep ends, and the next one runs.
+ * Returns a text that changes when the recorded lease may have changed, for example when the next job of a sweep runs.
  * @param {TimedRow} row
  */
 const stampOf = ({card, job, others_running: others}) =>
   [card.phase, card.jobs.length, card.alarm, card.next, job?.id, job?.state, others].join(" ");
 
 /**
- * The job that was running when this lease was opened: what is read stays, though the next one begins.
+ * Returns the job that was running when this lease was opened. It stays the same when the next job begins.
  * @param {string} lease
  * @param {string | null} job
  */
@@ -75,7 +75,7 @@ function useFirst(lease, job) {
 }
 
 /**
- * The job that was launched last; one that waits in a queue has nothing to show yet.
+ * Returns the job that was launched last. A job that waits in a queue has nothing to show yet.
  * @param {JobSeen[]} jobs
  */
 const newestOf = (jobs) => jobs.findLast((job) => job.launched_at !== null) ?? jobs.at(-1) ?? null;
@@ -191,7 +191,7 @@ function Places({lease, place, job, files}) {
 // -- what is known of it ----------------------------------------------------
 
 /**
- * The lease as it is on record; asked again where `stamp` becomes another, and now and then.
+ * Returns the recorded lease. It is fetched again when `stamp` changes, and from time to time.
  * @param {string} id
  * @param {string} stamp
  * @returns {[TimedDetail | null, Told | null, () => void]}
@@ -220,7 +220,7 @@ function useDetail(id, stamp) {
 }
 
 /**
- * The newest look at the job, and `heard(tell)` for whoever wants each piece of its log.
+ * Returns the newest state of the job, and `heard(tell)`, which calls `tell` with each piece of its log.
  * @param {string} lease
  * @param {string | null} job
  */

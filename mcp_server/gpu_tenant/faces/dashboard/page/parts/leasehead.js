@@ -1,4 +1,4 @@
-// How a lease stands at a glance: what and where it is, what ends it, what it costs, and what a person must hear.
+// The head of a lease's page: what and where it is, what ends it, what it costs, and its alarms.
 
 import {leasePath} from "../net.js";
 import {html} from "../vendor/htm-preact.js";
@@ -30,7 +30,7 @@ import {
 // -- who it is --------------------------------------------------------------
 
 /**
- * The name, the state, where it is, and what can be done.
+ * Shows the name, the state, the place, and the actions.
  * @param {{detail: TimedDetail, seen: JobMoment | null}} properties
  */
 export function Head({detail, seen}) {
@@ -113,7 +113,7 @@ function Report({lease}) {
 const LOUD = {urgent: "bad", warning: "warn", notice: "soft"};
 
 /**
- * Alarms, the loudest first, whether the box can be asked, and which files nobody has claimed.
+ * Shows the alarms, the most urgent first, whether the box answers, and the unclaimed files.
  * @param {{detail: TimedDetail, blind?: Sight | null | undefined, seen: JobMoment | null}} properties
  */
 export function Says({detail, blind, seen}) {
@@ -177,7 +177,7 @@ export function Says({detail, blind, seen}) {
 }
 
 /**
- * A box that does not answer, and the one thing that helps a person to see why.
+ * Shows that the box does not answer, and how a person can find out why.
  * @param {{row: TimedRow, login: string, words?: string | null | undefined,
  *   since?: string | null | undefined}} properties
  */
@@ -206,7 +206,7 @@ function Unseen({row, login, words, since}) {
 }
 
 /**
- * A box that bills while nothing runs on it: why its job ended, and what its end cannot lose.
+ * Shows a box that bills while nothing runs on it: why its job ended, and that ending the box loses nothing.
  * @param {{row: TimedRow, seen: JobMoment | null}} properties
  */
 function Over({row, seen}) {
@@ -268,7 +268,7 @@ function Resumed() {
 const OVER = ["ended", "absent", "taken", "notice"];
 
 /**
- * How a lease ended whose box never came, or was lost: nothing of it counts on.
+ * Shows how a lease ended that has no receipt, because its box never came, or was lost.
  * @param {{detail: TimedDetail}} properties
  */
 export function Ended({detail}) {
@@ -310,7 +310,7 @@ export function Ended({detail}) {
 // -- what ends it, and what it costs ----------------------------------------
 
 /**
- * The figures of a lease that lives.
+ * Shows the figures of a live lease.
  * @param {{detail: TimedDetail, seen: JobMoment | null}} properties
  */
 export function Vitals({detail, seen}) {
@@ -339,7 +339,7 @@ export function Vitals({detail, seen}) {
 }
 
 /**
- * Whether its job ends before its budget and its deadline do. What gives it more time is a command, if it needs one.
+ * Shows whether the job ends before its budget and its deadline. If not, shows the command that gives it more time.
  * @param {{words: string}} properties
  */
 function Outlook({words}) {
@@ -405,7 +405,7 @@ function Deadline({row}) {
 }
 
 /**
- * In how many seconds its budget is used up, where that is before its deadline; else null.
+ * Returns in how many seconds the budget is used up, if this is before the deadline. Otherwise null.
  * @param {TimedRow} row
  */
 function usedUpIn({card}) {

@@ -1,4 +1,4 @@
-// One lease at a glance: what it is, what it does, what it costs, what ends it, what to do.
+// The row of one lease in the overview: what it is, what it does, what it costs, what ends it, what to do.
 import {html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Verbs} from "./actions.js";
@@ -36,7 +36,7 @@ import {
 /** @import {Children} from "../vendor/htm-preact.js" */
 
 /**
- * What it is: its GPU, or whose machine, where nobody knows its GPU.
+ * Returns the lease's GPU. If it is unknown, returns whose machine it is.
  * @param {TimedRow} row
  */
 export const nameOf = ({gpu, kind, title}) => gpu ?? (kind === "own" ? title : t("GPU unknown"));
@@ -53,7 +53,7 @@ function Cell({name, label, children, below}) {
 // -- the job ----------------------------------------------------------------
 
 /**
- * A metric to four digits; a count of thousands whole.
+ * Writes a metric with four digits. A number in the thousands is written without decimals.
  * @param {number} value
  */
 const figure = (value) =>
@@ -63,7 +63,7 @@ const figure = (value) =>
   );
 
 /**
- * ["62 %", "step 1,240 of 2,000"]: as far as the job says it.
+ * Returns the progress in words, such as ["62 %", "step 1,240 of 2,000"], as far as the job reports it.
  * @param {Way} progress
  */
 export function doneWords({fraction, done, total, unit}) {
@@ -93,7 +93,7 @@ function busyWords(gpus) {
 }
 
 /**
- * Some pieces of a line, each kept whole where the line breaks.
+ * Shows pieces of a line. The line is broken only between pieces.
  * @param {{of: Children[]}} properties
  */
 const Pieces = ({of}) =>
@@ -163,7 +163,7 @@ function Job({job, card, others, isOld}) {
 // -- the money --------------------------------------------------------------
 
 /**
- * Four places for the rate and its cap, where fewer would not tell one from the other.
+ * Returns 4 decimal places for the rate and its cap, if they would look equal with fewer. Otherwise undefined.
  * @param {{max_price_usd_h: Usd, price_usd_h: Usd}} properties
  */
 export function ratePlaces({max_price_usd_h: cap, price_usd_h: rate}) {
@@ -203,7 +203,7 @@ function Rate({row}) {
 const share = (usd, budget) => `${Math.min(100, (100 * Number(usd)) / budget)}%`;
 
 /**
- * The budget as a line: what is spent of it, and a mark where it will stand at the deadline.
+ * Draws the budget as a line: the part that is spent, and a mark for what will be spent at the deadline.
  * @param {{spent: Usd, told: Usd, budget: number}} properties
  */
 export function BudgetLine({spent, told, budget}) {
@@ -217,7 +217,8 @@ export function BudgetLine({spent, told, budget}) {
 }
 
 /**
- * ["of 220.00 USD", "212.33 USD at the deadline"]; the end of the job is what counts where it comes first.
+ * Returns the course of the cost, such as ["of 220.00 USD", "212.33 USD at the deadline"]. If the job ends first, its
+ * end counts in place of the deadline.
  * @param {Card} card
  */
 function courseWords(card) {
@@ -260,7 +261,7 @@ export function Say({tone, shape, lead, children}) {
 }
 
 /**
- * What is unknown of a box that does not answer: of one that nobody bills for, no bill.
+ * Says what is unknown about a box that does not answer. If the box is free, its bill is not mentioned.
  * @param {{row: TimedRow}} properties
  */
 export const unseenWords = ({row}) =>
@@ -283,7 +284,7 @@ function Blind({row, since, words}) {
 }
 
 /**
- * For how long it has been so, and what that has cost.
+ * Shows for how long the lease has needed a person, and what this has cost.
  * @param {{row: TimedRow}} properties
  */
 export function SinceThen({row: {card, at}}) {
@@ -330,7 +331,7 @@ function Wasted({row}) {
 }
 
 /**
- * What ends the bill by itself, in one short sentence; the whole of it stands behind that.
+ * Says in one short sentence what ends the bill by itself. The whole text is shown on request.
  * @param {string} words of the server
  */
 function fenceInShort(words) {
@@ -385,7 +386,7 @@ function Warnings({row, blind}) {
 }
 
 /**
- * What was measured, joined by straight lines; each point is a measurement.
+ * Draws the measured values, joined by straight lines.
  * @param {{spark: NonNullable<Working["spark"]>}} properties
  */
 function Spark({spark}) {
@@ -411,7 +412,7 @@ function Spark({spark}) {
 }
 
 /**
- * Nobody is needed for it: one line.
+ * The row of a lease that needs nobody: one line.
  * @param {{row: TimedRow}} properties
  */
 function FineRow({row}) {

@@ -1,4 +1,4 @@
-// The live log of a job: a list of lines of which only those in sight are in the document.
+// The live log of a job: a list of lines, of which only the visible ones are in the document.
 
 import {get, logPath, Problem} from "../net.js";
 import {state} from "../store.js";
@@ -16,18 +16,18 @@ import {Button, bytesWords, Copy, Trouble} from "./widgets.js";
 /** @import {JobMoment} from "../types.d.ts" */
 
 const ROW = 18; // px, as .log-line has it
-const SPARE = 20; // lines above and below those in sight
-const NEAR = 30 * ROW; // so near an edge what lies beyond it is fetched
-// The server's windows have a least size: what is left before one is nothing, or at least this.
+const SPARE = 20; // lines that are drawn above and below the visible ones
+const NEAR = 30 * ROW; // this near to an edge, more of the log is fetched
+// The server's windows have a minimum size: before a window there is nothing left, or at least this much.
 const HEAD_BYTES = 131_072;
 const FIRST_BYTES = 65_536; // enough to fill any window at once
 const FAR = 4 * WINDOW_BYTES; // farther behind than this, the reader is taken to the newest end
 const WRAPPED = "gpu-tenant.log.wrap";
 
-const silent = () => () => {}; // of what does not grow no piece comes
+const silent = () => () => {}; // for a log that does not grow: no piece comes
 
 /**
- * The log of a job; of a cell that was tried again the newest run's, and each earlier one where it is chosen.
+ * The log of a job. If it has several runs, the newest run's is shown, and an earlier one can be chosen.
  * @param {{row: TimedRow, job: string, seen: JobMoment | null, heard: Hearing,
  *   keptIn: string | null}} properties
  */
@@ -69,7 +69,7 @@ export function JobLog({row, job, seen, heard, keptIn}) {
 }
 
 /**
- * `heard(tell)` has `tell` called with each piece of the log that the stream brings; it returns how to stop.
+ * Shows one log. `heard(tell)` lets the stream call `tell` with each piece of the log. It returns the function to stop.
  * @param {{lease: string, job: string, heard: Hearing, live: boolean,
  *   keptIn: string | null}} properties
  */
@@ -78,7 +78,7 @@ function Log({lease, job, heard, live, keptIn}) {
   const [full, setFull] = useState(false);
   const [searched, setSearched] = useState(null);
   const view = useLog(lease, job, heard, wrap);
-  // A link to a line without a search. It can be shown once the end of the log has come.
+  // A link to a line, without a search. The line can be shown when the end of the log has been fetched.
   const linked = useRef(new URLSearchParams(state().route.query));
   useEffect(() => {
     if (!view.loaded || linked.current.has("q") || !linked.current.has("at")) return;
@@ -147,7 +147,7 @@ function Log({lease, job, heard, live, keptIn}) {
 }
 
 /**
- * Which part of the log is on the page, and where the whole of it is to be had.
+ * Shows which part of the log is on the page, and where the whole log is.
  * @param {{lease: string, view: ReturnType<typeof useLog>, live: boolean, keptIn: string | null}} properties
  */
 function Foot({lease, view, live, keptIn}) {
@@ -224,7 +224,7 @@ function CopyShown({shown}) {
 }
 
 /**
- * Everything about where the reader is: what is loaded, what is in sight, and whether the end is followed.
+ * The position of the reader: which part is loaded, which lines are visible, and whether the end is followed.
  * @param {string} lease
  * @param {string} job
  * @param {Hearing} heard
@@ -277,8 +277,8 @@ class Reading {
   /** @type {{line: number, above: number, within?: number} | null} Where to scroll once the lines are drawn. */
   goal = null;
   top = 0;
-  size = 0; // as the stream said last
-  behind = 0; // how many pieces of the stream in a row were of a shorter log than what was fetched
+  size = 0; // of the log, as the stream last reported it
+  behind = 0; // the last pieces of the stream came from a log that is shorter than what was fetched: this many in a row
   closed = false;
   /** @type {{current: any}} */
   scroller = {current: null};
@@ -381,7 +381,7 @@ class Reading {
     );
   }
 
-  // After the lines are drawn: stay at the end, or where the reader was.
+  // Called after the lines are drawn. Scrolls to the end, or to where the reader was.
   settle() {
     const box = this.scroller.current;
     if (this.following) box.scrollTop = box.scrollHeight;
@@ -405,7 +405,7 @@ class Reading {
     const back = box.scrollTop < this.top;
     this.top = box.scrollTop;
     const below = box.scrollHeight - box.scrollTop - box.clientHeight;
-    // Until the goal is reached, a scroll is of the lines that stood here before.
+    // Until the goal is reached, scroll events still belong to the lines that were here before.
     if (this.goal === null || this.following)
       this.following = below < 2 * ROW && (this.log.atEnd || this.following);
     if (this.following) this.unseen = 0;
@@ -425,7 +425,8 @@ class Reading {
   /** @param {LogPiece} piece */
   hear(piece) {
     const {log} = this;
-    // What the stream saw may be older than what was fetched meanwhile. A log that was begun anew stays shorter.
+    // A piece of the stream may be older than what was fetched meanwhile. But if a log was started again, the pieces
+    // stay shorter.
     this.behind = piece.size < log.to ? this.behind + 1 : 0;
     if (piece.size < this.size || this.behind > 1) {
       this.behind = 0;
@@ -439,7 +440,7 @@ class Reading {
     const atEnd = log.atEnd;
     log.size = this.size = Math.max(log.size, piece.size);
     if (!this.following) this.unseen += piece.text.split("\n").length - 1;
-    if (!this.loaded || this.busy) return this.wake(); // what is under way asks up to the end
+    if (!this.loaded || this.busy) return this.wake(); // the running request fetches up to the end
     if (atEnd && (this.following || log.lines.length < MOST_LINES)) {
       if (!this.grow(piece)) this.catchUp();
     }
@@ -447,7 +448,7 @@ class Reading {
   }
 
   /**
-   * A reader who looks at older lines keeps them; the end is fetched again when they go there.
+   * Adds a piece at the end. If the reader is at older lines, these stay, and the end is fetched again later.
    * @param {LogPiece} piece
    */
   grow(piece) {
@@ -466,7 +467,7 @@ class Reading {
   }
 
   /**
-   * One question at a time; what is wrong is shown and breaks nothing.
+   * Makes one request at a time. An error is shown, and breaks nothing else.
    * @param {() => Promise<void>} work
    */
   async fetching(work) {
@@ -488,7 +489,7 @@ class Reading {
   }
 
   /**
-   * What a person asked for is done in any case, after what is under way; of several such wishes the last.
+   * Does what a person asked for, after the running request. Of several such wishes, only the last is done.
    * @param {() => Promise<void>} work
    */
   wish(work) {
@@ -516,7 +517,7 @@ class Reading {
     let window = await this.ask(-FIRST_BYTES, FIRST_BYTES);
     if (window.from > 0 && window.from < HEAD_BYTES) window = await this.ask(0, window.to);
     this.log.start(window);
-    this.log.size = Math.max(this.log.size, this.size); // the stream may have said more meanwhile
+    this.log.size = Math.max(this.log.size, this.size); // the stream may have reported more meanwhile
     this.found = null;
     this.loaded = true;
   }
@@ -525,7 +526,7 @@ class Reading {
     return this.fetching(() => this.rest());
   }
 
-  // Whatever was written while something else was asked.
+  // Fetches what was written during other requests.
   async rest() {
     while (this.following && !this.log.atEnd) {
       const {to} = this.log;
@@ -550,7 +551,7 @@ class Reading {
   }
 
   /**
-   * `change` adds lines above, and says how many; what the reader sees stays where it is.
+   * Calls `change`, which adds lines above and returns how many. The visible lines stay where they are.
    * @param {() => number} change
    */
   anchored(change) {
@@ -570,7 +571,8 @@ class Reading {
   }
 
   /**
-   * The two windows meet at that byte, also where the log grows meanwhile: so its line is counted from above.
+   * Goes to the line at that byte. One window ends there and another begins, even if the log grows meanwhile. So the
+   * number of lines above shows which line it is.
    * @param {number} at
    */
   jump(at) {
@@ -589,7 +591,7 @@ class Reading {
       this.loaded = true;
       this.found = at === 0 ? null : Math.min(line, this.log.lines.length - 1);
       this.goal = {line: this.found ?? 0, above: 1 / 3};
-      this.following = false; // whatever was scrolled while this was fetched
+      this.following = false; // even if the reader scrolled to the end during the request
     });
   }
 }

@@ -1,4 +1,4 @@
-// Search in a whole log, of which the page holds only a part: the server looks, the page shows where.
+// Searches a whole log, of which the page has only a part: the server searches, and the page shows the hits.
 
 import {get, logPath} from "../net.js";
 import {state} from "../store.js";
@@ -12,12 +12,12 @@ import {Button, bytesWords, Trouble} from "./widgets.js";
 
 const MOST = 2_000;
 const LISTED = 300;
-const SHOWN = 240; // characters of a hit
+const SHOWN = 240; // at most this many characters of a hit are shown
 /** @type {Looked} */
 const NOTHING = {hits: [], scanned: 0, size: 0, state: "idle", problem: null};
 
 /**
- * Where `searched` stands in a text: [[from, to), ...].
+ * Returns where the searched words occur in a text: [[from, to), ...].
  * @param {string} text
  * @param {{words: string, exact: boolean}} given
  */
@@ -35,8 +35,8 @@ export function occurrences(text, {words, exact}) {
 }
 
 /**
- * The field, how far the search is, and what it found; `onJump(at)` shows the line at that byte. Past the last hit
- * the search goes on with what was not searched yet, for a log of `size` bytes may grow.
+ * Shows the search field, the progress of the search, and the hits. `onJump(at)` shows the line at that byte. After the
+ * last hit, the search continues with the part that was not searched yet, because a log of `size` bytes may grow.
  * @param {{lease: string, job: string, size: number, onJump: (at: number) => void,
  *   onSearched: (searched: Searched | null) => void}} properties
  */
@@ -62,7 +62,7 @@ export function SearchBar({lease, job, size, onJump, onSearched}) {
   }, []);
 
   /**
-   * The address leads to this search, and to its hit at that byte; each search replaces the one before.
+   * Puts the search, and the hit at that byte, into the address. Each search replaces the one before.
    * @param {Record<string, string>} what
    */
   const keepInAddress = (what) => {
@@ -95,7 +95,7 @@ export function SearchBar({lease, job, size, onJump, onSearched}) {
     return look(exactly, [], 0);
   };
   /**
-   * Searches from that byte on; answers with all hits, or null where another search has begun meanwhile.
+   * Searches from that byte on. Returns all hits, or null if another search has begun meanwhile.
    * @param {boolean} exactly
    * @param {Hit[]} before
    * @param {number} start
@@ -118,7 +118,7 @@ export function SearchBar({lease, job, size, onJump, onSearched}) {
         });
         if (abort.signal.aborted) return null;
         const last = hits.at(-1)?.at ?? -1;
-        hits = hits.concat(answer.hits.filter(({at}) => at > last)); // a line that has grown comes again
+        hits = hits.concat(answer.hits.filter(({at}) => at > last)); // a line that has grown is found again
         const stuck = answer.scanned_to <= from;
         from = answer.scanned_to;
         const over = stuck || from >= answer.size || hits.length >= most;

@@ -1,17 +1,17 @@
-// The part of a job's log that is on this page: bytes [from, to) of it as lines, and how they grow and shrink.
+// The part of a job's log that is on this page: its bytes [from, to), as lines. Lines can be added and dropped.
 import {carriedOver, plain} from "./ansi.js";
 /** @import {LogPiece} from "../known.d.ts" */
 
 export const MOST_LINES = 60_000;
 export const WINDOW_BYTES = 262_144;
 const CHUNK_LINES = 1_000;
-const UNKNOWN = -1; // columns are counted when lines are wrapped, and not for each line that comes
-const LONGEST = 10_000; // of a longer line only so much is drawn
+const UNKNOWN = -1; // the columns of a line are counted only when lines are wrapped
+const LONGEST = 10_000; // at most this much of a line is drawn
 
 /**
- * Lines in the order of the log. Bytes are known at the borders of chunks only, since the text that is
- * shown is not the log byte for byte; so whole chunks are dropped, and each ends with a whole line.
- * What one has from byte `from` of a new window on is replaced by it: a line that was not whole comes again.
+ * The lines in the order of the log. The text is not the log byte for byte, so byte positions are known only at the
+ * borders of chunks. So only whole chunks are dropped, and each ends with a complete line. A new window replaces what
+ * is known from its byte `from` on, because a line that was incomplete comes again.
  */
 export class LogWindow {
   /** @type {string[]} */
@@ -24,7 +24,7 @@ export class LogWindow {
   from = 0;
   to = 0;
   size = 0;
-  open = false; // the last line goes on
+  open = false; // whether the last line is incomplete
   carried = "";
 
   constructor() {
@@ -32,7 +32,7 @@ export class LogWindow {
   }
 
   /**
-   * Forgets everything and begins with this window.
+   * Removes everything, and begins with this window.
    * @param {LogPiece} window
    */
   start(window) {
@@ -54,7 +54,7 @@ export class LogWindow {
   }
 
   /**
-   * Adds what follows, in place of what is known from its first byte on; says whether it could be joined.
+   * Adds a piece at the end. It replaces what is known from its first byte on. Returns whether it could be joined.
    * @param {LogPiece} piece
    */
   append({from, to, size, text}) {
@@ -84,7 +84,7 @@ export class LogWindow {
   }
 
   /**
-   * Adds what comes before; returns how many lines are new.
+   * Adds a window at the beginning. Returns how many lines are new.
    * @param {LogPiece} piece
    */
   prepend({from, to, text}) {
@@ -97,7 +97,7 @@ export class LogWindow {
       older.#put(last, older.lines[last] + this.lines[0]);
       this.lines = older.lines.concat(this.lines.slice(1));
       this.columns = older.columns.concat(this.columns.slice(1));
-      // The line that was cut in two belongs to one chunk again, so that it is never dropped by half.
+      // A line was cut in two. Put both halves into one chunk, so that they are dropped together.
       const tail = older.chunks.pop();
       if (tail) this.chunks[0] = {from: tail.from, count: tail.count + this.chunks[0].count - 1};
     } else {
@@ -110,7 +110,7 @@ export class LogWindow {
     return this.lines.length - held;
   }
 
-  /** Drops the oldest lines that are too many; returns how many went. */
+  /** Drops the oldest lines if there are too many. Returns how many were dropped. */
   dropOldest() {
     let gone = 0;
     while (this.chunks.length > 1 && this.lines.length - gone > MOST_LINES) {
@@ -124,7 +124,7 @@ export class LogWindow {
     return gone;
   }
 
-  /** Drops the newest lines that are too many, as a reader goes back. */
+  /** Drops the newest lines if there are too many, when the reader goes back. */
   dropNewest() {
     while (this.chunks.length > 1 && this.lines.length > MOST_LINES) {
       const last = this.chunks[this.chunks.length - 1];
@@ -138,7 +138,7 @@ export class LogWindow {
   }
 
   /**
-   * Forgets what begins at this byte: a chunk, or the last line where it is not whole yet.
+   * Removes what begins at this byte: a chunk, or the last line if it is incomplete.
    * @param {number} from
    */
   #cut(from) {
@@ -171,7 +171,7 @@ export class LogWindow {
 }
 
 /**
- * How many columns a line takes: a Chinese character takes two.
+ * Returns how many columns a line takes. A Chinese character takes two.
  * @param {string} line
  */
 function columnsOf(line) {
@@ -185,7 +185,7 @@ function columnsOf(line) {
 }
 
 /**
- * The part of a line that is drawn, and how much is left out.
+ * Returns the part of a line that is drawn, and how many characters are left out.
  * @param {string} line
  * @returns {[string, number]}
  */
@@ -194,7 +194,7 @@ export function drawn(line) {
 }
 
 /**
- * Where each line of the log begins, in rows of `wide` columns; the last number is how many rows there are.
+ * Returns at which row each line begins, if a row has `wide` columns. The last number is the number of rows.
  * @param {{lines: string[], columns: number[]}} given
  * @param {number} wide
  */
@@ -208,7 +208,7 @@ export function rowsOf({lines, columns}, wide) {
 }
 
 /**
- * The last line that begins at or before this row.
+ * Returns the last line that begins at or before this row.
  * @param {Int32Array} rows
  * @param {number} row
  */

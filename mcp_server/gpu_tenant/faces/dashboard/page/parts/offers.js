@@ -1,4 +1,4 @@
-// What could be rented now, ranked by what the finished work would cost.
+// Shows the offers, ranked by what the finished work would cost.
 
 import {get} from "../net.js";
 import {openAction} from "../store.js";
@@ -60,7 +60,7 @@ const isKeyless = (platforms) =>
   !platforms.some(({credential}) => credential.needed && credential.found);
 
 /**
- * What is wished for stands in the address, so that a link leads to the same question.
+ * The search is in the address, so that a link leads to the same search.
  * @param {{query: string}} properties
  */
 export function Offers({query}) {
@@ -293,7 +293,7 @@ function Found({asked, titles}) {
 }
 
 /**
- * Whether what was found has outlived its quotes.
+ * Whether the quotes of these offers have expired.
  * @param {any} found
  */
 function useOld(found) {

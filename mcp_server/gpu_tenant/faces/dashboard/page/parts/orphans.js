@@ -1,4 +1,4 @@
-// What bills and is under no lease: boxes in the account that are not ours, and what was left behind.
+// Shows what may bill without a lease: boxes in the account that are not ours, and disks that were left behind.
 
 import {post} from "../net.js";
 import {noteErrand, openAction, useStore} from "../store.js";
@@ -179,7 +179,7 @@ export function Adoption({box, then, onClose}) {
 }
 
 /**
- * A box that bears the mark of another gpu-tenant: it is in no need of us, unless its owner says so.
+ * Shows a box with the mark of another gpu-tenant. It can be adopted only if the person says that this is right.
  * @param {{deployment: string, taken: boolean, onTake: (taken: boolean) => void}} properties
  */
 function Whose({deployment, taken, onTake}) {

@@ -1,4 +1,4 @@
-// Every lease: what is in danger first, then what runs, what starts, what is parked, and what has ended.
+// Shows all leases: first those in danger, then those that run, start, are parked, or have ended.
 
 import {get} from "../net.js";
 import {useStore} from "../store.js";
@@ -82,7 +82,7 @@ function Group({id, words, rows}) {
 }
 
 /**
- * What costs nothing is folded where anything else is there to be seen.
+ * Shows the leases that cost nothing. They are folded if there are others.
  * @param {{words: () => string, rows: TimedRow[]}} properties
  */
 function Free({words, rows}) {
@@ -209,7 +209,7 @@ function Nothing() {
   ${ended.length > 0 && html`<${Ended} open=${true} told=${ended.length} />`}`;
 }
 
-// What is leased is unknown, which is not nothing.
+// Says that the leases are not known yet, which does not mean that there are none.
 function Unseen() {
   return html`<${Empty} title=${t("Nobody could look yet")}>
     <p>
@@ -246,7 +246,7 @@ const ORDERS = {
   deadline: () => t("deadline, next first"),
   age: () => t("age, oldest first"),
 };
-const FEWEST = 4; // so few leases are found at a glance
+const FEWEST = 4; // for so few leases, a search is not needed
 
 /** @type {Record<string, (row: TimedRow) => number | string>} */
 const KEYS = {
@@ -258,7 +258,7 @@ const KEYS = {
 };
 
 /**
- * Whether every word is about this lease, as `gpu-tenant leases --search` has it: `#tag` is a whole tag.
+ * Whether all words match this lease, by the rules of `gpu-tenant leases --search`: `#tag` matches a whole tag.
  * @param {TimedRow} row
  * @param {string} words
  */
@@ -286,7 +286,7 @@ function soughtBy(query) {
 }
 
 /**
- * What is sought stands in the address, so that a link leads to the same list.
+ * Puts the search into the address, so that a link leads to the same list.
  * @param {{search: string, sort: string}} sought
  */
 function seek(sought) {

@@ -1,4 +1,4 @@
-// What each verb will do, what it costs and what it does not do, in plain words, before it is done.
+// Says in plain words what each action will do, what it costs, and what it does not do, before a person confirms it.
 import {t} from "../words.js";
 import {isFree} from "./standing.js";
 import {known, usdWords} from "./widgets.js";
@@ -43,7 +43,7 @@ const goesOn = ({card}) =>
     : t("The box goes on billing until it is parked or torn down; its rate is not known.");
 
 /**
- * What the lease will have cost, at its present rate, `hours` from now.
+ * Returns what the lease will have cost `hours` from now, at its present rate.
  * @param {Card} card
  * @param {number} hours
  */

@@ -1,4 +1,4 @@
-// What a kept file begins with: text, a picture, or the tensors of a checkpoint.
+// Shows the beginning of a kept file: text, a picture, or the tensors of a checkpoint.
 
 import {get, leasePath} from "../net.js";
 import {html} from "../vendor/htm-preact.js";
@@ -8,7 +8,7 @@ import {Button, Bytes, Dialog, Trouble, useLoaded, Waiting} from "./widgets.js";
 
 /** @import {Preview as Shown} from "../types.d.ts" */
 
-// A browser holds what it saves in this way in memory or in a file of its own first. A larger file is copied by hand.
+// Larger files must be copied by hand, because a browser first holds such a download in memory or in a temporary file.
 const MOST_SAVED_BYTES = 1 << 30;
 
 /** @param {{lease: string, name: string, keptIn: string | null, onClose: () => void}} properties */

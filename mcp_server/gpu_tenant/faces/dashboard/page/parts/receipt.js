@@ -1,4 +1,4 @@
-// The proof that a lease has ended: what was kept and proved, that the box is gone, and what it cost.
+// Shows the receipt of a lease: what was kept and proved, that the box is gone, and what it cost.
 import {html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {isFree} from "./standing.js";
@@ -97,7 +97,7 @@ export function ReceiptView({detail}) {
   </section>`;
 }
 
-// A machine of its owner's stays where it is; of what a console rents a person says that it was ended.
+// How a box can end. The owner's own machine stays. If a box was rented in a console, a person confirms its end.
 /** @type {Record<string, {label: () => string, steps: (provider: string, box: string) => string[]}>} */
 const ENDINGS = {
   deleted: {

@@ -1,4 +1,4 @@
-// A box is rented by a quote: what will happen and what it costs, the terms, and one confirmation.
+// The dialog for renting a box by a quote: what will happen, what it costs, the terms, and one confirmation.
 
 import {get, post} from "../net.js";
 import {noteErrand} from "../store.js";
@@ -134,7 +134,7 @@ export function Rental({offer, hours, title: platform, onClose}) {
 }
 
 /**
- * The newest smoke test that counts, or to go without one, which a person says by hand.
+ * Lets a person choose the newest valid smoke test, or to rent without one.
  * @param {{smoke: PassedSmoke | null | undefined, chosen: string,
  *   change: (news: Record<string, any>) => void}} properties
  */

@@ -1,4 +1,4 @@
-// The platforms at a glance: what traps there, and what stops the meter; each leads to its runbook.
+// Lists the platforms: the main trap of each, what stops its bill, and a link to its runbook.
 
 import {get} from "../net.js";
 import {html, useState} from "../vendor/htm-preact.js";

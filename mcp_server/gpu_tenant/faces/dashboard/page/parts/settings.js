@@ -1,4 +1,4 @@
-// What the owner decides: where keys are kept, what is notified, language and theme; and doctor's look at it all.
+// The owner's settings: where keys are kept, notifications, language and theme. Also the findings of `doctor`.
 
 import {get, post} from "../net.js";
 import {html, useState} from "../vendor/htm-preact.js";

@@ -1,4 +1,4 @@
-// What stands around every view: the money that runs, who watches, the ways about, and the state of the link.
+// The frame around every view: the costs, who watches the leases, the navigation, and the state of the connection.
 
 import {closeAction, useStore} from "../store.js";
 import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
@@ -77,7 +77,7 @@ function LanguageSwitch() {
   const lang = useLang();
   const button = useRef(null);
   useEffect(() => {
-    // Everything has been drawn anew, and the one who pressed it is still here.
+    // The page has been drawn again, so return the focus to the button that was pressed.
     if (turned) button.current.focus();
     turned = false;
   }, []);
@@ -157,7 +157,7 @@ function Meter() {
 /** @param {string} watched */
 const isUnwatched = (watched) => watched.startsWith("nobody");
 
-// What the sums lack, and that nobody watches.
+// Says what is not in the sums, and whether nobody watches the leases.
 function Remarks() {
   const overview = useStore((known) => known.overview);
   if (!overview) return null;
@@ -220,8 +220,8 @@ function Noticed({kind, lead, remedy, children}) {
 /** @param {OpenAction} action */
 const subjectOf = ({box, row}) => box?.box ?? row?.card.lease ?? null;
 
-// The one open dialog. It stands here, so that it outlives the row that it was opened from; so focus may have to
-// go to where that lease stands now.
+// The open dialog. It is here, so that it stays if the row from which it was opened disappears. When it is closed, the
+// focus may have to go to the new place of this lease.
 function Acting() {
   const action = useStore((known) => known.action);
   const last = useRef(null);
@@ -267,7 +267,7 @@ function Ways({at}) {
   </nav>`;
 }
 
-// Whose clock the times are by: a few hours without a day, within sentences of the server, are UTC.
+// Says in which time zone the times are. Only times without a date in sentences of the server are in UTC.
 function Zone() {
   const {timeZone: zone} = Intl.DateTimeFormat().resolvedOptions();
   return html`<footer class="zone small soft">

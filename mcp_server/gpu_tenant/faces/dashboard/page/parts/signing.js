@@ -1,5 +1,5 @@
-// A person signs for exactly one list: with a passkey where one is set up, else with the code of the
-// dashboard's terminal.
+// Lets a person sign exactly one list: with a passkey if one is set up, otherwise with the code of the dashboard's
+// terminal.
 
 import {asLocalhost, get, post} from "../net.js";
 import {html, useState} from "../vendor/htm-preact.js";
@@ -9,7 +9,8 @@ import {Button, Copy, Field, Trouble, useLoaded, Waiting} from "./widgets.js";
 /** @import {Children} from "../vendor/htm-preact.js" */
 
 /**
- * `onSigned` is called once it is signed; `children` say what is signed for, where the list alone does not.
+ * The dialog for signing. `onSigned` is called when it is signed. `children` explain what the signature is for, if the
+ * list alone does not.
  * @param {{code: string, children?: Children, action: string, onSigned: () => Promise<void>,
  *   onClose: () => void}} properties
  */
@@ -46,7 +47,7 @@ function List({asked}) {
 }
 
 /**
- * This dashboard was not started at a terminal: whoever sits at its page need not be a person.
+ * Says that one cannot sign here, because the dashboard was not started at a terminal, so its user may be a program.
  * @param {{asked: SignatureRequest, list: Children, onClose: () => void}} properties
  */
 function Elsewhere({asked, list, onClose}) {
@@ -104,7 +105,7 @@ function Form({told, list, action, again, onSigned, onClose}) {
       await post(`/api/signatures/${encodeURIComponent(asked.code)}`, {shown, typed, ...how});
       await onSigned();
     } catch (problem) {
-      // That code is spent; asked again, the terminal shows another one for the list as it is by then.
+      // This code cannot be used again. Ask again: the terminal then shows another code, for the list as it is then.
       setRefusal(problem);
       setCode("");
       setBusy(false);
@@ -157,7 +158,7 @@ function Form({told, list, action, again, onSigned, onClose}) {
 }
 
 /**
- * What the browser's key says to the server's question, as JSON.
+ * Returns the answer of the browser's key to the server's challenge, as JSON.
  * @param {string} options
  */
 async function answered(options) {

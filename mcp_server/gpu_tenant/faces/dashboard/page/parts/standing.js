@@ -1,4 +1,4 @@
-// How a lease stands, and so where it is shown and how loudly.
+// Decides the state of a lease for the page, where it is shown, and in which colour.
 import {t} from "../words.js";
 import {now} from "./ticking.js";
 
@@ -12,7 +12,7 @@ const SOON_S = 900;
 /** @param {{card: Card}} properties */
 export const isLive = ({card}) => !ENDED.includes(card.state);
 /**
- * Nobody bills for a box that is one's own, unless its owner put a rate on it.
+ * Whether nobody bills for the box: it is the owner's own machine, and has no rate.
  * @param {{kind: string, card: Card}} properties
  */
 export const isFree = ({kind, card}) =>
@@ -21,13 +21,13 @@ export const isFree = ({kind, card}) =>
 export const isStill = ({card}) => STILL.includes(card.phase);
 
 /**
- * Whether its box does not answer, and should: of a box that is stopped it is known why.
+ * Whether the box does not answer although it should. For a stopped box it is known why.
  * @param {Pick<TimedRow, "card" | "blind">} row
  */
 export const isSilent = ({card, blind}) => blind !== null && !isStill({card});
 
 /**
- * USD an hour of those that are live, the parked ones too; what is unknown is not in it.
+ * Returns the hourly cost of all live leases, in USD, including parked ones. Unknown rates are not included.
  * @param {TimedRow[]} rows
  */
 export const rateOf = (rows) =>
@@ -52,19 +52,19 @@ const PHASES = {
 };
 
 /**
- * What the server says of its box, its job, what bills and whether the box answers, all together.
+ * Returns the state of a lease in one word: from its box, its job, its bill, and whether the box answers.
  * @param {TimedRow} row
  * @returns {Standing}
  */
 export function phaseOf({card, blind}) {
   const {word} = card.condition;
-  // Whether it still runs is what nobody knows then. How its job ended stays so.
+  // It is unknown then whether the job still runs. But if it had ended, this is still true.
   if (isSilent({card, blind}) && word === "ready")
     return {kind: "soft", words: () => t("Does not answer")};
   return PHASES[word] ?? OVER[word] ?? {kind: "soft", words: () => word};
 }
 
-// A box that is there, and whose job has ended: it is not running, whatever its lease says.
+// The words for a box that exists, and whose job has ended.
 /** @type {Record<string, Standing>} */
 const OVER = {
   "job finished": {kind: "accent", words: () => t("Job finished")},
@@ -74,13 +74,13 @@ const OVER = {
 };
 
 /**
- * Whether its price buys nothing: its jobs have ended, and the box bills on.
+ * Whether money is wasted: the jobs have ended, and the box still bills.
  * @param {TimedRow} row
  */
 export const isWasted = ({card}) => card.condition.is_wasted;
 
 /**
- * Whether a person is to do something about it, and its first verb is that.
+ * Whether a person must do something about the lease, and its first action is what they must do.
  * @param {TimedRow} row
  */
 export const isCalledFor = ({card, verbs}) =>
@@ -106,7 +106,7 @@ const JOBS = {
 };
 
 /**
- * `isOld`: it was so when it was seen last, which is no word on how it is now.
+ * Returns the state of a job. With `isOld`, it is the last known state, which may be out of date.
  * @param {{state: string}} job
  * @param {boolean} [isOld]
  * @returns {Standing}
@@ -117,7 +117,7 @@ export function jobStateOf(job, isOld = false) {
 }
 
 /**
- * How its newest job ended by the record, before anybody has looked; null where it has not, or where that is unknown.
+ * Returns from the record how the newest job ended. Null if it has not ended, or if this is unknown.
  * @param {Pick<TimedRow, "card" | "ended">} row
  */
 export function endedOf({card, ended}) {
@@ -127,7 +127,7 @@ export function endedOf({card, ended}) {
 }
 
 /**
- * Nobody could look yet: that nothing is shown does not say that nothing is there.
+ * Whether the leases are not known yet. Then an empty list does not mean that there are none.
  * @param {{trouble: Trouble | null, burning_usd_h: Usd}} properties
  */
 export const isUnseen = ({trouble, burning_usd_h: burning}) => trouble !== null && burning === null;
@@ -135,7 +135,7 @@ export const isUnseen = ({trouble, burning_usd_h: burning}) => trouble !== null 
 // -- the groups -------------------------------------------------------------
 
 /**
- * Whether something has come since the server said how it stands: its deadline is near, or its box is silent.
+ * Whether the lease has become urgent since the server's last answer: its deadline is near, or its box is silent.
  * @param {TimedRow} row
  * @param {Sight | null | undefined} blind
  */
@@ -172,7 +172,8 @@ const dearestThenSoonest = (one, other) =>
 const soonest = (one, other) => leftOf(one) - leftOf(other);
 
 /**
- * [{id, words, rows}], those with rows alone; the soonest deadline first, what is parked by what it costs.
+ * Returns the groups that have rows: [{id, words, rows}]. The soonest deadline comes first; parked leases are sorted by
+ * cost.
  * @param {TimedRow[]} rows
  * @param {Record<string, Sight>} blind
  */
@@ -187,7 +188,7 @@ export function grouped(rows, blind) {
 }
 
 /**
- * The rows with those of one fleet together, then all others: [{fleet: name | null, rows}].
+ * Returns first the rows of each fleet together, then all others: [{fleet: name | null, rows}].
  * @param {TimedRow[]} rows
  */
 export function byFleet(rows) {

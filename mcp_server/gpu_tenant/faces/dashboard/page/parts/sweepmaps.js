@@ -1,4 +1,4 @@
-// What a sweep found, drawn: a heat map over two parameters, and a line for each cell over all of them.
+// Draws the results of a sweep: a heat map over two parameters, and a line for each cell over all parameters.
 
 import {html, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
@@ -13,7 +13,7 @@ const [WIDE, HIGH, EDGE] = [640, 220, 28];
 const figure = (value) => String(+value.toPrecision(4));
 
 /**
- * The values of a parameter among the cells, in the order of numbers where all are numbers.
+ * Returns the values of a parameter in all cells. If all are numbers, they are in numerical order.
  * @param {CellRow[]} rows
  * @param {string} name
  */
@@ -26,7 +26,7 @@ function valuesOf(rows, name) {
 }
 
 /**
- * The parameters that differ among the cells.
+ * Returns the parameters that differ between cells.
  * @param {CellRow[]} rows
  */
 export function variedBy(rows) {
@@ -45,7 +45,7 @@ export function SweepMaps({rows, metric, names}) {
 }
 
 /**
- * The mean of the metric over all other parameters.
+ * A heat map over two parameters. A field shows the mean of the metric over all other parameters.
  * @param {{rows: CellRow[], metric: string, names: string[]}} properties
  */
 function HeatMap({rows, metric, names}) {
@@ -118,7 +118,7 @@ function HeatMap({rows, metric, names}) {
 }
 
 /**
- * A line for each cell over all parameters to the metric: parallel coordinates. The table has the same in figures.
+ * Parallel coordinates: a line for each cell, over all parameters to the metric. The table has the same figures.
  * @param {{rows: CellRow[], metric: string, names: string[]}} properties
  */
 function Lines({rows, metric, names}) {

@@ -1,4 +1,4 @@
-// Sweeps: how their cells stand, and on demand what each cell came to, the best first.
+// Shows sweeps: the state of their cells, and on request the result of each cell, the best first.
 
 import {get, post} from "../net.js";
 import {noteErrand} from "../store.js";
@@ -10,7 +10,7 @@ import {Button, Money, Shape, Span, Trouble, useLoaded, Waiting, Words} from "./
 
 /** @import {CellRow, Reckoning} from "../types.d.ts" */
 
-/** How many metrics the table shows, the one that it is sorted by first. */
+/** The table shows at most this many metrics. The first is the one by which it is sorted. */
 const METRICS = 4;
 
 const STATES = {
@@ -38,7 +38,7 @@ function Metric({value}) {
   return html`<td class="number">${value === undefined ? "–" : Number(value.toPrecision(6))}</td>`;
 }
 
-/** What a person may decide about a cell: one that failed runs again, one that has not begun is given up. */
+/** A person may let a cell in the first states run again, and give up a cell in the second states. */
 const AGAIN = ["failed", "missing"];
 const NOT_BEGUN = ["waiting", "queued"];
 

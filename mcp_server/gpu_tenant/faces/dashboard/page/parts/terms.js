@@ -1,4 +1,4 @@
-// What is in force for a lease, what it has cost by the hour, and when what happened to it.
+// Shows the terms of a lease, its hourly cost over time, and its most important dates.
 import {openAction} from "../store.js";
 import {html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
@@ -18,7 +18,7 @@ const DATES = [
 ];
 
 /**
- * How a person gets onto the box, and to what listens there.
+ * Shows how a person logs in to the box, and reaches its ports.
  * @param {{lease: string, login: "none" | "ours" | "plain"}} properties
  */
 function Login({lease, login}) {

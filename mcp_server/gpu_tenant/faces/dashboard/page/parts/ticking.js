@@ -1,4 +1,4 @@
-// One clock for the page: what ticks asks it, so that a second passes once and no row is drawn for it.
+// One clock for the whole page. Only the texts that count seconds are drawn every second, not whole rows.
 import {useEffect, useState} from "../vendor/htm-preact.js";
 
 /** @import {Moment} from "../known.d.ts" */
@@ -9,11 +9,11 @@ const waiting = new Set();
 let timer;
 let ahead = 0;
 
-// The server's time now, in milliseconds: the browser may stand on another computer.
+// Returns the server's time now, in milliseconds. The browser's clock may differ.
 export const now = () => Date.now() - ahead;
 
 /**
- * Sets the page's clock by a time that the server has just said.
+ * Sets the page's clock by a time that the server has just sent.
  * @param {string} at
  */
 export function setClock(at) {
@@ -39,7 +39,7 @@ function end(wake) {
   timer = undefined;
 }
 
-// The time now; whoever uses it is drawn again every second, and nobody else.
+// Returns the time now. Only components that use this are drawn again every second.
 export function useNow() {
   const [moment, setMoment] = useState(now);
   useEffect(() => {
@@ -50,7 +50,7 @@ export function useNow() {
 }
 
 /**
- * Seconds since the server said something; `at` is ISO 8601 or milliseconds.
+ * Returns the seconds since `at`, which is a time in ISO 8601 or in milliseconds.
  * @param {Moment} at
  */
 export function useSecondsSince(at) {

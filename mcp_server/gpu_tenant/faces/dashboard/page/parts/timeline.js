@@ -1,4 +1,4 @@
-// The ledger's lines about a lease as a story, day by day.
+// Shows the recorded events of a lease, day by day.
 import {html, useEffect, useMemo, useState} from "../vendor/htm-preact.js";
 import {locale, t} from "../words.js";
 import {now} from "./ticking.js";
@@ -16,14 +16,14 @@ const KINDS = {
   accent: ["launched", "gang", "brokered", "permitted", "bound", "intended", "ended"],
 };
 const QUIET = new Set(["progress", "price", "billed"]);
-const LONG_S = 600; // a pause that is worth saying
+const LONG_S = 600; // a pause of this length is mentioned
 const MINUTE_MS = 60_000;
 
 /** @param {string} kind */
 const kindOf = (kind) => Object.keys(KINDS).find((tone) => KINDS[tone].includes(kind)) ?? "soft";
 
 /**
- * `events` oldest first, as the ledger has them; the newest are shown first.
+ * Shows the events. `events` has the oldest first, as the ledger; the newest are shown first.
  * @param {{events: Line[]}} properties
  */
 export function Timeline({events}) {
@@ -70,7 +70,7 @@ export function Timeline({events}) {
 }
 
 /**
- * The time, from minute to minute and whenever there is something new: a story is long, and all of it would tick.
+ * Returns the time. It changes only every minute and with a new event, because a long timeline is slow to draw.
  * @param {Line[]} events
  */
 function useMinute(events) {

@@ -1,4 +1,4 @@
-// A person signs for exactly what would be lost: nothing else destroys what was not proved.
+// The dialog in which a person signs for exactly what would be lost. Nothing else destroys unproved files.
 
 import {get, leasePath, post} from "../net.js";
 import {html} from "../vendor/htm-preact.js";

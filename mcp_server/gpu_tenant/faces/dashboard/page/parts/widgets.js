@@ -1,4 +1,4 @@
-// The small parts that every view is made of.
+// The small components of which every view is made.
 import {
   Component,
   html,
@@ -18,7 +18,7 @@ import {now, useNow, useSecondsSince} from "./ticking.js";
 const PER = {h: "/h", month: "/month"};
 
 /**
- * 12.3 -> "12.30", 0.0352 -> "0.0352": as the terminal, the report and the card in a chat round it.
+ * Rounds an amount like the terminal, the report and the card in a chat: 12.3 -> "12.30", 0.0352 -> "0.0352".
  * @param {Usd} usd
  * @param {number} [wanted]
  */
@@ -29,7 +29,7 @@ export function amount(usd, wanted) {
 }
 
 /**
- * The two greatest units of a duration: "2 d 3 h", "14 min", "9 s".
+ * Writes a duration in its two largest units: "2 d 3 h", "14 min", "9 s".
  * @param {number} seconds
  */
 export function spanWords(seconds) {
@@ -53,7 +53,7 @@ export function spanWords(seconds) {
 const UNITS = ["B", "KB", "MB", "GB", "TB"];
 
 /**
- * As the terminal, the report and the card in a chat write it: in thousands.
+ * Writes a number of bytes like the terminal, the report and the card in a chat: 1 kB is 1000 bytes.
  * @param {number | null | undefined} n
  */
 export function bytesWords(n) {
@@ -75,7 +75,7 @@ const absent = (value) => value === null || value === undefined;
 export const known = (value) => value !== null && value !== undefined;
 
 /**
- * "12.30 USD", "0.4500 USD/h": the one form in which every face writes money.
+ * Writes money in the form that every face uses: "12.30 USD", "0.4500 USD/h".
  * @param {Usd} usd
  * @param {"h" | "month" | null} [per]
  * @param {number} [places]
@@ -83,7 +83,7 @@ export const known = (value) => value !== null && value !== undefined;
 export const usdWords = (usd, per, places) => `${amount(usd, places)} USD${per ? t(PER[per]) : ""}`;
 
 /**
- * An amount in USD; unknown is said, and is no zero. `per`: "h", "month" or nothing.
+ * Shows an amount in USD. An unknown amount is shown as unknown, not as zero. `per`: "h", "month" or nothing.
  * @param {{usd: Usd, per?: "h" | "month" | null | undefined,
  *   places?: number | undefined}} properties
  */
@@ -95,7 +95,7 @@ export function Money({usd, per, places}) {
 }
 
 /**
- * An amount that grows: `usd` at the time `at`, and `rate` USD an hour since.
+ * Shows an amount that grows: `usd` at the time `at`, and `rate` USD an hour since then.
  * @param {{usd: Usd, rate: Usd, at: Moment}} properties
  */
 export function MoneyTicking({usd, rate, at}) {
@@ -112,7 +112,7 @@ export function Span({seconds}) {
 }
 
 /**
- * How long something has gone on: `seconds` at the time `at`, and counting.
+ * Shows a duration that grows: `seconds` at the time `at`.
  * @param {{seconds: number | null | undefined, at: Moment}} properties
  */
 export function SpanTicking({seconds, at}) {
@@ -131,7 +131,7 @@ function clockWords(seconds) {
 }
 
 /**
- * What is left of `seconds`, which were true at the time `at`; late is said in words.
+ * Shows the time that is left: `seconds` at the time `at`. If it has passed, this is said in words.
  * @param {{seconds: number | null | undefined, at: Moment, soon?: number}} properties
  */
 export function Countdown({seconds, at, soon = 1800}) {
@@ -158,7 +158,7 @@ export function Bytes({n}) {
 const sameDay = (one, other) => one.toDateString() === other.toDateString();
 
 /**
- * A moment in this browser's time zone; the day is left out where it is today by the server.
+ * Shows a time in this browser's time zone. The day is left out if it is today by the server's clock.
  * @param {{at: Moment | null | undefined}} properties
  */
 export function When({at}) {
@@ -185,8 +185,8 @@ export function Ago({at}) {
 const UTC = /(\d{4}-\d\d-\d\d) (\d\d:\d\d(?::\d\d)?) UTC/;
 
 /**
- * A sentence of the server: what stands in `backticks` is shown as code, all else as plain text. Its moments
- * are shown by the clock that the rest of the page goes by.
+ * Shows a sentence of the server. Text in `backticks` is shown as code, all other text as plain text. Times are shown
+ * in the time zone of the rest of the page.
  * @param {{text: string}} properties
  */
 export function Words({text}) {
@@ -219,7 +219,7 @@ const SHAPES = {
   accent: html`<path d="M6 .7 11.3 6 6 11.3.7 6Z" />`,
 };
 
-// The shape that goes with a kind, so that colour never speaks alone.
+// The shape for a kind, so that the kind is not shown by colour alone.
 export function Shape({kind = "soft"}) {
   return html`<svg class="shape is-${kind}" viewBox="0 0 12 12" aria-hidden="true">
     ${SHAPES[kind] ?? SHAPES.soft}
@@ -235,7 +235,7 @@ export function Pill({kind = "soft", children}) {
 }
 
 /**
- * A share of the whole; `fraction` null is unknown, and drawn as such.
+ * Shows a share of the whole. If `fraction` is null, it is unknown.
  * @param {{fraction?: number | null | undefined, label: string}} properties
  */
 export function Progress({fraction, label}) {
@@ -273,7 +273,7 @@ export function Button({
 }
 
 /**
- * A next step: as `Words`, and each command of ours in it can be copied.
+ * Shows a next step like `Words`, with a button to copy each of our commands in it.
  * @param {{text: string}} properties
  */
 export function Step({text}) {
@@ -319,7 +319,7 @@ export function Copy({text}) {
 }
 
 /**
- * A label with its control; `hint` and `problem` stand below.
+ * A label with its control. `hint` and `problem` are shown below.
  * @param {{label: string, hint?: Children, problem?: string | undefined,
  *   children: Children}} properties
  */
@@ -388,7 +388,7 @@ export function Dialog({title, onClose, children}) {
     dialog.showModal();
     return () => dialog.close();
   }, []);
-  // Text that is selected from a field out to the backdrop closes nothing.
+  // If text is selected from a field out to the backdrop, this does not close the dialog.
   const pressed = useRef(null);
   /** @param {Event} event */
   const press = (event) => {
@@ -443,7 +443,7 @@ export function Waiting({lines = 3}) {
 }
 
 /**
- * What went wrong and the next step; `problem` has code, message and remedy.
+ * Shows an error and the next step. `problem` has code, message and remedy.
  * @param {{problem: Told, retry?: () => void}} properties
  */
 export function Trouble({problem, retry}) {
@@ -465,7 +465,7 @@ const same = (one, other) =>
   Object.keys(one).every((key) => Object.is(one[key], other[key]));
 
 /**
- * The part, drawn again only where a property is another one.
+ * Returns a component that is drawn again only if one of its properties has changed.
  * @param {Part} Part
  */
 export function memo(Part) {
@@ -481,7 +481,7 @@ export function memo(Part) {
 }
 
 /**
- * What `load()` promises: [value, problem, again]; asked anew where `key` changes.
+ * Returns [value, problem, again] for what `load()` promises. It is loaded again if `key` changes.
  * @template T
  * @param {() => Promise<T>} load
  * @param {string} key
