@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-calls bench-errand bench-page bench-fleet bench-transfers bench-many-files torture deaths errands errand-deaths over preemption market week storm real-gpu kube wheel clean
+.PHONY: demo test test-slow measure-tests test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-calls bench-errand bench-page bench-fleet bench-transfers bench-many-files torture deaths errands errand-deaths over preemption market week storm real-gpu kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -13,8 +13,15 @@ demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vast
 
 # Two for each core: half of a test's life is waiting for a box.
 WORKERS ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
-test: $(VENV)/.ready-dev        ## the whole suite
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+SUITE = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+test: $(VENV)/.ready-dev        ## the suite, in 12 minutes on two cores
+	$(SUITE) -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/.ready-dev   ## the rest of it: each of tests/slow.txt takes more than 2 s of processor
+	$(SUITE) -m slow $(ARGS)
+
+measure-tests: $(VENV)/.ready-dev   ## run all of it, and write tests/slow.txt anew
+	measured=$$(mktemp -d) && export GPU_TENANT_MEASURED_IN=$$measured && ($(SUITE) $(ARGS); $(BIN)/python tests/slow.py)
 
 test-setup:                     ## what the suite needs beyond Python, git and make, by the system's package manager
 	@tests/setup

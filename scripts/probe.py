@@ -28,20 +28,61 @@ REACH_S = 3
 TORCH_S = 8
 COUNT_S = 3
 MAX_TEXT = 600000
-# fmt: off
 REAL_FILESYSTEMS = (
-    "bcachefs", "beegfs", "btrfs", "ceph", "cifs", "ext2", "ext3", "ext4", "f2fs", "fuse", "gpfs",
-    "jfs", "lustre", "nfs", "nfs4", "overlay", "reiserfs", "virtiofs", "9p", "xfs", "zfs",
+    "bcachefs",
+    "beegfs",
+    "btrfs",
+    "ceph",
+    "cifs",
+    "ext2",
+    "ext3",
+    "ext4",
+    "f2fs",
+    "fuse",
+    "gpfs",
+    "jfs",
+    "lustre",
+    "nfs",
+    "nfs4",
+    "overlay",
+    "reiserfs",
+    "virtiofs",
+    "9p",
+    "xfs",
+    "zfs",
 )
 TOOLS = (
-    "apt-get", "aria2c", "curl", "docker", "gcc", "git", "nvcc", "nvidia-smi", "podman", "rsync",
-    "screen", "srun", "sudo", "systemctl", "tar", "tmux", "unzip", "uv", "wget", "zstd",
+    "apt-get",
+    "aria2c",
+    "curl",
+    "docker",
+    "gcc",
+    "git",
+    "nvcc",
+    "nvidia-smi",
+    "podman",
+    "rsync",
+    "screen",
+    "srun",
+    "sudo",
+    "systemctl",
+    "tar",
+    "tmux",
+    "unzip",
+    "uv",
+    "wget",
+    "zstd",
 )
 HINT_VARIABLES = (
-    "CONTAINER_ID", "KUBERNETES_SERVICE_HOST", "RUNPOD_POD_ID", "SLURM_JOB_ID",
-    "VAST_CONTAINERLABEL", "AutoDLContainerUUID", "COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE",
+    "CONTAINER_ID",
+    "KUBERNETES_SERVICE_HOST",
+    "RUNPOD_POD_ID",
+    "SLURM_JOB_ID",
+    "VAST_CONTAINERLABEL",
+    "AutoDLContainerUUID",
+    "COLAB_RELEASE_TAG",
+    "KAGGLE_KERNEL_RUN_TYPE",
 )
-# fmt: on
 NOT_FROM_HERE = "import sys; sys.path[:] = [path for path in sys.path if path]; "
 # What lies in the login directory is the tenant's: a `torch.py` there is not PyTorch.
 TORCH = (

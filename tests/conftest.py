@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import slow
 from hypothesis import HealthCheck, settings
 from parts import not_run
 
@@ -50,6 +51,16 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """What a test takes is written down where somebody asks for that."""
+    if directory := os.environ.get(slow.MEASURED_IN):
+        return (yield from slow.measured(item, nextitem, directory))
+    return (yield)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
     """The last lines say what this machine could not run, and which command brings it."""
@@ -72,6 +83,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """First what forks at every step, while the process is small; then the long tests of which most
     is waiting, so that others work meanwhile; then what takes longest, so that no worker is left
@@ -79,6 +91,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = ("crash", "death", "slurm", "week", "over", "market", "storm", "preemption", "kube")
     order += ("e2e", "fuzz", "browser", "contract", "evals", "scripts")
     last = len(order)
+    slow.mark(items)
     items.sort(
         key=lambda item: next((n for n, part in enumerate(order) if part in item.path.parts), last)
     )

@@ -41,9 +41,24 @@ async def test_on_a_machine_of_ones_own_it_is_the_same_call_and_the_machine_stay
     tree = a_tree(tmp_path / "tree")
 
     ran = person.gpu_tenant(
-        "run", "--dir", str(tree), "--on", "own", "--target", box.target, "--artifact", "out/",
-        "--smoke", "none", "--to", str(tmp_path / "home"), "--json", "--", "sh", "train.sh",
-    )  # fmt: skip
+        "run",
+        "--dir",
+        str(tree),
+        "--on",
+        "own",
+        "--target",
+        box.target,
+        "--artifact",
+        "out/",
+        "--smoke",
+        "none",
+        "--to",
+        str(tmp_path / "home"),
+        "--json",
+        "--",
+        "sh",
+        "train.sh",
+    )
 
     assert ran.status == 0, ran.err
     ended = json.loads(ran.out)["ended"]

@@ -45,8 +45,23 @@ WRONG: list[tuple[str, ...]] = [
     *(
         (x,)
         for x in (
-            "colect", "lease", "status", "ls", "launhc", "teardwn", "provison", "mointor", "down",
-            "発射", "PUSH", "stat us", "rm", "kill", "list", "logz", "destroy",
+            "colect",
+            "lease",
+            "status",
+            "ls",
+            "launhc",
+            "teardwn",
+            "provison",
+            "mointor",
+            "down",
+            "発射",
+            "PUSH",
+            "stat us",
+            "rm",
+            "kill",
+            "list",
+            "logz",
+            "destroy",
         )
     ),
     # an option
@@ -61,10 +76,23 @@ WRONG: list[tuple[str, ...]] = [
     ("teardown", LEASE, "--yes"),
     ("launch", "--artifact", "out/", "python3", "train.py", "--epochs", "3"),
     # a name
-    *((x, "nobody-1") for x in (
-        "monitor", "logs", "audit", "stop", "collect", "teardown", "park", "resume", "recover",
-        "report", "terms", "waive",
-    )),
+    *(
+        (x, "nobody-1")
+        for x in (
+            "monitor",
+            "logs",
+            "audit",
+            "stop",
+            "collect",
+            "teardown",
+            "park",
+            "resume",
+            "recover",
+            "report",
+            "terms",
+            "waive",
+        )
+    ),
     ("push", ".", "nobody-1"),
     ("extend", "nobody-1", "--hours", "1"),
     ("hold", "nobody-1", "1h"),
@@ -94,7 +122,10 @@ WRONG: list[tuple[str, ...]] = [
         ("launch", "--artifact", x, "--", "true")
         for x in ("", "../x", "/", "!x", "[z-a]", "/proc", "out/../../x")
     ),
-    *(("collect", LEASE, "--discard", x) for x in ("", "*", "**", "nothing-like-it", "/", "*.json")),
+    *(
+        ("collect", LEASE, "--discard", x)
+        for x in ("", "*", "**", "nothing-like-it", "/", "*.json")
+    ),
     *(("collect", LEASE, "--artifact", x) for x in ("", "nothing-like-it/", "/", "..")),
     ("launch", "--", "true"),
     ("launch",),
@@ -142,7 +173,10 @@ WRONG: list[tuple[str, ...]] = [
     ("call-off",),
     # an end
     *(("provision", "--smoke", "none", f"--when-done={x}") for x in ("", "stop", "END now")),
-    *(("provision", "--smoke", "none", f"--on-failure={x}") for x in ("", "end after", "end after -1m", "retry")),
+    *(
+        ("provision", "--smoke", "none", f"--on-failure={x}")
+        for x in ("", "end after", "end after -1m", "retry")
+    ),
     *(("provision", "--smoke", "none", f"--count={x}") for x in ("", "0", "-1", "viel", "1000000")),
     # an environment, and boxes that are to talk
     ("prepare", LEASE, "--source", "/nowhere/requirements.txt"),
@@ -161,7 +195,10 @@ WRONG: list[tuple[str, ...]] = [
     *(("run", "--artifact", "out/", f"--hours={x}", "--", "true") for x in TIMES),
     *(("run", "--artifact", "out/", f"--max-usd={x}", "--", "true") for x in SUMS),
     *(("run", "--artifact", "out/", f"--vram-gib={x}", "--", "true") for x in COUNTS),
-    *(("run", "--artifact", "out/", "--max-usd", "1", f"--on={x}", "--", "true") for x in ("aws", "nowhere")),
+    *(
+        ("run", "--artifact", "out/", "--max-usd", "1", f"--on={x}", "--", "true")
+        for x in ("aws", "nowhere")
+    ),
     *(("run", "--on", "local", "--artifact", x, "--", "true") for x in ("", "../x", "/")),
     ("run", "--dir", "/nowhere", "--artifact", "out/", "--", "true"),
     ("run", "--on", "local", "--artifact", "out/", "--env", "FOO=bar", "--", "true"),
@@ -186,7 +223,7 @@ WRONG: list[tuple[str, ...]] = [
     ("ssh", LEASE, "--ports"),
     ("ssh", "nobody-1", "--ports"),
     *(("ssh", LEASE, "--forward", x) for x in ("", "0", "-1", "99999", "viel", "1:2:3:4")),
-]  # fmt: skip
+]
 
 NOT_RUN = (
     "teardown",

@@ -247,7 +247,10 @@ async def test_a_disk_that_waits_for_its_first_pod_comes_with_it(
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda core, name: core.delete_namespaced_persistent_volume_claim(name, "default"), "is not there"),
+        (
+            lambda core, name: core.delete_namespaced_persistent_volume_claim(name, "default"),
+            "is not there",
+        ),
         (
             lambda core, name: core.patch_namespaced_persistent_volume_claim(
                 name,
@@ -277,7 +280,7 @@ async def test_a_disk_that_waits_for_its_first_pod_comes_with_it(
             "is being deleted",
         ),
     ],
-)  # fmt: skip
+)
 async def test_a_claim_that_would_not_outlive_the_pod_is_told_before_anything_is_ordered(
     cluster: Cluster, here: KubernetesConnector, spoil: Callable[[Any, str], Any], words: str
 ) -> None:

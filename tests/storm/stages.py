@@ -14,21 +14,54 @@ from urllib.request import Request, urlopen
 
 from gpu_tenant.files.rehearsal_marker import Rehearsal, put_rehearsal
 
-# fmt: off
 PLACES: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "vastai": {"create": ("PUT", r"/api/v0/asks/"), "delete": ("DELETE", r"/api/v0/instances/"), "list": ("GET", r"/api/v1/instances/")},
-    "runpod": {"create": ("POST", r"/v2/pods$"), "delete": ("DELETE", r"/v2/pods/"), "list": ("GET", r"/v2/pods$")},
-    "lambda_cloud": {"create": ("POST", r"/launch$"), "delete": ("POST", r"/terminate$"), "list": ("GET", r"/instances$")},
-    "digitalocean": {"create": ("POST", r"/v2/droplets$"), "delete": ("DELETE", r"/v2/droplets"), "list": ("GET", r"/v2/droplets$")},
-    "gcp": {"create": ("POST", r"/instances$"), "delete": ("DELETE", r"/instances/"), "list": ("GET", r"/aggregated/instances")},
+    "vastai": {
+        "create": ("PUT", r"/api/v0/asks/"),
+        "delete": ("DELETE", r"/api/v0/instances/"),
+        "list": ("GET", r"/api/v1/instances/"),
+    },
+    "runpod": {
+        "create": ("POST", r"/v2/pods$"),
+        "delete": ("DELETE", r"/v2/pods/"),
+        "list": ("GET", r"/v2/pods$"),
+    },
+    "lambda_cloud": {
+        "create": ("POST", r"/launch$"),
+        "delete": ("POST", r"/terminate$"),
+        "list": ("GET", r"/instances$"),
+    },
+    "digitalocean": {
+        "create": ("POST", r"/v2/droplets$"),
+        "delete": ("DELETE", r"/v2/droplets"),
+        "list": ("GET", r"/v2/droplets$"),
+    },
+    "gcp": {
+        "create": ("POST", r"/instances$"),
+        "delete": ("DELETE", r"/instances/"),
+        "list": ("GET", r"/aggregated/instances"),
+    },
 }
 """Where each provider makes, ends and lists boxes."""
 _AT_A_REQUEST = {
-    "vastai": {"no_capacity": "create", "created_despite_error": "create", "soft_failure": "delete", "auth_404": "any"},
+    "vastai": {
+        "no_capacity": "create",
+        "created_despite_error": "create",
+        "soft_failure": "delete",
+        "auth_404": "any",
+    },
     "runpod": {"no_capacity": "create", "created_despite_error": "create", "page_boundary": "list"},
-    "lambda_cloud": {"no_capacity": "create", "created_despite_error": "create", "soft_failure": "delete"},
+    "lambda_cloud": {
+        "no_capacity": "create",
+        "created_despite_error": "create",
+        "soft_failure": "delete",
+    },
     "digitalocean": {"no_capacity": "create", "no_quota": "create", "page_boundary": "list"},
-    "gcp": {"no_capacity": "create", "soft_failure": "delete", "rate_limit": "any", "partial_list": "list"},
+    "gcp": {
+        "no_capacity": "create",
+        "soft_failure": "delete",
+        "rate_limit": "any",
+        "partial_list": "list",
+    },
 }
 _TO_THE_WORLD = {
     "vastai": "price_moved stuck_termination unknown_status preempted outbid exited list_lag foreign_box",
@@ -38,10 +71,13 @@ _TO_THE_WORLD = {
     "gcp": "stuck_termination preempted unknown_status list_lag foreign_box",
 }
 _SECONDS = {
-    "late": (5, 60, 400), "delay": (1, 5, 20), "list_lag": (20, 60, 120), "outbid": (0, 120, 1200),
-    "preempted": (0, 120, 1200), "terminate_unavailable": (60, 600),
+    "late": (5, 60, 400),
+    "delay": (1, 5, 20),
+    "list_lag": (20, 60, 120),
+    "outbid": (0, 120, 1200),
+    "preempted": (0, 120, 1200),
+    "terminate_unavailable": (60, 600),
 }
-# fmt: on
 KEYS = {
     "vastai": "VAST_API_KEY",
     "runpod": "RUNPOD_API_KEY",

@@ -96,20 +96,26 @@ NOTICE = timeline.Forewarned(source="metadata", at=NOON, jobs=("train",))
         ([RAN, TAKEN, (900, KILLED)], True),
         ([RAN, (500, KILLED), TAKEN], True),
         ([RAN, (600, timeline.Taken(fate="stopped_by_provider")), (900, KILLED)], True),
-        ([RAN, (590, NOTICE), (595, timeline.Progressed(job="train", state="failed")), TAKEN], True),
+        (
+            [RAN, (590, NOTICE), (595, timeline.Progressed(job="train", state="failed")), TAKEN],
+            True,
+        ),
         ([RAN, TAKEN], False),  # nobody has seen its end yet
         ([(-900, RAN[1]), (-60, KILLED), TAKEN], False),  # it was killed long before
         ([RAN, (500, timeline.Progressed(job="train", state="failed")), TAKEN], False),
         ([RAN, TAKEN, (900, timeline.Progressed(job="train", state="failed"))], False),
         ([RAN, TAKEN, (900, timeline.Progressed(job="train", state="finished"))], False),
-        ([RAN, TAKEN, (900, timeline.Progressed(job="train", state="running")), (990, KILLED)], False),
+        (
+            [RAN, TAKEN, (900, timeline.Progressed(job="train", state="running")), (990, KILLED)],
+            False,
+        ),
         ([RAN, (500, timeline.Stopped(job="train")), TAKEN, (900, KILLED)], False),
         ([RAN, (500, timeline.Sealed(digest="d")), TAKEN, (900, KILLED)], False),
         ([RAN, (600, timeline.Taken(fate="walltime")), (900, KILLED)], False),
         ([RAN, TAKEN, (900, KILLED), (950, RAN[1])], False),
         ([RAN, (900, KILLED)], False),
     ],
-)  # fmt: skip
+)
 def test_a_job_that_ended_with_its_box_is_told_apart_from_one_that_ended_by_itself(
     events: list[tuple[int, timeline.Event]], cut_off: bool
 ) -> None:
