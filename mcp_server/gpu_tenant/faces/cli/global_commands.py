@@ -172,7 +172,7 @@ async def profiles(
 @click.argument("page", required=False)
 @click.argument("part", required=False)
 async def guide(page: str | None, part: str | None) -> None:
-    """Without PAGE: the pages there are. With PART, a heading of the page, only what stands below it."""
+    """Without PAGE, lists the pages. PART is a heading of the page: shows only the part below that heading."""
     from gpu_tenant.faces.cli.runbook import guide_page, guide_pages
 
     click.echo("\n".join(guide_pages()) if page is None else guide_page(page, part))

@@ -251,7 +251,7 @@ async def monitor(
 ) -> None:
     """Leaving with Ctrl-C leaves the job alone.
 
-    A look ends with status 0, however the job ended; with --follow, status 1 is a job that did not end well.
+    Without --follow, the status is 0, however the job ended. With --follow, it is 1 if the job did not end well.
     """
     async with output.tenancy(purpose="look") as tenancy:
         if follow or cursor is not None:

@@ -55,7 +55,7 @@ async def smoke(
     include: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """The command runs with CUDA hidden, in a copy of what `push` would send of DIRECTORY. Its receipt opens `provision`."""
+    """The command runs with CUDA hidden, in a copy of what `push` would send of DIRECTORY. `provision` needs its receipt."""
     async with output.tenancy() as tenancy:
         receipt = await tenancy.run_smoke(directory, join_words(command), time_limit_s, include)
         output.answer(receipt, as_json, output.smoke)
@@ -504,7 +504,7 @@ async def adopt(
 async def extend(
     lease: str | None, hours: float, budget_usd: Decimal | None, as_json: bool
 ) -> None:
-    """The guard on the box is told first."""
+    """The guard on the box learns the new deadline first."""
     await _change(lease, "extend", hours=hours, budget_usd=budget_usd, as_json=as_json)
 
 

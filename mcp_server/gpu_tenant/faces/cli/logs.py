@@ -46,7 +46,7 @@ async def logs(
     If the box does not run, what was collected of the log is shown. Leaving with Ctrl-C leaves the job alone."""
     if whole and since_h is not None:
         raise BadRequest(
-            "--whole and --since name two beginnings",
+            "give either --whole or --since",
             remedy=f"{Command('logs', since='10m')}, or {Command('logs', whole=True)}",
         )
     if grep is not None and not grep.strip():

@@ -76,7 +76,7 @@ def is_meant(over: Mapping[str, object]) -> bool:
 async def preflight(
     leases: tuple[str, ...], interface: str | None, port: int, as_json: bool
 ) -> None:
-    """Each box listens for some seconds, and connects to every other box. Whoever answers must know a secret of this call."""
+    """Each box listens for some seconds, and connects to every other box. A secret proves that the right box answers."""
     from gpu_tenant.leases.multinode_launch import preflight_of
 
     async with output.tenancy() as tenancy:

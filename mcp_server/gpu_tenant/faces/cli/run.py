@@ -84,8 +84,8 @@ async def run(
 ) -> None:
     """gpu-tenant run --gpu "RTX 4090" --max-usd 5 --hours 10 --artifact out/ -- python3 train.py
 
-    It is tried here, rented, pushed, run, followed, collected, proved and torn down. The same line again goes on
-    where it is, after any death. `[run]` of gpu-tenant.toml says what does not change. Status 10: it waits for an
+    It is tried here, rented, pushed, run, followed, collected, proved and torn down. The same line again
+    continues the run, even after a crash. `[run]` of gpu-tenant.toml says what does not change. Status 10: it waits for an
     answer that only a person can give.
     """
     from gpu_tenant.errands.drive import Drive, begin, declare, watch_over, what_stands
