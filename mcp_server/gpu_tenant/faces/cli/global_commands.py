@@ -31,7 +31,7 @@ _EVERY_S = 15.0
     help="with --all: show so many ended ones, the newest",
 )
 @click.option(
-    "--older", metavar="LEASE", help="the leases that ended before that one; no provider is asked"
+    "--older", metavar="LEASE", help="only leases that ended before this one; no provider is asked"
 )
 @click.option(
     "--search",
@@ -50,7 +50,7 @@ _EVERY_S = 15.0
     "--every",
     "every_s",
     type=Number(min=5, max=3600),
-    help="with --live: seconds between two looks at the providers; 15 when left out",
+    help="with --live: seconds between two looks at the providers; default: 15",
 )
 @as_json
 async def leases(

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 _interface = click.option(
     "--interface",
-    help="the interface's name, or their network (10.0.0.0/16) where the names differ",
+    help="the network interface of the boxes; where its names differ, their network (10.0.0.0/16)",
 )
 _port = click.option(
     "--port",
     type=click.IntRange(1024, 65535),
     default=PORT,
     show_default=True,
-    help="where the members meet, on the first of them",
+    help="the port at which the boxes meet, on the first of them",
 )
 
 
@@ -39,13 +39,13 @@ def options(function: Callable[P, T]) -> Callable[P, T]:
             "--together",
             "launcher",
             type=click.Choice(get_args(Launcher)),
-            help="one job over the LEASEs that come before it; COMMAND is its script",
+            help="one job over all LEASEs that stand before COMMAND; COMMAND is its script",
         ),
         click.option(
             "--per-node",
             "processes",
             type=click.IntRange(min=1),
-            help="with --together: workers a box; one a GPU",
+            help="with --together: workers on each box; default: one for each GPU",
         ),
         _interface,
         _port,
