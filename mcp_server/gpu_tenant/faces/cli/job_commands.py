@@ -246,7 +246,7 @@ async def launch(
     type=Number(0, 45),
     default=0,
     show_default=True,
-    help="wait so many seconds for something new",
+    help="wait at most so many seconds for the job's end",
 )
 @click.option(
     "--follow", "-f", is_flag=True, help="stay, with a progress bar, until the job has ended"
