@@ -1171,7 +1171,7 @@ def end_reason(job: Job, seen: Observed) -> dict | None:
     elif _told_by_shell(end):
         otherwise = (
             "signal",
-            "exit status %d: a shell's word for signal %s"
+            "exit status %d, by which a shell reports signal %s"
             % (end["exit_code"], _told_by_shell(end)),
         )
     else:

@@ -112,7 +112,7 @@ def test_how_a_look_at_a_failed_job_ends_is_what_its_help_says(owner: Owner) -> 
     assert command("monitor", lease)[0] == 0
     assert command("monitor", lease, "--follow")[0] == 1
     said = " ".join(owner.does("monitor", "--help").split())
-    assert "A look ends with status 0, however the job ended" in said
+    assert "Without --follow, the status is 0, however the job ended" in said
 
 
 async def test_while_a_watchdog_lives_what_it_is_about_to_do_is_told_as_its_own(

@@ -18,7 +18,7 @@ class GpuMemory(Record):
     estimate_bytes: int = Field(description="as the driver counts it for the process")
     low_bytes: int
     high_bytes: int
-    parts: Mapping[str, int] = Field(description="what it rests on, in bytes")
+    parts: Mapping[str, int] = Field(description="what the estimate adds up, in bytes")
     words: str
 
     @property

@@ -251,7 +251,7 @@ class Planned:
     def _most(self) -> str:
         most = most_words(self._lease, self._profile, self._context.looked_after, now=self._now)
         if self._errand.max_usd is None:
-            return f"{most or 'no sum is set'} ({Option('max-usd', 'USD')} sets one)"
+            return f"{most or 'no cost limit is set'} ({Option('max-usd', 'USD')} sets one)"
         return most or f"at most {usd_words(self._errand.max_usd)}"
 
     def _ends(self) -> str:

@@ -301,7 +301,7 @@ def _end_of(status: JobStatus) -> _End:
         return _End(None, None, "it left no exit record")
     if status.state == "killed" and 128 < code < 160:
         name = _signal_name(code - 128)
-        return _End(code, name, f"exit status {code}, a shell's word for SIG{name}")
+        return _End(code, name, f"exit status {code}, by which a shell reports SIG{name}")
     return _End(code, None, f"exit status {code}")
 
 

@@ -266,7 +266,7 @@ class _Why(NamedTuple):
         if self.stopped_for is not None:
             more = self.stopped_for.more(lease.id)
             return (
-                f"{home} brings what it wrote; {more}, and launch it again, if it shall go on here"
+                f"{home} brings what it wrote; to continue on this box: {more}, and launch it again"
             )
         if self.missing is not None:
             return f"{self.missing.push}, then launch it again"

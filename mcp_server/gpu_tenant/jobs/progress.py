@@ -18,7 +18,7 @@ MAX_METRICS = 32
 
 
 class Progress(Record):
-    """The position that a job reports. `fraction` is the share of the whole work, as far as the log shows it."""
+    """The position that a job reports. `fraction` is the share of the work that is done, if the log shows it."""
 
     done: float | None = None
     total: float | None = None

@@ -101,7 +101,8 @@ class SmokeReceipt(Record):
     directory: str = Field(default="", description="the work tree that was copied")
     include: tuple[str, ...] = Field(default=(), description="what was copied although left out")
     gpu_memory: GpuMemory | None = Field(
-        default=None, description="the GPU memory that it will want; None: no step of torch's seen"
+        default=None,
+        description="the GPU memory that it will want; None: torch took no optimizer step",
     )
 
 

@@ -17,8 +17,8 @@ Level = Literal["ok", "warning", "blocker"]
 class Finding(Record):
     """One thing that the audit looked at: what was seen, and why that is good or bad.
 
-    Each text is one plain line, whatever the box calls its GPUs, mounts and users. A name from the box is in
-    quotation marks where it could be taken for a sentence of ours.
+    Each text is one plain line, even if names on the box are not. A name from the box is in quotation marks
+    where it could be taken for a sentence of ours.
     """
 
     subject: Line

@@ -12,50 +12,50 @@ from gpu_tenant import __version__
 
 SUMMARIES = {
     "demo": "A whole lease on this computer, shown as it happens.",
-    "run": "One command on a rented box, there and back: from the smoke test to the receipt.",
+    "run": "Run one command on a rented box: all steps, from the smoke test to the receipt.",
     "smoke": "Run the command here first: CPU only, in a copy of the work tree.",
     "init": "Write a first `gpu-tenant.toml`: the image, disk and variables that the work needs.",
     "offers": "What could be rented now, ranked by the cost of the finished work.",
     "hosts": "What counts against hosts that were rented, and how to forget it.",
     "volumes": "Disks that outlive every box: what each bills, and how to make, grow or end one.",
-    "provision": "Have a box under a lease.",
-    "call-off": "End a wish that `provision --wait` left open: nothing is rented for it any more.",
+    "provision": "Rent a box by a quote, or make one on this computer. It gets a lease.",
+    "call-off": "Cancel what `provision --wait` still waits for: nothing is rented for it any more.",
     "adopt": "Put an existing machine under a lease: over ssh, or one that a provider lists.",
     "audit": "Look at the box before trusting it.",
     "push": "Bring the work tree to the box: only what changed.",
     "setup": "Run the commands of the order that set the box up, and show them.",
     "prepare": "Install what the work tree asks for, on top of the image's own torch.",
     "preflight": "Whether several boxes can talk, pair by pair, before one job runs over them.",
-    "launch": "Start a job that survives us, with its outputs declared.",
+    "launch": "Start a job that goes on without this computer, and declare its outputs.",
     "sweep": "The cells of a sweep: which are verified, and what is wrong with the others.",
     "monitor": "Look at a job: state, progress, new log, GPU, cost.",
-    "logs": "The log of a job: its end, what came since, or the lines with a text.",
+    "logs": "The log of a job: its end, the newest lines, or the lines with a text.",
     "exec": "One command on a box for a quick look: seconds and kilobytes, on record.",
     "ssh": "Log in to a box, forward ports from it, or have plain `ssh LEASE` work.",
-    "stop": "End a job: asked first, killed after the grace.",
-    "collect": "Seal the box and fetch every declared artifact.",
+    "stop": "End a job: it is asked first, and killed after the grace period.",
+    "collect": "Fetch every declared artifact, and check it against hashes from the box.",
     "teardown": "End the lease, if and only if nothing would be lost.",
     "sign": "Sign as a person for what a command or a tool has asked, by its code.",
-    "waive": "Destroy a box over a person's signature for exactly the loss shown.",
+    "waive": "Destroy a box although files are lost: a person signs for exactly the loss shown.",
     "extend": "Move a lease's deadline.",
     "terms": "The terms in force for a lease, and how to change them.",
-    "hold": "Say that more work is coming, so that a lease is not ended for being done.",
+    "hold": "Say that more work is coming, so that a lease is not ended when its jobs have ended.",
     "park": "Stop a box's GPU meter and keep its disk, where the platform can.",
     "resume": "Start a parked box again.",
     "recover": "Go on elsewhere with the work of a box that its provider took.",
     "leases": "Every lease: state, cost, deadline, what stops its meter.",
-    "dashboard": "Everything that is leased, on a web page of this computer alone.",
+    "dashboard": "Everything that is leased, on a web page that only this computer opens.",
     "report": "A lease as one file to keep: what ran, what it cost, what was proved.",
     "limits": "The owner's limits for all leases together, and how much of each is used.",
     "reconcile": "Like `leases`, for a schedule: status 1 when something needs a person.",
     "watchdog": "Look after every lease on a schedule, so that none bills unseen.",
-    "alarms": "What a person must hear of, and whether the ways to reach that person work.",
+    "alarms": "What a person must know now, and whether alarms can reach that person.",
     "doctor": "Check this computer: state, ledger, key, profiles, tools.",
     "profiles": "What is known of each platform, as a runbook.",
     "guide": "A page of the guide: what each kind of trouble means, and what to do about it.",
     "rehearse": "A provider's API on this computer, with real boxes and a money meter.",
     "serve": "The MCP server, over stdio.",
-    "install": "Bring the skill and the server to an agent's host, or keep the watchdog running.",
+    "install": "Add the skill and the server to your agent, or keep the watchdog running.",
 }
 """Every command, in the order of a lease's life. A command's module is imported when it runs."""
 
@@ -96,10 +96,10 @@ OTHER_NAMES = {
 """Names that other tools use for our commands. They only lead to a hint and run nothing: a destroy must be intended."""
 
 EXIT_STATUSES = """\
-Exit status: 0 done; 1 the job, the smoke or the check did not end well, or nothing is offered; 2 the call is wrong; 3 refused by
-the law or the terms; 4 the box; 5 the provider; 6 this computer; 7 another process holds the lease; 8 a bug in
-this program, which destroyed nothing; 9 the durable store; 10 it waits for an answer of a
-person; 130 left with Ctrl-C.
+Exit status: 0 done; 1 the job, the smoke test or the check did not end well, or nothing is offered; 2 the call is wrong;
+3 refused: files could be lost, or your terms forbid it; 4 trouble with the box; 5 trouble with the provider; 6 trouble
+with this computer; 7 another process holds the lease; 8 a bug in this program, which destroyed nothing; 9 trouble with
+the durable store; 10 it waits for a person's answer; 130 left with Ctrl-C.
 """
 
 
@@ -151,7 +151,7 @@ def _unknown(name: str) -> str:
 def group() -> None:
     """A careful short-term tenant on somebody else's GPU box.
 
-    No box is destroyed before what it holds was re-read off it and matched, and no meter runs unseen.
+    No box is destroyed before its files are proved safe elsewhere, and no meter runs unseen.
     """
 
 

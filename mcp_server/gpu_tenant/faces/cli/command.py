@@ -29,7 +29,7 @@ COMMANDS: dict[str, click.Command] = {}
 
 as_json = click.option("--json", "as_json", is_flag=True, help="the answer as JSON, on stdout")
 command_argument = click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-lease_option = click.option("--lease", help="as LEASE; none is needed while only one is live")
+lease_option = click.option("--lease", help="the same as LEASE; not needed while only one is live")
 
 
 def lease_argument(function: Callable[P, T]) -> Callable[P, T]:
@@ -42,7 +42,12 @@ def lease_argument(function: Callable[P, T]) -> Callable[P, T]:
         return one_lease(value, ctx.meta["lease"])
 
     option = click.option(
-        "--lease", "named", expose_value=False, is_eager=True, callback=note_value, help="as LEASE"
+        "--lease",
+        "named",
+        expose_value=False,
+        is_eager=True,
+        callback=note_value,
+        help="the same as LEASE",
     )
     return click.argument("lease", required=False, callback=either)(option(function))
 
@@ -113,7 +118,7 @@ def leases_argument(function: Callable[P, T]) -> Callable[P, T]:
         return given
 
     for declared, more in (
-        (("--lease", "named"), {"multiple": True, "help": "as LEASE"}),
+        (("--lease", "named"), {"multiple": True, "help": "the same as LEASE"}),
         (("--fleet",), {"help": "every live lease of that fleet"}),
         (("--all", "every"), {"is_flag": True, "help": "every live lease"}),
     ):
@@ -216,5 +221,5 @@ name_option = click.option(
     "--name",
     default="",
     metavar="PROJECT/NAME #TAG",
-    help="your name for the lease, for lists and sums; else the pushed directory and the command",
+    help="your name for the lease, for lists and sums; default: the pushed directory and the command",
 )

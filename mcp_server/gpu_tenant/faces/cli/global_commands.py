@@ -31,7 +31,7 @@ _EVERY_S = 15.0
     help="with --all: show so many ended ones, the newest",
 )
 @click.option(
-    "--older", metavar="LEASE", help="the leases that ended before that one; no provider is asked"
+    "--older", metavar="LEASE", help="only leases that ended before this one; no provider is asked"
 )
 @click.option(
     "--search",
@@ -50,7 +50,7 @@ _EVERY_S = 15.0
     "--every",
     "every_s",
     type=Number(min=5, max=3600),
-    help="with --live: seconds between two looks at the providers; 15 when left out",
+    help="with --live: seconds between two looks at the providers; default: 15",
 )
 @as_json
 async def leases(
@@ -172,7 +172,7 @@ async def profiles(
 @click.argument("page", required=False)
 @click.argument("part", required=False)
 async def guide(page: str | None, part: str | None) -> None:
-    """Without PAGE: the pages there are. With PART, a heading of the page, only what stands below it."""
+    """Without PAGE, lists the pages. PART is a heading of the page: shows only the part below that heading."""
     from gpu_tenant.faces.cli.runbook import guide_page, guide_pages
 
     click.echo("\n".join(guide_pages()) if page is None else guide_page(page, part))

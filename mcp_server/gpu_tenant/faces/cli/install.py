@@ -66,13 +66,13 @@ class KeepingWatch(Record):
 @click.option(
     "--by",
     type=click.Choice(get_args(KeptBy)),
-    help="what keeps the watchdog running; what this computer has, when left out",
+    help="what keeps the watchdog running; default: what this computer has",
 )
 @click.option(
     "--every",
     type=click.IntRange(10, 1800),
     metavar="SECONDS",
-    help=f"how often the watchdog looks; {EVERY_S} when left out, by cron 120",
+    help=f"how often the watchdog looks; default: {EVERY_S}, by cron 120",
 )
 @click.option("--remove", is_flag=True, help="take back what this command wrote, and nothing else")
 @click.option("--yes", is_flag=True, help="do not ask")
@@ -89,8 +89,8 @@ async def install(
 ) -> None:
     """Shows what would change and asks first; without a terminal and without --yes it only shows.
 
-    A host's settings are changed in place: other servers, comments and the file's mode stay. For
-    `watchdog`: a systemd unit, a launchd agent or a line of your crontab, started at once.
+    A host's settings are changed in place: other servers, comments and the file's mode stay. The
+    watchdog becomes a systemd unit, a launchd agent or a line of your crontab, and starts at once.
     """
     if what == "watchdog":
         _must_be_without(project or link, "--project and --link are", "a host")

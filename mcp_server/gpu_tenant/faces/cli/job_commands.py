@@ -57,8 +57,8 @@ _limit_option = click.option(
 @click.option(
     "--burn",
     type=click.IntRange(20, 60),
-    help="put the GPUs under load, and compare them with what was rented; the whole audit takes at "
-    "most so many seconds",
+    help="put the GPUs under load, and compare them with what was rented; the whole audit then takes "
+    "at most so many seconds",
 )
 @as_json
 async def audit(
@@ -109,9 +109,10 @@ async def push(
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """.gitignore is honoured, nothing on the box is removed, and secrets stay here unless named. What stays here is listed.
+    """What .gitignore names stays here, and so do secrets, unless you name them (`--include`, `--include-secret`). The answer lists it.
 
-    What was written on the box and is saved nowhere is not replaced unless it is named.
+    Nothing on the box is removed. A file that was written on the box and is saved nowhere else is replaced only if you
+    name it (`--overwrite`).
     """
     from gpu_tenant.leases.context import call_bytes_s
 
@@ -153,15 +154,19 @@ async def push(
     help="what must be kept, as in .gitignore: out/ at any depth, ./out/ at the top",
 )
 @click.option("--discard", multiple=True, help="a pattern of what may be lost")
-@click.option("--env", multiple=True, help="NAME=env:VAR, file:PATH, keyring:S/U, ref:R or text:T")
-@click.option("--max-runtime-h", type=HOURS)
-@click.option("--name", help="the job's id; naming it makes a retry safe")
+@click.option(
+    "--env",
+    multiple=True,
+    help="a variable for the job: NAME=env:VAR, NAME=file:PATH, NAME=keyring:S/U, NAME=ref:R or NAME=text:T",
+)
+@click.option("--max-runtime-h", type=HOURS, help="stop the job after so many hours")
+@click.option("--name", help="the job's id; with an id, the same call again starts no second job")
 @click.option(
     "--python",
     type=click.Choice(["prepared", "image"]),
     default="prepared",
     show_default=True,
-    help="prepared: the environment of `prepare`, where there is one",
+    help="prepared: the environment that `prepare` made, if there is one; image: the image's own",
 )
 @multinode.options
 @sweep.options
@@ -234,9 +239,15 @@ async def launch(
 
 @verb("monitor")
 @leases_argument
-@click.option("--job", help="the newest when left out")
-@click.option("--cursor", type=click.IntRange(min=0), help="only log from this byte on")
-@click.option("--wait-s", type=Number(0, 45), default=0, show_default=True)
+@click.option("--job", help="default: the newest job")
+@click.option("--cursor", type=click.IntRange(min=0), help="show the log only from this byte on")
+@click.option(
+    "--wait-s",
+    type=Number(0, 45),
+    default=0,
+    show_default=True,
+    help="wait at most so many seconds for the job's end",
+)
 @click.option(
     "--follow", "-f", is_flag=True, help="stay, with a progress bar, until the job has ended"
 )
@@ -249,9 +260,9 @@ async def monitor(
     follow: bool,
     as_json: bool,
 ) -> None:
-    """Leaving with Ctrl-C leaves the job alone.
+    """Ctrl-C ends only this command: the job goes on.
 
-    A look ends with status 0, however the job ended; with --follow, status 1 is a job that did not end well.
+    Without --follow, the status is 0, however the job ended. With --follow, it is 1 if the job did not end well.
     """
     async with output.tenancy(purpose="look") as tenancy:
         if follow or cursor is not None:
@@ -280,7 +291,7 @@ async def monitor(
 
 @verb("stop")
 @leases_argument
-@click.option("--job", help="the newest when left out")
+@click.option("--job", help="default: the newest job")
 @click.option("--grace-s", type=Number(0, 600), default=20, show_default=True)
 @as_json
 async def stop(leases: Chosen, job: str | None, grace_s: float, as_json: bool) -> None:
@@ -301,7 +312,8 @@ async def stop(leases: Chosen, job: str | None, grace_s: float, as_json: bool) -
 @click.option(
     "--to",
     type=click.Path(),
-    help="a directory here, and DIR/LEASE for several; when left out, the last one used, or ~/.gpu-tenant/kept/LEASE",
+    help="a directory here; for several leases, each gets PATH/LEASE; default: the last one used, or "
+    "~/.gpu-tenant/kept/LEASE",
 )
 @click.option("--artifact", multiple=True, help="also keep this pattern")
 @click.option("--discard", multiple=True, help="give this pattern up")
@@ -311,7 +323,8 @@ async def stop(leases: Chosen, job: str | None, grace_s: float, as_json: bool) -
 @click.option(
     "--keep-last",
     type=click.IntRange(min=1),
-    help="with --live: older checkpoints are removed here (with --prune-box: on the box)",
+    help="with --live: keep so many of the newest checkpoints here (with --prune-box: on the box), and "
+    "remove older ones",
 )
 @click.option(
     "--keep-every",

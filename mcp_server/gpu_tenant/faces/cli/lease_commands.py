@@ -46,7 +46,9 @@ if TYPE_CHECKING:
 @click.option(
     "--time-limit-s", type=Number(min=0, min_open=True, max=86_400), default=120, show_default=True
 )
-@click.option("--include", multiple=True, help="as for `push`: sent although it is left out")
+@click.option(
+    "--include", multiple=True, help="a file, folder or link to copy although `push` leaves it out"
+)
 @as_json
 async def smoke(
     directory: str,
@@ -55,7 +57,7 @@ async def smoke(
     include: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """The command runs with CUDA hidden, in a copy of what `push` would send of DIRECTORY. Its receipt opens `provision`."""
+    """The command runs with CUDA hidden, in a copy of what `push` would send of DIRECTORY. `provision` needs its receipt."""
     async with output.tenancy() as tenancy:
         receipt = await tenancy.run_smoke(directory, join_words(command), time_limit_s, include)
         output.answer(receipt, as_json, output.smoke)
@@ -97,14 +99,12 @@ _order = click.option(
     "--order",
     metavar="FILE",
     callback=_in_force,
-    help="image, disk and variables of the box; gpu-tenant.toml of this directory; `none`",
+    help="the file with the box's image, disk and variables, or `none`; default: gpu-tenant.toml here, if there is one",
 )
 
 
 @verb("offers")
-@click.option(
-    "--gpu", help="as in 'H100:8' or 'RTX 4090 | RTX 3090', best first; any when left out"
-)
+@click.option("--gpu", help="as in 'H100:8' or 'RTX 4090 | RTX 3090', the best first; default: any")
 @click.option(
     "--hours",
     type=HOURS,
@@ -124,11 +124,13 @@ _order = click.option(
     type=click.Choice(["memory", "fp32", "tf32", "bf16", "fp16"]),
     default="memory",
     show_default=True,
-    help="which figure of the datasheets tells how much faster another GPU does the work",
+    help="what the work's speed depends on: GPUs are compared by this figure of their datasheets",
 )
 @click.option("--max-price-usd-h", type=USD, help="for the whole box, disk included")
 @click.option("--vram-gib", type=GIB, help="memory each GPU must have")
-@click.option("--disk-gb", type=click.IntRange(8, 100_000), help="40, or what the order says")
+@click.option(
+    "--disk-gb", type=click.IntRange(8, 100_000), help="default: what the order says, or else 40"
+)
 @click.option("--region", help="part of a region's name")
 @click.option(
     "--trust",
@@ -138,7 +140,11 @@ _order = click.option(
     help="whose machine is good enough",
 )
 @click.option(
-    "--interruptible", type=click.Choice(["no", "yes", "either"]), default="no", show_default=True
+    "--interruptible",
+    type=click.Choice(["no", "yes", "either"]),
+    default="no",
+    show_default=True,
+    help="a cheaper box, which the provider may take away",
 )
 @click.option("--upload-gb", type=GB_MOVED, default=0, help="what will be moved to the box")
 @click.option("--download-gb", type=GB_MOVED, default=0, help="what will be moved off the box")
@@ -222,13 +228,13 @@ _DONE = (
         "--when-done",
         type=click.Choice(get_args(WhenDone)),
         help="once all its jobs have ended: `end` tears the box down if its files are proved "
-        "(usual where you rent), `keep` waits for you (usual on a machine of your own)",
+        "(default where you rent), `keep` waits for you (default on a machine of your own)",
     ),
     click.option(
         "--on-failure",
         type=ON_FAILURE,
         metavar="WORDS",
-        help="if a job failed: `end after 15m`, which is usual, `park after 1h`, or `hold`",
+        help="if a job failed: `end after 15m` (default), `park after 1h` or `hold`",
     ),
 )
 
@@ -239,29 +245,34 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
         click.option(
             "--hours",
             type=HOURS,
-            help="hours to the deadline, when its jobs are stopped; by the quote, or else a day",
+            help="hours until the deadline, when its jobs are stopped; default: by the quote, or else 24",
         ),
         click.option("--price-usd-h", type=USD, help="what the box costs, if you know"),
         click.option(
-            "--max-price-usd-h", type=USD, help="price cap; an unknown price does not pass it"
+            "--max-price-usd-h", type=USD, help="price cap; a box with an unknown price is refused"
         ),
         click.option(
             "--budget-usd",
             type=USD,
-            help="total cap, including what its end costs; a watchdog enforces it",
+            help="cap for the whole lease, with the cost of ending it; a watchdog enforces it",
         ),
         click.option(
             "--idle-h",
             type=HOURS_OR_NONE,
-            help="end it when it is idle for so long; 2 where a box bills; 0: never",
+            help="how long the box may be idle; default: 2 where it bills; 0: no limit",
         ),
-        click.option("--when-idle", type=click.Choice(get_args(WhenIdle)), default="end"),
+        click.option(
+            "--when-idle",
+            type=click.Choice(get_args(WhenIdle)),
+            default="end",
+            help="if it is idle for longer: end the lease (default), or only raise an alarm",
+        ),
         *_DONE,
         click.option(
             "--rescue-usd",
             type=USD,
-            help="may be spent after the end to save files, if you sign ahead for what is then lost; a "
-            "day's cost",
+            help="what may be spent after the end to save files, if you have signed `waive --at-deadline`; "
+            "default: a day's cost",
         ),
         click.option(
             "--store",
@@ -270,7 +281,8 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
         click.option(
             "--recover",
             multiple=True,
-            help="where lost work goes on: `same`, or a provider; repeated: in order",
+            help="where the work goes on if the box is lost: `same` (provider), or another provider; may be "
+            "repeated, in order",
         ),
         name_option,
     ):
@@ -279,32 +291,33 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
 
 
 @verb("provision")
-@click.option("--quote", "quotes", multiple=True, help="from `offers`; repeated: tried in order")
-@click.option("--on", "provider", default="local", help="without a quote: local (the default)")
+@click.option("--quote", "quotes", multiple=True, help="from `offers`; may be repeated, in order")
+@click.option(
+    "--on", "provider", default="local", help="without a quote: `local`, this computer (default)"
+)
 @_terms
 @click.option(
     "--unguarded",
     type=click.Choice(["refuse", "accept"]),
     default="refuse",
-    help="rent although nothing ends the bill if this computer dies and a day costs over 100 USD: a "
-    "person signs",
+    help="`accept` rents although a day costs over 100 USD and nothing ends the bill if this computer "
+    "dies: a person signs",
 )
 @click.option("--smoke", help="id of a passed smoke test, or `none` to go without")
 @click.option(
     "--count",
     type=click.IntRange(1, MOST_BOXES),
     default=1,
-    help="so many boxes: --max-price-usd-h and --budget-usd are for all together, and the same call "
-    "again goes on with them",
+    help="rent so many boxes: --max-price-usd-h and --budget-usd are for all together; the same call "
+    "again continues with these boxes",
 )
 @click.option(
     "--wait",
     "wait_h",
     type=HOURS,
     metavar="DURATION",
-    help="wait so long for a box under the price cap at any provider, like the quotes or like the "
-    "wish of a search that found none; when this command has ended, the watchdog continues "
-    "to wait",
+    help="wait so long until any provider has such a box under the price cap: a box like the quotes, "
+    "or like the wish of a search that found none; after this command, the watchdog waits on",
 )
 @_order
 @as_json
@@ -393,7 +406,7 @@ async def call_off(wish: str, as_json: bool) -> None:
     "--on",
     "provider",
     default="own",
-    help="the platform that the box is rented at; your own machine if left out",
+    help="the platform at which the box is rented; default: your own machine",
 )
 @_terms
 @click.option(
@@ -406,14 +419,17 @@ async def call_off(wish: str, as_json: bool) -> None:
     "--from",
     "source",
     metavar="TOOL:NAME",
-    help="in place of TARGET: skypilot:CLUSTER or dstack:RUN, which goes on renting it",
+    help="instead of TARGET: skypilot:CLUSTER or dstack:RUN; that tool goes on renting the box",
 )
-@click.option("--recovers", help="with --from: the lease that stood there before the tool moved it")
+@click.option(
+    "--recovers",
+    help="with --from: the earlier lease, if the tool has moved the work to another box",
+)
 @click.option(
     "--take-over",
     "over",
     metavar="NAME",
-    help="the lease or the gpu-tenant whose mark is on the box, if it no longer exists; a person signs",
+    help="take the box over from this lease or gpu-tenant, whose mark is on the box but which no longer exists; a person signs",
 )
 @as_json
 async def adopt(
@@ -429,9 +445,9 @@ async def adopt(
     name: str,
     **terms: Any,
 ) -> None:
-    """TARGET is user@host[:port], an ssh alias, or the console's own ssh command in quotes. At a platform
-    with an API, the box is looked for in its list, and its id there will do, too. For a notebook that lets nobody in,
-    this prints what to paste into it."""
+    """TARGET is user@host[:port], an ssh alias, or the console's own ssh command in quotes. Where the
+    platform has an API, the box's id there will do, too: the box is looked for in the platform's list. For a notebook
+    that nobody can log in to, this prints what to paste into it."""
     from gpu_tenant.domain.terms import RentRequest
     from gpu_tenant.faces.cli.limits import as_owner
 
@@ -499,12 +515,12 @@ async def adopt(
     required=True,
     help="hours from now to the new deadline",
 )
-@click.option("--budget-usd", type=USD, help="total cap from now on; else as it was")
+@click.option("--budget-usd", type=USD, help="total cap from now on; default: as it was")
 @as_json
 async def extend(
     lease: str | None, hours: float, budget_usd: Decimal | None, as_json: bool
 ) -> None:
-    """The guard on the box is told first."""
+    """The guard on the box learns the new deadline first."""
     await _change(lease, "extend", hours=hours, budget_usd=budget_usd, as_json=as_json)
 
 
@@ -512,18 +528,18 @@ async def extend(
 @lease_argument
 @click.option("--max-price-usd-h", type=USD, help="price cap")
 @click.option("--budget-usd", type=USD, help="total cap")
-@click.option("--idle-h", type=HOURS_OR_NONE, help="end it when it is idle for so long; 0: never")
+@click.option("--idle-h", type=HOURS_OR_NONE, help="how long the box may be idle; 0: no limit")
 @click.option(
     "--rescue-usd",
     type=USD,
-    help="may be spent after the end to save files, if you sign ahead for what is then lost",
+    help="what may be spent after the end to save files, if you have signed `waive --at-deadline`",
 )
 @_DONE[0]
 @_DONE[1]
 @name_option
 @as_json
 async def terms(lease: str | None, as_json: bool, **given: Any) -> None:
-    """The terms in force for a lease. Options change them, up or down; `extend` moves its deadline."""
+    """Options change the terms, up or down; `extend` moves the deadline."""
     from gpu_tenant.faces.cli.limits import as_owner
     from gpu_tenant.leases.terms_in_force import policy_of
 
@@ -537,7 +553,7 @@ async def terms(lease: str | None, as_json: bool, **given: Any) -> None:
 
 @verb("hold")
 @click.argument("words", nargs=-1, metavar="[LEASE] DURATION")
-@click.option("--lease", "named", help="as LEASE; none is needed while only one is live")
+@click.option("--lease", "named", help="the same as LEASE; not needed while only one is live")
 @as_json
 async def hold(words: tuple[str, ...], named: str | None, as_json: bool) -> None:
     """More work is coming: for DURATION (`30m`, `2h`; `0` cancels it) the lease is not ended although
@@ -559,7 +575,7 @@ async def park(lease: str | None, as_json: bool) -> None:
 
 @verb("resume")
 @lease_argument
-@click.option("--at", "address", help="where the console shows it now: user@host:port")
+@click.option("--at", "address", help="the address that the console shows now: user@host:port")
 @click.option(
     "--hours",
     type=HOURS,
@@ -574,7 +590,7 @@ async def resume(
     budget_usd: Decimal | None,
     as_json: bool,
 ) -> None:
-    """The GPU may be somebody else's by now; the disk is kept either way."""
+    """The GPU may be rented to somebody else by now; the disk is kept in any case."""
     await _change(
         lease, "resume", hours=hours, address=address, budget_usd=budget_usd, as_json=as_json
     )
@@ -604,12 +620,12 @@ async def _change(
 
 @verb("recover")
 @lease_argument
-@click.option("--max-price-usd-h", type=USD, help="its price cap from now on; else as it was")
+@click.option("--max-price-usd-h", type=USD, help="price cap from now on; default: as it was")
 @as_json
 async def recover(lease: str | None, max_price_usd_h: Decimal | None, as_json: bool) -> None:
-    """Its job starts again from the newest checkpoint that is here, by the identical command, within what is
-    left of its budget and deadline: where its terms say (`provision --recover`), or else at the same platform.
-    Repeat until it runs."""
+    """Its job starts again from the newest checkpoint that is here, by the identical command. The new box is rented
+    where the terms say (`provision --recover`), or else at the same platform. The deadline stays, and only the rest of
+    the budget may be spent. Repeat until the job runs."""
     from gpu_tenant.faces.cli.limits import as_owner
     from gpu_tenant.leases import recover as recovering
 

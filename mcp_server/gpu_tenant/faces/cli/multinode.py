@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 _interface = click.option(
     "--interface",
-    help="the interface's name, or their network (10.0.0.0/16) where the names differ",
+    help="the network interface of the boxes; where its names differ, their network (10.0.0.0/16)",
 )
 _port = click.option(
     "--port",
     type=click.IntRange(1024, 65535),
     default=PORT,
     show_default=True,
-    help="where the members meet, on the first of them",
+    help="the port at which the boxes meet, on the first of them",
 )
 
 
@@ -39,13 +39,13 @@ def options(function: Callable[P, T]) -> Callable[P, T]:
             "--together",
             "launcher",
             type=click.Choice(get_args(Launcher)),
-            help="one job over the LEASEs that come before it; COMMAND is its script",
+            help="one job over all LEASEs that stand before COMMAND; COMMAND is its script",
         ),
         click.option(
             "--per-node",
             "processes",
             type=click.IntRange(min=1),
-            help="with --together: workers a box; one a GPU",
+            help="with --together: workers on each box; default: one for each GPU",
         ),
         _interface,
         _port,
@@ -76,7 +76,7 @@ def is_meant(over: Mapping[str, object]) -> bool:
 async def preflight(
     leases: tuple[str, ...], interface: str | None, port: int, as_json: bool
 ) -> None:
-    """Each box listens for some seconds, and connects to every other box. Whoever answers must know a secret of this call."""
+    """Each box listens for some seconds, and connects to every other box. A secret proves that the right box answers."""
     from gpu_tenant.leases.multinode_launch import preflight_of
 
     async with output.tenancy() as tenancy:

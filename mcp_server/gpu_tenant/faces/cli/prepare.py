@@ -18,7 +18,11 @@ _ASK_AGAIN_S = 5
 @click.option("--source", help="a file of the tree, e.g. requirements.txt or pyproject.toml[train]")
 @click.option("--clone", metavar="URL[@REF]", help="have git on the box clone the tree")
 @click.option("--replay", metavar="LEASE", help="install exactly what that lease's environment had")
-@click.option("--env", multiple=True, help="NAME=env:VAR, file:PATH, keyring:S/U, ref:R or text:T")
+@click.option(
+    "--env",
+    multiple=True,
+    help="a variable for the installation: NAME=env:VAR, NAME=file:PATH, NAME=keyring:S/U, NAME=ref:R or NAME=text:T",
+)
 @as_json
 async def prepare(
     lease: str | None,
@@ -28,9 +32,9 @@ async def prepare(
     env: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Leaving with Ctrl-C leaves the setup alone; the same command goes on following it.
+    """Ctrl-C ends only this command: the setup goes on, and the same command follows it again.
 
-    Without --source: uv.lock, requirements.lock, requirements.txt or pyproject.toml, the first there is.
+    Without --source, the first that exists is used: uv.lock, requirements.lock, requirements.txt, pyproject.toml.
     """
     async with output.tenancy() as tenancy:
         name = the_lease(lease, tenancy)

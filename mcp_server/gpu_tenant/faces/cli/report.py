@@ -59,14 +59,18 @@ class Summed(Record):
     "--since", metavar="DAY|MONTH", help="the first day, or a month, by UTC: 2026-10-01, 2026-10"
 )
 @click.option(
-    "--until", metavar="DAY", help="the last day, by UTC; the month's, or today, when left out"
+    "--until", metavar="DAY", help="the last day, by UTC; default: the month's last day, or today"
 )
 @click.option(
     "--to",
     type=click.Path(),
-    help="where it goes; gpu-tenant-LEASE.html and .md beside what was kept when left out",
+    help="where it goes; default: gpu-tenant-LEASE.html and .md, beside what was kept",
 )
-@click.option("--form", type=click.Choice(["html", "md", "both"]), help="by --to's ending, or both")
+@click.option(
+    "--form",
+    type=click.Choice(["html", "md", "both"]),
+    help="default: by the ending of --to, or both",
+)
 @as_json
 async def report(
     lease: str | None,
@@ -78,7 +82,7 @@ async def report(
     as_json: bool,
 ) -> None:
     """What ran, what it cost, what was proved and when, what was given up and by whom: one HTML file that
-    needs nothing else, and the same in Markdown. A lease that is not over says so. Earlier reports of
+    needs nothing else, and the same in Markdown. If the lease is not over, the report says so. Earlier reports of
     the same lease are replaced; any other file is left alone.
 
     `--all --since 2026-10-01` adds up what every lease has cost since that day, for an expense claim.

@@ -37,9 +37,15 @@ WAITS_FOR_A_PERSON = 10
 
 
 @verb("run", WithCommand)
-@click.option("--dir", "directory", type=click.Path(), default=".", help="the work tree; here")
-@click.option("--gpu", help="as in 'RTX 4090|RTX 3090', best first; any when left out")
-@click.option("--hours", type=HOURS, help="how long the work takes on the first GPU; 1")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(),
+    default=".",
+    help="the work tree; default: this directory",
+)
+@click.option("--gpu", help="as in 'RTX 4090|RTX 3090', the best first; default: any")
+@click.option("--hours", type=HOURS, help="how long the work takes on the first GPU; default: 1")
 @click.option("--max-usd", type=USD, help="the most that it may cost in all")
 @click.option("--max-price-usd-h", type=USD, help="price cap, by the hour")
 @click.option("--artifact", multiple=True, help="what must be kept, as in .gitignore: out/")
@@ -47,32 +53,48 @@ WAITS_FOR_A_PERSON = 10
 @click.option(
     "--smoke",
     metavar="COMMAND",
-    help="the smoke test's command, if the job's own is long; or `none`",
+    help="another command for the smoke test, if the job's own takes long; or `none`",
 )
-@click.option("--on", help="local, own, or the only provider to rent at; any when left out")
+@click.option("--on", help="`local`, `own`, or the only provider to rent at; default: any provider")
 @click.option("--target", help="with --on own: user@host[:port]")
 @click.option("--vram-gib", type=GIB, help="memory each GPU must have")
 @click.option("--trust", type=click.Choice(get_args(Trust)), help="whose machine is good enough")
-@click.option("--interruptible", type=click.Choice(["no", "yes", "either"]))
 @click.option(
-    "--recover", multiple=True, help="where the work goes on if the box is taken: `same`, ..."
+    "--interruptible",
+    type=click.Choice(["no", "yes", "either"]),
+    help="a cheaper box, which the provider may take away",
+)
+@click.option(
+    "--recover",
+    multiple=True,
+    help="where the work goes on if the box is taken: `same` (provider), or another provider",
 )
 @click.option(
     "--on-failure",
     type=ON_FAILURE,
     metavar="WORDS",
-    help="if the job failed: usually the box is ended at once; or `park`, or `hold`",
+    help="if the job failed: `park` or `hold` the box; default: end it at once",
 )
 @click.option(
-    "--idle-h", type=HOURS_OR_NONE, help="end it when it is idle for so long; 2; 0: never"
+    "--idle-h", type=HOURS_OR_NONE, help="how long the box may be idle; default: 2; 0: no limit"
 )
 @click.option("--store", help="a second place for artifacts")
-@click.option("--to", type=click.Path(), help="the directory here for what comes home")
-@click.option("--include", multiple=True, help="ignored files to send all the same")
-@click.option("--env", multiple=True, help="NAME=env:VAR, file:PATH, keyring:S/U, ref:R or text:T")
+@click.option("--to", type=click.Path(), help="the directory on this computer for collected files")
+@click.option("--include", multiple=True, help="files to send although they are ignored")
+@click.option(
+    "--env",
+    multiple=True,
+    help="a variable for the command: NAME=env:VAR, NAME=file:PATH, NAME=keyring:S/U, NAME=ref:R or NAME=text:T",
+)
 @name_option
 @click.option("--yes", "-y", is_flag=True, help="rent without the question")
-@click.option("--resume", "again", is_flag=False, flag_value="", help="go on with [ID]; the newest")
+@click.option(
+    "--resume",
+    "again",
+    is_flag=False,
+    flag_value="",
+    help="continue the run with this id; without an id, the newest",
+)
 @as_json
 async def run(
     directory: str,
@@ -84,9 +106,11 @@ async def run(
 ) -> None:
     """gpu-tenant run --gpu "RTX 4090" --max-usd 5 --hours 10 --artifact out/ -- python3 train.py
 
-    It is tried here, rented, pushed, run, followed, collected, proved and torn down. The same line again goes on
-    where it is, after any death. `[run]` of gpu-tenant.toml says what does not change. Status 10: it waits for an
-    answer that only a person can give.
+    First the smoke test runs here. Then a box is rented, the work tree is pushed, and the command runs. At the end its
+    files are collected and proved, and the box is torn down.
+
+    The same line again continues the run, even after a crash. Options that are always the same can stand under `[run]`
+    in gpu-tenant.toml. Status 10: it waits for an answer that only a person can give.
     """
     from gpu_tenant.errands.drive import Drive, begin, declare, watch_over, what_stands
     from gpu_tenant.faces.cli.limits import as_owner

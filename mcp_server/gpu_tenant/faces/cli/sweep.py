@@ -34,16 +34,23 @@ def options(function: Any) -> Any:
             "--matrix",
             multiple=True,
             metavar="NAME=VALUE,...",
-            help="a sweep over the LEASEs before it: {NAME} in COMMAND, {cell} in each --artifact",
+            help="a sweep over the LEASEs that stand before COMMAND: it has {NAME} for each value, and each "
+            "--artifact has {cell}",
         ),
         click.option(
             "--cells",
             type=click.Path(exists=True, dir_okay=False),
-            help="as --matrix, listed: a JSON object of parameters a line",
+            help="instead of --matrix: a file with one JSON object of parameters a line",
         ),
-        click.option("--attempts", type=click.IntRange(1, 20), help="of a cell that fails; 1"),
         click.option(
-            "--slots", type=click.IntRange(1, 256), help="cells at once on a box; one a GPU"
+            "--attempts",
+            type=click.IntRange(1, 20),
+            help="how often a cell may be tried; default: 1",
+        ),
+        click.option(
+            "--slots",
+            type=click.IntRange(1, 256),
+            help="cells at once on each box; default: one for each GPU",
         ),
     ):
         function = option(function)

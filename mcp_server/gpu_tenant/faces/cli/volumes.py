@@ -37,15 +37,19 @@ class VolumeList(Record):
 
 
 @verb("volumes")
-@click.option("--create", metavar="NAME", help="make it; an order then mounts it by that name")
-@click.option("--adopt", metavar="NAME", help="adopt one that was made elsewhere, with --id")
-@click.option("--grow", metavar="NAME", help="make it larger, to --size-gb; none is made smaller")
-@click.option("--on", "provider", metavar="PROVIDER", help="where it is, or is to be")
+@click.option("--create", metavar="NAME", help="make a volume; an order mounts it by this name")
+@click.option("--adopt", metavar="NAME", help="adopt a volume that was made elsewhere, with --id")
+@click.option(
+    "--grow", metavar="NAME", help="make a volume larger, to --size-gb; none is made smaller"
+)
+@click.option("--on", "provider", metavar="PROVIDER", help="where the volume is, or shall be")
 @click.option("--region", help="with --create: the provider's own word for it, as in EU-RO-1")
 @click.option("--size-gb", type=click.IntRange(1, 100_000), help="with --create and --grow")
 @click.option("--id", "volume_id", metavar="ID", help="with --adopt: its id at the provider")
-@click.option("--destroy", metavar="NAME", help="with all that is on it; a person signs for that")
-@click.option("--disk-gone", metavar="NAME", help="sign that no disk is left of a deleted one")
+@click.option(
+    "--destroy", metavar="NAME", help="end a volume, with all that is on it; a person signs"
+)
+@click.option("--disk-gone", metavar="NAME", help="sign that the disk of a deleted volume is gone")
 @as_json
 async def volumes(
     create: str | None,

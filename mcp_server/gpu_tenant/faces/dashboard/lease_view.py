@@ -123,7 +123,7 @@ class MemoryWanted(Record):
 
     smoke: str
     figures: str = Field(description="the estimate, and from where to where it may be wrong")
-    words: str = Field(description="what it rests on; if the GPU may be too small, that")
+    words: str = Field(description="how it was estimated, or a warning if the GPU may be too small")
     fit: Fit | None = Field(description="None: the memory of its GPU is unknown")
 
 

@@ -435,7 +435,7 @@ export interface MemoryWanted {
   smoke: string;
   /** the estimate, and from where to where it may be wrong */
   figures: string;
-  /** what it rests on; if the GPU may be too small, that */
+  /** how it was estimated, or a warning if the GPU may be too small */
   words: string;
   /** None: the memory of its GPU is unknown */
   fit: "fits" | "tight" | "too small" | null;
