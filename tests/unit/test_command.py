@@ -98,7 +98,7 @@ def test_what_a_box_said_stays_as_it_is() -> None:
 
 _WORDS = st.text(
     st.characters(codec="ascii", exclude_categories=("Cc",), exclude_characters="`"), min_size=1
-).filter(lambda word: not word.startswith("-"))
+).filter(lambda word: not word.startswith("-") and "gpu-tenant" not in word)
 
 
 @given(
@@ -114,7 +114,7 @@ def test_a_line_is_read_back_as_it_was_meant(
 
     assert read(meant.line.removeprefix("gpu-tenant ")) == meant
     assert shlex.split(meant.line)[: 2 + len(places)] == ["gpu-tenant", "collect", *places]
-    assert "gpu-tenant" not in in_tools(str(meant)).replace("".join(places + artifacts), "")
+    assert "gpu-tenant" not in in_tools(str(meant))
 
 
 @cache

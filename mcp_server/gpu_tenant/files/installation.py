@@ -5,7 +5,6 @@ import shlex
 import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, distribution
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
@@ -20,7 +19,7 @@ def extra_line(extra: str) -> str:
         _origin(),
         prefix=Path(sys.prefix),
         python=sys.executable,
-        installer="uv" if find_spec("pip") is None else "pip",
+        installer="pip" if _has("pip") else "uv",
     )
 
 
@@ -44,6 +43,15 @@ def line_for(
     if installer == "pip":
         return f"{shlex.quote(python)} -m pip install {editable}{what}"
     return f"uv pip install --python {shlex.quote(python)} {editable}{what}"
+
+
+def _has(package: str) -> bool:
+    """Whether that package is installed here. It is not looked for as a module: setuptools warns of that."""
+    try:
+        distribution(package)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _origin() -> Mapping[str, object]:
