@@ -213,7 +213,7 @@ async def test_when_nothing_is_found_the_next_step_is_named(
         (
             Wish(max_price_usd_h=Decimal(99)),
             {"price": price(disk=None)},
-            "price unknown, which cannot pass a cap",
+            "price unknown, so the cap cannot be checked",
         ),
     ],
 )
@@ -535,7 +535,7 @@ def test_an_unknown_price_never_passes_a_cap_and_never_ranks_before_a_known_one(
     assert expected_cost(unknown, wish).total_usd is None
     assert [ranked for ranked, _ in rank([unknown, one], wish)] == [one, unknown]
     if wish.max_price_usd_h is not None:
-        assert unfit(unknown, wish) == "price unknown, which cannot pass a cap"
+        assert unfit(unknown, wish) == "price unknown, so the cap cannot be checked"
 
 
 @given(OFFERS, WISHES)

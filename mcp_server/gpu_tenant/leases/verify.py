@@ -198,8 +198,9 @@ async def assess(
     if gone or late:
         losses.append(
             Loss(
-                what="whatever the jobs wrote: the box's own record of when they began "
-                + ("is gone" if gone else "is later than they did"),
+                what="everything that the jobs wrote: the box's own record of when they began is gone"
+                if gone
+                else "everything that the jobs wrote: the box's own record says that they began later than they did",
                 remedy=f"look at the box yourself; to end the lease nevertheless, its owner runs "
                 f"{Command('waive', lease.id)}",
             )
@@ -334,11 +335,11 @@ async def _unmounted_losses(context: Context, lease: Lease) -> list[Loss]:
     try:
         found = await unmounted_volumes(context.session(lease), ledger=context.ledger)
     except BoxTrouble as error:
-        what = f"whatever lies where its volumes were mounted: {error.message}"
+        what = f"all files where its volumes were mounted: {error.message}"
         return [Loss(what=what, remedy=error.remedy)]
     return [
         Loss(
-            what=f"whatever lies at {volume.path}: the volume {volume.name} is not mounted there any more",
+            what=f"all files below {volume.path}: the volume {volume.name} is not mounted there any more",
             remedy=f"mount it again on the box, then {Command('teardown', lease.id)}",
         )
         for volume in found
@@ -586,8 +587,8 @@ def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> It
         if pattern not in given_up:
             yield Loss(
                 what=f"the declared artifact {quote_text(pattern)} never appeared",
-                remedy=f"look at the log with {Command('monitor', lease.id)}; if that artifact is not to be "
-                f"expected any more, {Command('collect', lease.id, discard=pattern)}",
+                remedy=f"look at the log with {Command('monitor', lease.id)}; if the job will not write it any "
+                f"more, {Command('collect', lease.id, discard=pattern)}",
                 missing=pattern,
             )
     if not seal.unclaimed.count:
@@ -596,8 +597,8 @@ def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> It
     lose = Command("collect", lease.id, discard="PATTERN")
     if not seal.unclaimed.size_bytes:
         what = (
-            f"{some(seal.unclaimed.count, 'empty file')} that nobody has claimed, whose names may hold "
-            f"something: {_unclaimed_in_words(seal, lease)}"
+            f"{some(seal.unclaimed.count, 'empty file')} that nobody has claimed, whose names alone may "
+            f"matter: {_unclaimed_in_words(seal, lease)}"
         )
     else:
         what = (
