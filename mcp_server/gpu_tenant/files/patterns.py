@@ -137,7 +137,7 @@ def require_patterns(patterns: Iterable[str]) -> None:
             )
         if pattern.startswith("!"):
             raise BadRequest(
-                f"the pattern {pattern!r} negates, so what it is meant to keep would be unclear",
+                f"the pattern {pattern!r} begins with `!`, which is not allowed here",
                 remedy="name what is kept, and what may be lost, without `!`",
             )
         names = [name for name in pattern.split("/") if name not in ("", ".")]
