@@ -572,7 +572,9 @@ async def test_an_offer_that_is_too_small_for_what_was_tested_is_noted_and_stays
         80: "fits",
         None: None,
     }
-    assert "16 GiB is too small, by the estimate of smoke-1: it wants 24.0 GiB" in said[16][1][0]
+    assert (
+        "16 GiB is too small, by the estimate of smoke-1: the job needs 24.0 GiB" in said[16][1][0]
+    )
     assert "24 GiB is tight, by the estimate of smoke-1" in said[24][1][0]
     assert not [note for gib in (80, None) for note in said[gib][1] if "smoke-1" in note]
     assert all(row.quote for row in answer.offers)
