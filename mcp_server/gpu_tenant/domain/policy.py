@@ -163,8 +163,8 @@ def most_words(
         )
     if spent is not None and terms.budget_usd is not None and spent >= terms.budget_usd:
         return (
-            f"the most that it costs: more than the {usd_words(spent)} that are spent: its budget of {terms.budget_usd} USD "
-            "is passed, and it is ended"
+            f"the most that it costs: more than the {usd_words(spent)} spent so far: it passed its budget of "
+            f"{terms.budget_usd} USD, and is being ended"
         )
     bills = f"what it bills until {terms.deadline_at:%Y-%m-%d %H:%M} UTC and its end"
     sum_words = bills if terms.budget_usd is None else f"{terms.budget_usd} USD"

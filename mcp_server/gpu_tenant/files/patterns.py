@@ -102,7 +102,7 @@ def told_apart(
     not_kept = [pattern.removeprefix("!") for pattern in artifacts if pattern.startswith("!")]
     if not_kept and not kept:
         raise BadRequest(
-            f"{', '.join(artifacts)} says what is not kept, and nothing says what is",
+            f"{', '.join(artifacts)} says what is not kept, but nothing says what is kept",
             remedy=f"add what is kept: {Option('artifact')} 'out/', or give it up: {Option('discard')} '{not_kept[0]}'",
         )
     for pattern in not_kept:

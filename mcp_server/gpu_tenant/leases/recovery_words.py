@@ -65,7 +65,7 @@ def tree_words(ledger: Ledger, lease: Lease) -> str | None:
     if not trees:
         return None
     named = " and ".join(tree.directory for tree in trees)
-    return f"leave {named} as it is while the job runs: where the box is taken, its files are pushed again, unchanged"
+    return f"leave {named} as it is while the job runs: if the box is taken, these files are pushed again, and must be unchanged"
 
 
 def box_words(new: Lease) -> str:
