@@ -119,7 +119,9 @@ def test_a_quote_that_was_named_in_time_is_good_although_an_earlier_one_was_trie
 def test_work_that_would_cost_more_than_the_budget_is_refused(ledger: Ledger) -> None:
     intent(ledger, quote(wish={"hours": 2}), budget="1.00")
 
-    with pytest.raises(Refused, match=r"3 hours would cost 1\.50 USD, and the budget is 1\.00 USD"):
+    with pytest.raises(
+        Refused, match=r"3 hours of work alone would cost 1\.50 USD, and the budget is 1\.00 USD"
+    ):
         intent(ledger, quote(wish={"hours": 3}), budget="1.00")
 
 
