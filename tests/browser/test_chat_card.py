@@ -241,7 +241,7 @@ async def test_in_a_chinese_host_its_own_words_and_the_servers_are_chinese(
 async def test_a_lease_with_an_unclaimed_file_says_so(
     chat: Callable[..., Any], answers: dict[str, Answer]
 ) -> None:
-    words = "1 file is unclaimed, and no teardown happens: notes.txt"
+    words = "1 file is unclaimed, so the box is not torn down: notes.txt"
     one = {**answers["provision"]["structuredContent"], "unclaimed": words}
     async with chat() as shown:
         await shown.tells({**answers["provision"], "structuredContent": one})

@@ -206,7 +206,9 @@ async def test_the_head_of_a_lease_says_which_file_is_unclaimed_and_the_step(
     await tab.go(f"#/lease/{leases.lossy}")
 
     says = tab.page.locator(".lease-says")
-    await expect(says).to_contain_text("1 file is unclaimed, and no teardown happens: undeclared")
+    await expect(says).to_contain_text(
+        "1 file is unclaimed, so the box is not torn down: undeclared"
+    )
     await expect(says).to_contain_text(f"gpu-tenant collect {leases.lossy} --discard 'undeclared'")
 
 

@@ -336,7 +336,10 @@ async def test_cards_with_more_memory_than_they_are_sold_with_go_by_their_own_na
         ("RTX PRO 6000", 96),
         ("H800", 80),
     }
-    assert all("whether one is in stock shows when it is created" in str(o.notes) for o in offers)
+    assert all(
+        "whether one is in stock is known only when a box is created" in str(o.notes)
+        for o in offers
+    )
 
 
 async def test_a_region_is_asked_for_only_where_one_is_wished(staged: Staged) -> None:

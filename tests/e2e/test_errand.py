@@ -352,7 +352,9 @@ async def test_the_terms_of_a_run_say_what_it_does_about_a_failed_job(
     profile = renting.tenancy.context.profile(lease.provider)
     assert any("(where it failed, too: at once)" in line for line in asker.plans[0].lines)
     (rule,) = (x for x in rules_of(lease, profile) if x.startswith("when its work is done"))
-    assert rule.endswith("where a job failed or left processes: torn down once all is proved")
+    assert rule.endswith(
+        "if a job failed, or processes that it started still run: torn down once all is proved"
+    )
     assert standing.ended is not None
     assert standing.ended.receipt.lived_s < FAILURE_LOOK_S
 

@@ -32,7 +32,9 @@ WANTS_37_GIB = json.dumps(
 )
 """What the smoke test's probe notes of a training of that size. The tests' own environment has no torch."""
 TRAINS = 'cp noted.json "${PYTHONPATH%%:*}/1.json"'
-TOO_SMALL = re.compile(r"24 GiB is too small, by the estimate of smoke-\S+: it wants 36\.\d GiB")
+TOO_SMALL = re.compile(
+    r"24 GiB is too small, by the estimate of smoke-\S+: the job needs 36\.\d GiB"
+)
 
 
 @pytest.fixture

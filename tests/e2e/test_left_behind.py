@@ -140,7 +140,9 @@ async def test_a_share_of_the_budget_that_is_spent_is_called_that(
 
     card = await card_of(tenant, lost)
 
-    assert f"its work went on under {new}, and what that left to this lease" in (card.alarm or "")
+    assert f"its work went on under {new}, and the part of the budget that this lease kept" in (
+        card.alarm or ""
+    )
     assert "USD is spent (" not in (card.alarm or "")
     assert "if the work is worth more" not in card.next
     (resumes, *_) = steps(card.next)
@@ -243,7 +245,7 @@ async def test_before_it_begins_a_recovery_says_from_where_and_what_it_leaves(
         f"the work of {lost} goes on from the start: nothing was snapshotted, because no watchdog brought a "
         "checkpoint home while it ran"
     )
-    left = f"{lost} keeps on its disk what its jobs wrote since, and bills at "
+    left = f"{lost} still has on its disk what its jobs wrote after that, and bills at "
     for words in (before, card.recovered):
         assert words.startswith(f"{begins}; ")
         assert left in words

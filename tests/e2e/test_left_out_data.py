@@ -38,7 +38,10 @@ async def test_a_failed_smoke_test_names_what_was_left_out_and_the_line_that_inc
     failed = await renting.tenancy.run_smoke(str(tree), READS)
 
     assert failed.missing == ("data/",)
-    assert "its log misses data/, left out of its copy, as of a push (by .gitignore)" in failed.next
+    assert (
+        "its log reports data/ as missing, which its copy, like a push, left out (by .gitignore)"
+        in failed.next
+    )
     (line,) = re.findall(r"`gpu-tenant (smoke [^`]*)`", failed.next)
     words = shlex.split(line.partition(" -- ")[0])
     assert words == ["smoke", str(tree), "--include", "data/"]
@@ -64,7 +67,8 @@ async def test_a_run_whose_smoke_test_misses_data_names_it_and_the_line_goes_thr
 
     assert failed.step == "smoke"
     assert (
-        "its log misses data/, left out of its copy, as of a push (by .gitignore)" in failed.words
+        "its log reports data/ as missing, which its copy, like a push, left out (by .gitignore)"
+        in failed.words
     )
     assert "the same line with `--include data/`" in failed.next
 
@@ -90,7 +94,7 @@ async def test_a_run_whose_job_misses_data_is_not_told_to_correct_its_code(
     told = await goes_on(renting.tenancy, an_errand(renting.tenancy, tree), Asker())
 
     assert told.job_state == "failed"
-    assert "its log misses data/, left out of the push (by .gitignore)" in told.words
+    assert "its log reports data/ as missing, which the push left out (by .gitignore)" in told.words
     assert "the same line with `--include data/`" in told.next
     assert "correct" not in told.next
     few = in_few_words(told)
@@ -108,11 +112,13 @@ async def test_launch_and_monitor_name_the_push_that_sends_it(renting: Tenant, t
 
     send = f"`gpu-tenant push {tree} {lease} --include data/`"
     assert launched.died is not None
-    assert "its log misses data/, left out of the push (by .gitignore)" in launched.died
+    assert (
+        "its log reports data/ as missing, which the push left out (by .gitignore)" in launched.died
+    )
     assert launched.next == f"{send}, then launch again"
     assert seen.why is not None
     assert seen.why.startswith(
-        "left_out: exit status 1; its log misses data/, left out of the push (by .gitignore)"
+        "left_out: exit status 1; its log reports data/ as missing, which the push left out (by .gitignore)"
     )
     assert "correct the code" not in seen.why
     assert seen.next == f"{send}, then launch it again"

@@ -68,7 +68,7 @@ def test_the_list_of_leases_names_an_unclaimed_file_with_the_step_until_somebody
 
     listed = owner.does("leases")
 
-    assert f"{lease}: 1 file is unclaimed, and no teardown happens: notes.txt; " in listed
+    assert f"{lease}: 1 file is unclaimed, so the box is not torn down: notes.txt; " in listed
     (step,) = re.findall(rf"`gpu-tenant (collect {lease} --discard [^`]+)`", listed)
     owner.does(*shlex.split(step))
     assert "unclaimed" not in owner.does("leases")
@@ -159,7 +159,9 @@ async def test_a_box_is_not_said_to_end_by_itself_while_nobody_has_claimed_what_
         looked = await over(tenancy, card.lease)
 
         assert tenancy.ledger.seal(card.lease) is None, "a look is no seal"
-        assert looked.next.startswith("1 file is unclaimed, and no teardown happens: notes.txt; ")
+        assert looked.next.startswith(
+            "1 file is unclaimed, so the box is not torn down: notes.txt; "
+        )
         assert looked.next.endswith(f"; then `gpu-tenant teardown {card.lease}`")
 
 
@@ -186,7 +188,7 @@ async def test_what_a_later_job_declares_is_no_longer_called_unclaimed(tmp_path:
         (after,) = (await tenancy.list_leases()).leases
 
         assert plots.unclaimed.startswith(
-            "1 file is unclaimed, and no teardown happens: notes.txt; "
+            "1 file is unclaimed, so the box is not torn down: notes.txt; "
         )
         assert " keeps it; " in plots.unclaimed
         assert (after.unclaimed, "unclaimed" in looked.next) == ("", False)
@@ -213,7 +215,7 @@ async def test_what_nobody_has_claimed_comes_before_the_teardown_and_is_not_call
         print_collected(await tenancy.collect(card.lease))
         tenancy.context.watches = True
         looked = await tenancy.monitor(card.lease, wait_s=0)
-        assert looked.next.startswith("1 file is unclaimed, and no teardown happens: notes.txt")
+        assert looked.next.startswith("1 file is unclaimed, so the box is not torn down: notes.txt")
         assert looked.next.endswith(f"; then `gpu-tenant teardown {card.lease}`")
         tenancy.context.watches = None
         twice = await tenancy.collect(card.lease)
@@ -227,9 +229,11 @@ async def test_what_nobody_has_claimed_comes_before_the_teardown_and_is_not_call
         )
         (shown,) = told.leases
         assert "its work has ended" not in shown.next
-        assert listed.count("1 file is unclaimed, and no teardown happens: notes.txt") == 1
+        assert listed.count("1 file is unclaimed, so the box is not torn down: notes.txt") == 1
         print_card(shown)
-        assert capsys.readouterr().out.count("1 file is unclaimed, and no teardown happens") == 1
+        assert (
+            capsys.readouterr().out.count("1 file is unclaimed, so the box is not torn down") == 1
+        )
         lines = [shlex.split(x) for x in re.findall(r"`gpu-tenant ([^`]+)`", shown.next)]
         assert [x[0] for x in lines] == ["collect", "collect", "teardown"]
         await tenancy.collect(card.lease, None, [], [lines[1][-1]])

@@ -196,7 +196,7 @@ async def test_what_was_left_on_the_first_box_does_not_take_the_place_of_what_ca
     own = Path(str(old.kept_in)) / "work/out/metrics"
     assert own.read_text() != (to / "work/out/metrics").read_text()
     told = in_few_words(standing).words
-    assert f"what came from {old.id} is in {old.kept_in}" in told
+    assert f"files from {old.id} are in {old.kept_in}" in told
     assert "on 2 boxes in all: " in told
     for lease in (old, new):
         receipt = tenant.tenancy.ledger.receipt(lease.id)

@@ -69,7 +69,7 @@ async def test_terms_that_only_a_watchdog_holds_are_said_to_be_so_while_none_loo
         card = await scene.rent(when_done=None, budget_usd=5)
 
         told = " / ".join(card.terms)
-        assert told.startswith("no watchdog runs now: whatever is to be done by a")
+        assert told.startswith("no watchdog runs now: rules that need one are not carried out")
         assert (
             "budget 5 USD: the lease is ended by a watchdog while the rest of the budget still pays for its end /"
             in told

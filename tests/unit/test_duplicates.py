@@ -113,7 +113,7 @@ async def test_a_twin_that_is_found_late_may_have_booted_for_nothing_all_the_tim
     likely = Decimal("0.9917")  # the quote names a minute for a boot
     assert (proof.cost_usd, proof.cost_least_usd, proof.cost_most_usd) == (likely, 0, 1)
     assert proof.counts is not None
-    assert "nobody saw when it had booted" in proof.counts
+    assert "when it finished booting is unknown" in proof.counts
 
 
 async def test_two_twins_are_given_back_each(

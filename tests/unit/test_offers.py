@@ -213,7 +213,7 @@ async def test_when_nothing_is_found_the_next_step_is_named(
         (
             Wish(max_price_usd_h=Decimal(99)),
             {"price": price(disk=None)},
-            "price unknown, which cannot pass a cap",
+            "price unknown, so the cap cannot be checked",
         ),
     ],
 )
@@ -535,7 +535,7 @@ def test_an_unknown_price_never_passes_a_cap_and_never_ranks_before_a_known_one(
     assert expected_cost(unknown, wish).total_usd is None
     assert [ranked for ranked, _ in rank([unknown, one], wish)] == [one, unknown]
     if wish.max_price_usd_h is not None:
-        assert unfit(unknown, wish) == "price unknown, which cannot pass a cap"
+        assert unfit(unknown, wish) == "price unknown, so the cap cannot be checked"
 
 
 @given(OFFERS, WISHES)
@@ -572,7 +572,9 @@ async def test_an_offer_that_is_too_small_for_what_was_tested_is_noted_and_stays
         80: "fits",
         None: None,
     }
-    assert "16 GiB is too small, by the estimate of smoke-1: it wants 24.0 GiB" in said[16][1][0]
+    assert (
+        "16 GiB is too small, by the estimate of smoke-1: the job needs 24.0 GiB" in said[16][1][0]
+    )
     assert "24 GiB is tight, by the estimate of smoke-1" in said[24][1][0]
     assert not [note for gib in (80, None) for note in said[gib][1] if "smoke-1" in note]
     assert all(row.quote for row in answer.offers)

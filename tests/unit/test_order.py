@@ -136,7 +136,7 @@ def test_a_whole_order_is_read(tmp_path: Path) -> None:
         ("cuda = 12.4", "`cuda`"),
         ("cuda = 'new'", "is not a version"),
         ("[env]\n'A B' = 'env:A'", "is not the name of a variable"),
-        ("image = ", "is no order"),
+        ("image = ", "is not a valid order"),
     ],
 )
 def test_what_no_order_has_is_refused_by_name(tmp_path: Path, text: str, told: str) -> None:

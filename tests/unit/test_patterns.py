@@ -139,5 +139,5 @@ def test_what_is_negated_is_taken_out(
 
 
 def test_an_artifact_that_only_says_what_is_not_kept_is_refused() -> None:
-    with pytest.raises(BadRequest, match="nothing says what is"):
+    with pytest.raises(BadRequest, match="nothing says what is kept"):
         told_apart(["!out/"], [])

@@ -67,7 +67,7 @@ def test_a_price_above_the_cap_is_refused(ledger: Ledger) -> None:
 
 
 def test_an_unknown_price_passes_no_cap_because_it_is_not_zero(ledger: Ledger) -> None:
-    with pytest.raises(Refused, match="unknown, which is not zero") as told:
+    with pytest.raises(Refused, match="the price is unknown, so no cap") as told:
         intent(ledger, price=None, cap="100")
 
     assert "--price-usd-h" in told.value.remedy

@@ -508,7 +508,9 @@ async def test_nothing_goes_from_the_box_that_is_not_here(running: Running) -> N
     await running.look(policy=Retention(keep_last=1))
 
     assert await prune_there(running, 1) == Pruned(
-        stayed=("all: nothing that is proved here is beyond the last 1",)
+        stayed=(
+            "all: each checkpoint with a proved copy here is one that the policy keeps: the last 1",
+        )
     )
     assert steps(running.out) == [1, 2, 3]
 

@@ -167,7 +167,7 @@ async def test_nothing_but_proof_or_a_signature_ends_an_adopted_orphan(
     unproved = Assessment(untouched=False, seal=None, evidence=(), losses=())
     with pytest.raises(Unverified, match="nothing was proved"):
         prove(lease, unproved)
-    with pytest.raises(Unverified, match="whatever was done on the box"):
+    with pytest.raises(Unverified, match="everything that was done on the box"):
         await return_unused(context_of(ledger, TINY, tiny), lease, NeverIn())
 
     assert only(tiny) == [orphan.id]

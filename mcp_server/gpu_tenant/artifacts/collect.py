@@ -222,7 +222,7 @@ def _require_given_up(
         narrow = literal_pattern(names[0].removeprefix("work/"))
         home, end = Command("collect", lease.id), Command("teardown", lease.id)
         raise BadRequest(
-            f"{by[0]!r} keeps {names[0].removeprefix('work/')}, which {pattern!r} was to give up; nothing was fetched",
+            f"the pattern {by[0]!r} keeps {names[0].removeprefix('work/')}, so {pattern!r} cannot give it up; nothing was fetched",
             remedy=f"it is declared, and nothing has to be given up: {home} brings it, then {end}"
             if narrow in (pattern, *kept)
             else f"name it more narrowly than {by[0]!r} does: {Command('collect', lease.id, discard=narrow)}",
@@ -342,7 +342,5 @@ def _keep_or_lose(lease: Lease, seal: Manifest, never_appeared: Sequence[str]) -
     if seal.unclaimed.count:
         return claim_words(lease, seal.unclaimed)
     if never_appeared:
-        return (
-            f"{Command('collect', lease.id, discard=never_appeared)}, if it is not to come any more"
-        )
+        return f"{Command('collect', lease.id, discard=never_appeared)} gives it up, if the job will not write it any more"
     return f"for what is named above: {Command('collect', lease.id, discard='PATTERN')} gives it up"

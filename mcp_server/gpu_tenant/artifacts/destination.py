@@ -114,7 +114,7 @@ def _require_ours(real: Path, lease: Lease, ledger: Ledger) -> None:
             remedy=_better(lease, ledger, real),
         )
     raise BadRequest(
-        f"{real} holds files that no collect brought, and no other files are put among them",
+        f"{real} contains other files, and a box's files are not mixed with them",
         remedy=_better(lease, ledger, real),
     )
 

@@ -60,6 +60,8 @@ def reasons_of(names: Sequence[str], left_out: Mapping[str, str]) -> tuple[str, 
     return tuple(dict.fromkeys(reasons))
 
 
-def left_out_words(names: Sequence[str], reasons: Sequence[str], of: str) -> str:
+def left_out_words(names: Sequence[str], reasons: Sequence[str], by: str) -> str:
     """Say which files a log reports as missing, and why they were left out."""
-    return f"its log misses {', '.join(names)}, left out of {of} ({', '.join(reasons)})"
+    return (
+        f"its log reports {', '.join(names)} as missing, which {by} left out ({', '.join(reasons)})"
+    )

@@ -225,7 +225,11 @@ async def prune_box(
                 [] if is_proved else [f"{one.at}: the checkpoint is not complete on this computer"]
             )
         if listed is None or not unwanted:
-            return Pruned(stayed=(f"all: nothing that is proved here is beyond {policy.words}",))
+            return Pruned(
+                stayed=(
+                    f"all: each checkpoint with a proved copy here is one that the policy keeps: {policy.words}",
+                )
+            )
         if not proved:
             return Pruned(stayed=tuple(stayed))
         files = [entry for one in proved for entry in one.entries]

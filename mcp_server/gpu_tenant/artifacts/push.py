@@ -53,7 +53,7 @@ class Pushed(Record):
         default=(), description="what stayed here, largest first; `include` sends it all the same"
     )
     lacks: str | None = Field(
-        default=None, description="what the smoke test had and no push has sent"
+        default=None, description="files of the smoke test that no push has sent"
     )
     setup: str | None = Field(default=None, description="the job that sets the box up now")
     next: str
@@ -179,7 +179,7 @@ async def sendable(
         named = str(directory) in {known.id for known in ledger.leases()}
         raise BadRequest(
             f"{directory} is {'a lease, and ' if named else ''}no directory",
-            remedy=f"put the work tree first: {Command('push', 'DIR', directory if named else 'LEASE')}",
+            remedy=f"give the work tree as the first argument: {Command('push', 'DIR', directory if named else 'LEASE')}",
         )
     work = await asyncio.to_thread(read_tree, directory, include)
     files, left_out = work.files, work.left_out

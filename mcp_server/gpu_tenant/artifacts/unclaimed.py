@@ -47,9 +47,9 @@ def unclaimed_words(lease: Lease, unclaimed: Unclaimed, *, first: Command | None
     """Name the unclaimed files, and the commands that keep or give them up. `first` is the command to start the box."""
     told = unclaimed_names(lease, unclaimed)
     what = (
-        f"1 file is unclaimed, and no teardown happens: {told}"
+        f"1 file is unclaimed, so the box is not torn down: {told}"
         if unclaimed.count == 1
-        else f"{unclaimed.count:,} files are unclaimed, and no teardown happens: {told}"
+        else f"{unclaimed.count:,} files are unclaimed, so the box is not torn down: {told}"
     )
     if first is None:
         return f"{what}; {claim_words(lease, unclaimed)}"

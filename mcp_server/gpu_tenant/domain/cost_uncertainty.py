@@ -61,7 +61,7 @@ def unseen_boot(box: Box, quote: Quote | None, *, since: datetime, now: datetime
     return Unseen(
         likely_less_usd=((price - booting) * Decimal(likely_s) / 3600).quantize(USD_STEP),
         most_less_usd=most.quantize(USD_STEP),
-        words=f"it was found running, and nobody saw when it had booted, before {now:%Y-%m-%d %H:%M} UTC",
+        words=f"it was found running at {now:%Y-%m-%d %H:%M} UTC, and when it finished booting is unknown",
     )
 
 
@@ -93,7 +93,7 @@ def unseen_stop(lease: Lease, box: Box, *, since: datetime, now: datetime) -> Un
         Unseen(
             likely_less_usd=(dearer * Decimal(likely_s) / 3600).quantize(USD_STEP),
             most_less_usd=most.quantize(USD_STEP),
-            words=f"it was found stopped, and nobody saw when it stopped, before {now:%Y-%m-%d %H:%M} UTC",
+            words=f"it was found stopped at {now:%Y-%m-%d %H:%M} UTC, and when it stopped is unknown",
         ),
     )
 

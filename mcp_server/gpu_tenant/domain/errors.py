@@ -10,7 +10,7 @@ TenantError
 │   ├── JobRunning        3
 │   ├── SweepOpen         3   a sweep on the box is not done, or not as declared
 │   ├── SignatureWanted   3   a person has to sign first
-│   ├── StillWanted       3   more work came while the lease was being ended as done
+│   ├── StillWanted       3   more work came while the lease was ended because its work was done
 │   ├── BoxTaken          3   a live lease already has this box
 │   ├── QuoteUsed         3   a live lease was already rented by this quote
 │   ├── HostLeftOut       3   the offer's host failed before
@@ -128,7 +128,7 @@ class SweepOpen(Refused):
 
 
 class SignatureWanted(Refused):
-    """A person has to sign first, and cannot do so in a tool's answer. Then repeat the same call."""
+    """A person has to sign first, at a terminal or on the dashboard. Then repeat the same call."""
 
     code = "SIGNATURE_WANTED"
 
@@ -137,7 +137,7 @@ class SignatureWanted(Refused):
 
 
 class StillWanted(Refused):
-    """More work came while the lease was being ended as done. Nothing was destroyed."""
+    """More work came while the lease was being ended because its work was done. Nothing was destroyed."""
 
     code = "STILL_WANTED"
 
@@ -282,7 +282,7 @@ class PriceMoved(ProviderTrouble):
 
 
 class OwnerMustAct(ProviderTrouble):
-    """There is no API for this: a person must do it in the platform's console, as told."""
+    """There is no API for this. A person must do it in the platform's console; the message says how."""
 
     code = "OWNER_MUST_ACT"
 

@@ -33,7 +33,7 @@ _MONTH_H = 720
 _UNDISTURBED = ("compute", "waiting", "moving", "bytes")
 """The terms that have to be paid even if nothing fails."""
 _UNVERIFIED_PREMIUM = Decimal("0.10")
-"""A host that nobody vouches for counts as a tenth dearer. The risk that it reads your data is not counted."""
+"""A host that its provider has not verified counts as a tenth dearer. The risk that it reads your data is not counted."""
 
 
 class Term(Record):
@@ -166,7 +166,7 @@ def _terms(offer: Offer, wish: Wish, rate: Decimal, record: HostRecord | None) -
         yield _term(
             "unverified host",
             hours * rate * _UNVERIFIED_PREMIUM,
-            f"{_UNVERIFIED_PREMIUM:.0%} of compute, as nobody vouches for this host",
+            f"{_UNVERIFIED_PREMIUM:.0%} of compute, as its provider has not verified this host",
         )
     if record is not None:
         yield _term(

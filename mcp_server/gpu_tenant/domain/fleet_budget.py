@@ -160,9 +160,13 @@ def cap_quote(quote: Quote, most_usd_h: Decimal | None, *, boxes: int = 1) -> Qu
         return quote
     price = quote.offer.price.running_usd_h
     if price is None or price > most_usd_h:
-        costs = "an unknown sum, which is not zero," if price is None else f"{price} USD/h"
+        cost = (
+            f"has an unknown price, which may be above the {most_usd_h} USD/h that the cap leaves"
+            if price is None
+            else f"costs {price} USD/h, and the cap leaves {most_usd_h} USD/h"
+        )
         raise Refused(
-            f"{quote.id} costs {costs} and the cap leaves {most_usd_h} USD/h",
+            f"{quote.id} {cost}",
             remedy=f"raise {Option('max-price-usd-h')}, or see what {Command('offers')} has for less",
         )
     own = own_cap(price, most_usd_h, boxes=boxes)

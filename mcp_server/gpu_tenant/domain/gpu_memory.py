@@ -39,13 +39,13 @@ class GpuMemory(Record):
         match self.fit(vram_gib):
             case "too small":
                 return (
-                    f"{vram_gib:g} GiB is too small, by the estimate of {smoke}: it wants {self.figures} of each "
-                    "GPU's memory for the smoke test's own batch"
+                    f"{vram_gib:g} GiB is too small, by the estimate of {smoke}: the job needs {self.figures} of each "
+                    "GPU's memory at the smoke test's batch size"
                 )
             case "tight":
                 return (
-                    f"{vram_gib:g} GiB is tight, by the estimate of {smoke}: it wants {self.figures} of each "
-                    "GPU's memory for the smoke test's own batch"
+                    f"{vram_gib:g} GiB is tight, by the estimate of {smoke}: the job needs {self.figures} of each "
+                    "GPU's memory at the smoke test's batch size"
                 )
             case _:
                 return None

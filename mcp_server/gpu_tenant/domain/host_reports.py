@@ -105,7 +105,7 @@ def provider_of_host(name: str) -> str:
     provider, _, host = name.partition(":")
     if not provider.strip() or not host.strip():
         raise BadRequest(
-            f"{name!r} is no host: a host is named by its provider and its number, as in vastai:41",
+            f"{name!r} does not name a host: a host is named by its provider and its number, as in vastai:41",
             remedy=f"{Command('hosts')} lists the hosts that have something on record against them",
         )
     return provider

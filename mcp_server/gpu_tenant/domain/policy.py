@@ -48,7 +48,7 @@ def rules_of(
     rules = tuple(_rules(lease, profile, looked_after, now))
     if looked_after == "unwatched" and any(_UNWATCHED in rule for rule in rules):
         return (
-            f"no watchdog runs now: whatever is to be done {_UNWATCHED} is not done",
+            "no watchdog runs now: rules that need one are not carried out",
             *rules,
         )
     return rules
@@ -117,7 +117,7 @@ def _when_done(lease: Lease, profile: Profile) -> str:
         if terms.on_failure.after_s
         else does[terms.on_failure.does]
     )
-    return f"{does[terms.when_done]}, after {GRACE_S} s; where a job failed or left processes: {failed}"
+    return f"{does[terms.when_done]}, after {GRACE_S} s; if a job failed, or processes that it started still run: {failed}"
 
 
 def _rescue(lease: Lease, profile: Profile) -> str:
@@ -156,12 +156,15 @@ def most_words(
     spent = lease.cost_usd(now) if now is not None else None
     if lease.parked_at is not None and lease.price_usd_h != 0 and terms.on_deadline != "waive":
         if spent is None:
-            return "the most that it costs: no sum ends the bill of a parked box but you do"
-        return f"the most that it costs: {usd_words(spent)} so far, and no sum ends the bill of a parked box but you do"
+            return "the most that it costs: nothing limits it, because only you can end the bill of a parked box"
+        return (
+            f"the most that it costs: {usd_words(spent)} so far, and nothing limits it, because only you can end the bill of "
+            "a parked box"
+        )
     if spent is not None and terms.budget_usd is not None and spent >= terms.budget_usd:
         return (
-            f"the most that it costs: more than the {usd_words(spent)} that are spent: its budget of {terms.budget_usd} USD "
-            "is passed, and it is ended"
+            f"the most that it costs: more than the {usd_words(spent)} spent so far: it passed its budget of "
+            f"{terms.budget_usd} USD, and is being ended"
         )
     bills = f"what it bills until {terms.deadline_at:%Y-%m-%d %H:%M} UTC and its end"
     sum_words = bills if terms.budget_usd is None else f"{terms.budget_usd} USD"

@@ -239,7 +239,7 @@ def overdue(lease: Lease, now: datetime, *, went_on_under: str | None = None) ->
         outrun.append(
             f"the budget of {terms.budget_usd} USD is spent ({cost:.2f})"
             if went_on_under is None
-            else f"its work went on under {went_on_under}, and what that left to this lease of the budget is spent"
+            else f"its work went on under {went_on_under}, and the part of the budget that this lease kept is spent"
         )
     return "; ".join(outrun) or None
 

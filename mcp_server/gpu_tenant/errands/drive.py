@@ -394,7 +394,7 @@ class Drive:
         then = f"correct it here, then {Command('run', resume=self._run)} or the same line again"
         if receipt.missing:
             reasons = reasons_of(receipt.missing, left_out_reasons(left_out))
-            stays = f"; {left_out_words(receipt.missing, reasons, 'its copy, as of a push')}"
+            stays = f"; {left_out_words(receipt.missing, reasons, 'its copy, like a push,')}"
             then = _with_included(receipt.missing)
         elif receipt.left_out:
             stays = f"; left out of its copy, as of a push: {'; '.join(receipt.left_out)}"
@@ -1075,7 +1075,7 @@ class Drive:
             return list(_ways(self._run, unclaimed_patterns(lease, seal.unclaimed)))
         if collected.never_appeared:
             gives_up = Command("run", resume=self._run, discard=collected.never_appeared)
-            return [f"{gives_up}, if it is not to come any more"]
+            return [f"{gives_up} gives it up, if the job will not write it any more"]
         return [collected.next]
 
     def _asking(self, asks: Unanswered, words: str, *, then: str = "") -> ErrandStatus:

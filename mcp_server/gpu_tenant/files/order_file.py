@@ -190,4 +190,4 @@ def _must_be_one_of(file: Path, where: str, key: str, known: Sequence[str]) -> N
 
 
 def _wrong(file: Path, why: str) -> BadRequest:
-    return BadRequest(f"{file} is no order: {why}", remedy="correct that file")
+    return BadRequest(f"{file} is not a valid order: {why}", remedy="correct that file")

@@ -102,7 +102,7 @@ def told_apart(
     not_kept = [pattern.removeprefix("!") for pattern in artifacts if pattern.startswith("!")]
     if not_kept and not kept:
         raise BadRequest(
-            f"{', '.join(artifacts)} says what is not kept, and nothing says what is",
+            f"{', '.join(artifacts)} says what is not kept, but nothing says what is kept",
             remedy=f"add what is kept: {Option('artifact')} 'out/', or give it up: {Option('discard')} '{not_kept[0]}'",
         )
     for pattern in not_kept:
@@ -137,7 +137,7 @@ def require_patterns(patterns: Iterable[str]) -> None:
             )
         if pattern.startswith("!"):
             raise BadRequest(
-                f"the pattern {pattern!r} negates, so what it is meant to keep would be unclear",
+                f"the pattern {pattern!r} begins with `!`, which is not allowed here",
                 remedy="name what is kept, and what may be lost, without `!`",
             )
         names = [name for name in pattern.split("/") if name not in ("", ".")]

@@ -93,7 +93,7 @@ class SmokeReceipt(Record):
         default=(), description="what was left out of its copy, as for a push"
     )
     missing: tuple[str, ...] = Field(
-        default=(), description="what its log misses, of what was left out"
+        default=(), description="files left out that its log reports missing"
     )
     peak_bytes: int | None = Field(
         default=None, description="memory of its largest process here; None: unknown"
@@ -271,7 +271,7 @@ def _after_failure(
     if missing:
         names = list(dict.fromkeys((*include, *missing)))
         again = Command("smoke", directory, include=names, then=command)
-        words = left_out_words(missing, reasons_of(missing, left_out), "its copy, as of a push")
+        words = left_out_words(missing, reasons_of(missing, left_out), "its copy, like a push,")
         return f"{again}: {words}"
     again = Command("smoke", "DIR", then="COMMAND")
     words = f"correct the command on this computer, where it costs nothing, then {again} again"

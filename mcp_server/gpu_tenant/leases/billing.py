@@ -98,11 +98,11 @@ def disagreement(lease: Lease, billed: Billed, *, until: datetime) -> str | None
     if usd > most:
         return (
             f"without the charges for bytes, {lease.provider} billed {usd} USD, but {most} USD were counted: "
-            f"more than was quoted, by {billed.words} ({parts})"
+            f"more than was quoted ({billed.words}: {parts})"
         )
     return (
         f"without the charges for bytes, {lease.provider} has billed {usd} USD so far, but {most} USD were "
-        f"counted: the rest may still come, or was never owed, by {billed.words} ({parts})"
+        f"counted: the rest may be billed later, or never ({billed.words}: {parts})"
     )
 
 

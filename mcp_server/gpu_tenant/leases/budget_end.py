@@ -56,7 +56,7 @@ def budget_end_words(
     told = went_on(events)
     if told is not None:
         left = usd_words(lease.terms.budget_usd)
-        budget = f"the part of the budget that did not go on with its work to {told.by}, {left},"
+        budget = f"the budget of {left} that this lease kept when its work went on under {told.by}"
     if looked_after == "unwatched":
         if end.spent_at <= now:
             return f"{budget} is spent, and nothing is watching that would end the lease: {Command('watchdog')}"

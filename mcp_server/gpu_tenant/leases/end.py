@@ -287,7 +287,7 @@ def ask_ahead(context: Context, lease: str) -> SignatureRequest:
         subject=found.id,
         digest=_of_terms(found),
         words=words,
-        would=f"past its end and its rescue sum, {found.id} would be destroyed with whatever is on it",
+        would=f"past its end and its rescue sum, {found.id} would be destroyed with everything on it",
         at=context.clock.now(),
     )
 

@@ -65,14 +65,14 @@ def job_outlook(
         if not is_soon(lease, over_at, now, timedelta(seconds=SOON_S)):
             return None
         more = _more(lease, events, now, deadline if by == "budget" else now + timedelta(hours=1))
-        return f"whether its job ends before its {by} ends the lease is not known yet: {more} raises that while it runs"
+        return f"whether its job ends before its {by} ends the lease is not known yet: {more} gives it more time while it runs"
     ends_at = max(now, ends[1])
     at = f"at {ends_at:%H:%M} UTC, in {span((ends_at - now).total_seconds())}"
     if ends_at <= over_at:
         return f"its job ends {at}, at its present pace: before its {by} ends the lease"
     return (
         f"its job ends {at}, at its present pace, but its {by} ends the lease before that: "
-        f"{_more(lease, events, now, ends_at)} raises that while it runs"
+        f"{_more(lease, events, now, ends_at)} gives it more time while it runs"
     )
 
 

@@ -262,7 +262,7 @@ def unfit(offer: Offer, wish: Wish) -> str | None:
         "interruptible": wish.interruptible == "no" and offer.interruptible,
         "not interruptible": wish.interruptible == "yes" and not offer.interruptible,
         "ends before the work is done and moved": ends_early,
-        "price unknown, which cannot pass a cap": cap is not None and price is None,
+        "price unknown, so the cap cannot be checked": cap is not None and price is None,
         f"above the cap of {cap} USD/h": cap is not None and price is not None and price > cap,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

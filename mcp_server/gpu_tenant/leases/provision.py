@@ -98,7 +98,7 @@ def intend(
     max_price_usd_h, budget_usd = asked.max_price_usd_h, asked.budget_usd
     if price_usd_h is None and (max_price_usd_h is not None or budget_usd is not None):
         raise Refused(
-            "the price is unknown, which is not zero, and cannot pass a cap or fill a budget",
+            "the price is unknown, so no cap and no budget can be checked",
             remedy=f"state what the box costs with {Option('price-usd-h')}, or drop "
             f"{Option('max-price-usd-h')} and {Option('budget-usd')}",
         )

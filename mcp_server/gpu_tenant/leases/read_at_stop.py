@@ -103,7 +103,7 @@ def give_up_missing(context: Context, lease: Lease, patterns: list[str]) -> Coll
     strange = [pattern for pattern in given if pattern not in read.missing]
     if strange:
         raise Refused(
-            f"{lease.id} is parked, and {strange[0]!r} is none of its artifacts that never appeared",
+            f"{lease.id} is parked, and {strange[0]!r} is not one of its artifacts that never appeared",
             remedy=f"{Command('collect', lease.id, discard=read.missing)} gives up those; or {resumed}",
         )
     ledger.claim(lease.id, artifacts=(), discard=given, at=ledger.now())

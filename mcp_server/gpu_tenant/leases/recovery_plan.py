@@ -147,8 +147,8 @@ def work_of(lease: Lease, *, ledger: Ledger) -> RecoverableWork:
     for gang in gangs(ledger.events(lease.id)):
         if any(job.id == gang.job for job in jobs):
             raise Refused(
-                f"{gang.job} of {lease.id} is one job together with {', '.join(gang.others(lease.id))}, and they meet at "
-                "an address that is gone",
+                f"{gang.job} of {lease.id} is one job together with {', '.join(gang.others(lease.id))}, and the "
+                "address over which they connect is gone",
                 remedy=f"{gang.stop}; then rent another box, and launch --together again, from the checkpoint",
             )
     for tree in work.trees:

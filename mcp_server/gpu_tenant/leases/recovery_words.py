@@ -65,14 +65,18 @@ def tree_words(ledger: Ledger, lease: Lease) -> str | None:
     if not trees:
         return None
     named = " and ".join(tree.directory for tree in trees)
-    return f"leave {named} as it is while the job runs: where the box is taken, its files are pushed again, unchanged"
+    return f"leave {named} as it is while the job runs: if the box is taken, these files are pushed again, and must be unchanged"
 
 
 def box_words(new: Lease) -> str:
     """Describe the box on which the work continues: the trust in its host, its price, and when its rental ends."""
     offer = new.quote.offer if new.quote else None
     trust, price = (offer.trust, offer.price.running_usd_h) if offer else (None, None)
-    host = f"its provider calls the host {trust}" if trust else "nobody vouches for the host"
+    host = (
+        f"its provider calls the host {trust}"
+        if trust
+        else "it is unknown how far the host can be trusted"
+    )
     ends_at = rental_ends_at(new)
     cost = "an unknown price" if price is None else f"{price} USD/h"
     end = "no end of the rental is known"
@@ -123,10 +127,10 @@ def left_words(ledger: Ledger, lost: Lease) -> str | None:
     """Say what stays behind on the box of a lease whose work goes on elsewhere. None if the lease has ended."""
     events = ledger.events(lost.id)
     if lost.state is LeaseState.LOST:
-        return "what its box had, and is not here, is lost with it"
+        return "files that only its box had are lost with it"
     if not lost.state.live:
         return None
     step = end_step(lost, events, ledger.now(), known_unclaimed(ledger, lost))
     if recorded_fate(events) == "host_lost":
-        return f"what its box had, and is not here, is lost with its host: {step}"
-    return f"{lost.id} keeps on its disk what its jobs wrote since, and bills {rate_words(lost)} until it is ended: {step}"
+        return f"files that only its box had are lost with its host: {step}"
+    return f"{lost.id} still has on its disk what its jobs wrote after that, and bills {rate_words(lost)} until it is ended: {step}"

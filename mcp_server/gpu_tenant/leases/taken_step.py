@@ -88,8 +88,8 @@ def stops_words(events: Lines, notice_s: float | None, now: datetime) -> str | N
     stops_at = heard.at + timedelta(seconds=notice_s)
     left_s = round((stops_at - now).total_seconds())
     if left_s <= 0:
-        return "its box stops at any moment; after that a look at it costs a start"
-    return f"its box stops about {stops_at:%H:%M:%S} UTC, in {left_s} s; after that a look at it costs a start"
+        return "its box stops at any moment; after that, it must be started again to be read"
+    return f"its box stops about {stops_at:%H:%M:%S} UTC, in {left_s} s; after that, it must be started again to be read"
 
 
 def notice_step(

@@ -87,8 +87,8 @@ def as_it_was(cause: Outrun | None, events: Lines) -> Outrun | None:
     why = f" ({told.fate})" if told.fate else ""
     return Outrun(
         "budget",
-        f"its provider took its box{why}, its work went on under {told.by}, and what that left to this lease of the "
-        "budget is spent",
+        f"its provider took its box{why}, its work went on under {told.by}, and the part of the budget that this "
+        "lease kept is spent",
     )
 
 

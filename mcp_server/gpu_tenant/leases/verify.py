@@ -125,7 +125,7 @@ def _way_back(lease: Lease, ledger: Ledger) -> str | None:
 
 def cannot_be_seen(why: str, remedy: str) -> Assessment:
     """Return the assessment of a used box that cannot be looked at: anything may be lost with it."""
-    loss = Loss(what=f"whatever is on the box, which cannot be looked at: {why}", remedy=remedy)
+    loss = Loss(what=f"everything on the box, which cannot be looked at: {why}", remedy=remedy)
     return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
 
 
@@ -180,7 +180,7 @@ async def assess(
         boots = await not_yet(context, lease)
         silent = f"{error.message}; {_way_back(lease, ledger) or error.remedy}"
         loss = Loss(
-            what="whatever is on the box: it could not be sealed "
+            what="everything on the box: it could not be sealed "
             f"({'nothing was ever collected' if nothing_came else 'it may hold more than was collected'})",
             remedy=f"{f'{boots.message}; {boots.remedy}' if boots else silent}; if the box is gone for good, "
             f"its owner runs {Command('waive', lease.id)}",
@@ -198,8 +198,9 @@ async def assess(
     if gone or late:
         losses.append(
             Loss(
-                what="whatever the jobs wrote: the box's own record of when they began "
-                + ("is gone" if gone else "is later than they did"),
+                what="everything that the jobs wrote: the box's own record of when they began is gone"
+                if gone
+                else "everything that the jobs wrote: the box's own record says that they began later than they did",
                 remedy=f"look at the box yourself; to end the lease nevertheless, its owner runs "
                 f"{Command('waive', lease.id)}",
             )
@@ -334,11 +335,11 @@ async def _unmounted_losses(context: Context, lease: Lease) -> list[Loss]:
     try:
         found = await unmounted_volumes(context.session(lease), ledger=context.ledger)
     except BoxTrouble as error:
-        what = f"whatever lies where its volumes were mounted: {error.message}"
+        what = f"all files where its volumes were mounted: {error.message}"
         return [Loss(what=what, remedy=error.remedy)]
     return [
         Loss(
-            what=f"whatever lies at {volume.path}: the volume {volume.name} is not mounted there any more",
+            what=f"all files below {volume.path}: the volume {volume.name} is not mounted there any more",
             remedy=f"mount it again on the box, then {Command('teardown', lease.id)}",
         )
         for volume in found
@@ -356,7 +357,7 @@ async def with_reclaimed(context: Context, lease: Lease, assessment: Assessment)
     try:
         found = await connector.reclaimed_with(lease)
     except ProviderTrouble as trouble:
-        what = f"whatever is on its volumes: whether they outlive the box is unknown ({trouble.message})"
+        what = f"everything on its volumes: whether they outlive the box is unknown ({trouble.message})"
         going = [Loss(what=what, remedy=trouble.remedy)]
     else:
         going = [
@@ -384,7 +385,7 @@ async def changed_since(
         if not seen.digest:
             seen = await again()
     except (JobRunning, BoxTrouble) as error:
-        what = f"whatever was written while the kept files were re-read: {error.message}"
+        what = f"everything that was written while the kept files were re-read: {error.message}"
         return [Loss(what=what, remedy=remedy)]
     if seen.digest == sealed.digest and seen.unclaimed == sealed.unclaimed:
         return []
@@ -432,7 +433,7 @@ def prove_unused(lease: Lease, seen: Seen) -> TeardownPermit:
     why = "the box was used" if lease.touched_at is not None else use(seen)
     if why is not None:
         loss = Loss(
-            what=f"whatever was done on the box ({why})",
+            what=f"everything that was done on the box ({why})",
             remedy=f"{Command('collect', lease.id)}, then {Command('teardown', lease.id)}",
         )
         raise _refusal(lease, [loss])
@@ -586,8 +587,8 @@ def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> It
         if pattern not in given_up:
             yield Loss(
                 what=f"the declared artifact {quote_text(pattern)} never appeared",
-                remedy=f"look at the log with {Command('monitor', lease.id)}; if that artifact is not to be "
-                f"expected any more, {Command('collect', lease.id, discard=pattern)}",
+                remedy=f"look at the log with {Command('monitor', lease.id)}; if the job will not write it any "
+                f"more, {Command('collect', lease.id, discard=pattern)}",
                 missing=pattern,
             )
     if not seal.unclaimed.count:
@@ -596,8 +597,8 @@ def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> It
     lose = Command("collect", lease.id, discard="PATTERN")
     if not seal.unclaimed.size_bytes:
         what = (
-            f"{some(seal.unclaimed.count, 'empty file')} that nobody has claimed, whose names may hold "
-            f"something: {_unclaimed_in_words(seal, lease)}"
+            f"{some(seal.unclaimed.count, 'empty file')} that nobody has claimed, whose names alone may "
+            f"matter: {_unclaimed_in_words(seal, lease)}"
         )
     else:
         what = (
@@ -630,7 +631,7 @@ def untold_losses(
         if job.launched_at is None or job.id in waived or f"log/{job.id}.log" in names:
             continue
         yield Loss(
-            what=f"whatever {job.id} wrote: that job was launched, but the box does not know it",
+            what=f"everything that {job.id} wrote: that job was launched, but the box does not know it",
             remedy=f"look at the box yourself; to end the lease nevertheless, its owner runs "
             f"{Command('waive', lease.id)}",
         )

@@ -549,7 +549,7 @@ async def _stranger(context: Context, volume: Volume) -> str | None:
     if asked is not None and asked.account is not None and asked.account == volume.account:
         return None
     return (
-        "the key is not the one that it was made with, and not known to be of the same account: its list proves "
+        "it was made with another key, and whether this key is of the same account is unknown, so its list proves "
         "nothing about the volume; use the former key"
     )
 
@@ -597,7 +597,7 @@ def confirm_disk_gone(context: Context, name: str, *, provider: str | None = Non
         doubt = disk_that_may_bill(context, volume)
         if doubt is None:
             raise BadRequest(
-                f"the volume {name} was not deleted, or took its disk along: there is nothing to confirm",
+                f"the volume {name} was not deleted, or its disk was deleted with it: there is nothing to confirm",
                 remedy=f"{Command('volumes')} shows its state",
             )
         if len(ledger.volume_absences(volume.key)) < 2:

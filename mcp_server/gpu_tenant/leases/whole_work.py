@@ -43,7 +43,7 @@ def _earlier_files(leases: Sequence[Lease]) -> list[str]:
             continue
         if lease.kept_in == last.kept_in:
             aside = Path(lease.kept_in) / SUPERSEDED
-            told.append(f"what {lease.id} wrote, and {last.id} wrote anew, is in {aside}")
+            told.append(f"files from {lease.id} that {last.id} replaced are in {aside}")
         else:
-            told.append(f"what came from {lease.id} is in {lease.kept_in}")
+            told.append(f"files from {lease.id} are in {lease.kept_in}")
     return told

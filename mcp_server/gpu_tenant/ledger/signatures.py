@@ -157,7 +157,7 @@ class Signatures(Timeline):
             if row is None or moment(row["expires_at"]) <= at:
                 raise Refused(
                     f"{asked.code} waited for its signature until {asked.expires_at:%Y-%m-%d %H:%M} UTC",
-                    remedy="repeat the call that asked for the signature, which asks again",
+                    remedy="repeat the call that asked for the signature; it requests a new one",
                 )
             if _request_of(row).shown != asked.shown:
                 raise Refused(

@@ -207,7 +207,7 @@ def _key(
             ) from None
         if not re.fullmatch(r"[!-~]{1,4096}", value):
             raise BadRequest(
-                f"{half} of [stores.{name}] leads to something that is not a key: it is empty, or not plain letters",
+                f"{half} of [stores.{name}] does not lead to a key: the value there is empty or has unusual characters",
                 remedy="put the key in that place",
             )
         values.append(value)

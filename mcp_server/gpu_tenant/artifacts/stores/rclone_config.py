@@ -46,7 +46,7 @@ def leads(root: str, settings: Settings, environ: Mapping[str, str]) -> Whereabo
             return Whereabouts(directory=Path(os.path.abspath(root)))  # noqa: PTH100  as rclone has it
         if named is None:
             return Whereabouts(
-                unknown="it leads to another remote in a way that is not understood here"
+                unknown="it leads to another remote in a way that gpu-tenant cannot follow"
             )
         name, path = named["name"], named["path"]
         says = _settings_of(name, settings, environ)

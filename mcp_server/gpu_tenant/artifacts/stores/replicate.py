@@ -120,7 +120,7 @@ async def keep_safe(
     )
     if last is not None:
         raise StoreTrouble(
-            f"not safe in {store.words}: {missing} of {some(len(files), 'file')}, such as {failed[0]}: {last.message}",
+            f"{missing} of {some(len(files), 'file')} could not be proved in {store.words}, for example {failed[0]}: {last.message}",
             remedy=last.remedy,
         )
     return StoreCopy(

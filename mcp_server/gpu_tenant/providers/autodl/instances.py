@@ -191,7 +191,7 @@ def _notes(
             "the image's PyTorch 2.0 cannot use this GPU: name a newer image below `[autodl]`"
         )
     notes += [
-        "whether one is in stock shows when it is created; a stopped one may find no GPU to start with",
+        "whether one is in stock is known only when a box is created; a stopped box may find no GPU when it starts",
         "30 GB at / and about 50 at /root/autodl-tmp; a box that was stopped for 15 days is released",
     ]
     return notes

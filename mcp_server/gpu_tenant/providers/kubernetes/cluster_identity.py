@@ -72,7 +72,7 @@ def must_be_noted(found: Identity, note: Path) -> None:
         ) from error
     if not noted.is_one_with(found):
         raise ProviderTrouble(
-            f"[kubernetes] leads to {found}, and the leases are in {noted}",
+            f"[kubernetes] now points to {found}, but the leases are in {noted}",
             remedy="name that namespace again (`context`, `namespace`, `kubeconfig` or KUBECONFIG);"
             f" if {Command('leases')} shows no lease and no volume there any more, move {note} away",
         )

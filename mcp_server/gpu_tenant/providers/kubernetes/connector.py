@@ -130,7 +130,7 @@ class KubernetesConnector:
                 made = await self._job_of(lease.mark)
                 if made is None:
                     raise silent(
-                        f"the Job {job_name(lease.mark)} is there, and then not"
+                        f"the Job {job_name(lease.mark)} existed a moment ago, and is gone now"
                     ) from refused
         return self._box(made, look(made, []))
 

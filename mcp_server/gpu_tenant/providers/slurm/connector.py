@@ -192,9 +192,9 @@ class SlurmConnector:
         if source.template is not None:
             return "a cluster has no templates"
         return (
-            "its boxes start with what the site has, and this program starts no container there; name the image in the "
-            "tables of the other platforms alone, and where the site has Apptainer let the job's own command enter "
-            f"it: `apptainer exec --nv docker://{source.image} COMMAND`"
+            "its boxes have the software of the site, and gpu-tenant starts no container there; name the image only in the "
+            "tables of the other platforms; if the site has Apptainer, let the job's own command enter the image: "
+            f"`apptainer exec --nv docker://{source.image} COMMAND`"
         )
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:

@@ -152,9 +152,9 @@ export default {
   "{n} files are unclaimed": "{n} 个文件无人认领",
   "1 file is unclaimed": "1 个文件无人认领",
   "open to the internet": "对互联网开放",
-  "They were written since the launch and nobody has claimed or discarded them, so no teardown happens. Keep them, or give them up by name:":
+  "They were written since the launch and nobody has claimed or discarded them, so the box is not torn down. Keep them, or give them up by name:":
     "它们写于启动之后，既无人认领也无人放弃，因此不会销毁机器。请保留它们，或按名称放弃：",
-  "It was written since the launch and nobody has claimed or discarded it, so no teardown happens. Keep it, or give it up by name:":
+  "It was written since the launch and nobody has claimed or discarded it, so the box is not torn down. Keep it, or give it up by name:":
     "它写于启动之后，既无人认领也无人放弃，因此不会销毁机器。请保留它，或按名称放弃：",
   "The largest of them": "其中最大的文件",
   "{n} files are discarded, by the job's own word or as a well-known cache:":

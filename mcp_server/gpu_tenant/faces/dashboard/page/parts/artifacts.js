@@ -217,10 +217,10 @@ function Loose({row, files}) {
           ${
             unclaimed.count === 1
               ? t(
-                  "It was written since the launch and nobody has claimed or discarded it, so no teardown happens. Keep it, or give it up by name:",
+                  "It was written since the launch and nobody has claimed or discarded it, so the box is not torn down. Keep it, or give it up by name:",
                 )
               : t(
-                  "They were written since the launch and nobody has claimed or discarded them, so no teardown happens. Keep them, or give them up by name:",
+                  "They were written since the launch and nobody has claimed or discarded them, so the box is not torn down. Keep them, or give them up by name:",
                 )
           }
         </p>
