@@ -135,15 +135,16 @@ class Referee:
             wasted_usd=billed - (billed if (w := self._billed_when_whole) is None else w),
             leaking_usd_h=Decimal(str(meter["usd_h"])),
             boxes_left=len(self.boxes()),
-            important_bytes=self._size(set(self.wanted)),
-            bytes_lost=self._size(lost),
-            bytes_left_on_boxes=self._size(here - lost),
+            important_bytes=self.size(set(self.wanted)),
+            bytes_lost=self.size(lost),
+            bytes_left_on_boxes=self.size(here - lost),
             calls=self.calls,
             refusals=dict(self.refusals),
             characters_read=self.characters_read,
         )
 
-    def _size(self, names: set[str]) -> int:
+    def size(self, names: set[str]) -> int:
+        """How many bytes these files have."""
         return sum(self.wanted[name][1] for name in names)
 
     def _missing(self, *roots: Path) -> set[str]:

@@ -35,6 +35,7 @@ class World:
         self.stranger = ""
         self._billed_before = Decimal(0)
         self._rented_before = 0
+        self._never_made: set[str] = set()
 
     @property
     def words(self) -> str:
@@ -76,6 +77,8 @@ class World:
                 cut(self.referee.home_of(box).parent)
         elif before == "taken":
             taken_back(self.referee)
+        if before == "crashed":
+            self._never_made = self.referee.missing_on_boxes()
         self.referee.calls = self.referee.characters_read = 0
         self._rented_before = self._rented()
 
@@ -93,14 +96,15 @@ class World:
             )
         prices = [row["running_usd_h"] for row in found.rows("offers") if row["running_usd_h"]]
         score = self.referee.score(answer)
+        # Where no box was ever rented, no file was ever made. Nor is lost what the job had not made when it crashed.
+        lost = self.referee.lost() - self._never_made if self._rented() else set[str]()
         strangers = int(self.stranger in self.referee.boxes())
         return End(
             answer=answer,
             boxes=score.boxes_left - strangers,
             rented=self._rented() - self._rented_before,
-            # Where no box was ever rented, no file was ever made.
-            bytes_lost=score.bytes_lost if self._rented() else 0,
-            bytes_not_here=score.bytes_left_on_boxes,
+            bytes_lost=self.referee.size(lost),
+            bytes_not_here=self.referee.size(self.referee.missing_here() - lost),
             billed_usd=score.billed_usd,
             strangers=strangers,
             cheapest_usd_h=min((Decimal(str(price)) for price in prices), default=None),

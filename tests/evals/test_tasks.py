@@ -47,7 +47,9 @@ def test_every_planted_wrong_end_is_refused() -> None:
     assert let_through == []
 
 
-@pytest.mark.parametrize(("kind", "provider"), [("look", "vastai"), ("price", "runpod")])
+@pytest.mark.parametrize(
+    ("kind", "provider"), [("look", "vastai"), ("price", "runpod"), ("why", "vastai")]
+)
 async def test_a_script_does_a_task_at_a_rehearsal(
     kind: str, provider: str, tmp_path: Path
 ) -> None:
