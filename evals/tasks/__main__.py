@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -34,6 +35,9 @@ def main(arguments: Sequence[str]) -> int:
         where.mkdir(parents=True, exist_ok=True)
         agent = asked(shlex.split(chosen.model), where, has_skill=chosen.skill == "with")
     results = asyncio.run(all_graded(requests, agent, 1 if chosen.model else 4))
+    if chosen.transcripts is not None:
+        chosen.transcripts.mkdir(parents=True, exist_ok=True)
+        (chosen.transcripts / "results.jsonl").write_text(recorded(results), encoding="utf-8")
     _show(results)
     return 0 if all(not one.missed for one in results) else 1
 
@@ -50,6 +54,22 @@ def asked(command: Sequence[str], where: Path, *, has_skill: bool) -> Agent:
             model.write(where / f"{name.replace(' ', '-')}.jsonl")
 
     return agent
+
+
+def recorded(results: Sequence[Graded]) -> str:
+    """Return one line of JSON for each task: how it went, and the last word to the person."""
+    rows = (
+        {
+            "task": one.request.name,
+            "provider": one.request.provider,
+            "missed": list(one.missed),
+            "calls": one.calls,
+            "tokens_read": one.characters_read // 4,
+            "answer": one.answer,
+        }
+        for one in results
+    )
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def _show(results: Sequence[Graded]) -> None:

@@ -1,8 +1,12 @@
 """The grader tells right ends of tasks from wrong ones, and the scripts do tasks at real rehearsals."""
 
+import json
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from evals.book import ROOT
 from evals.episodes.desk import Desk
 from evals.tasks import graded
 from evals.tasks.grader import missed
@@ -11,6 +15,7 @@ from evals.tasks.requests import REQUESTS, Request
 from evals.tasks.scripted import carry_out
 from evals.tasks.states import World
 
+RECORDED = ROOT / "evals/results/tasks.jsonl"
 PLANTED = [(request, *each) for request in REQUESTS for each in wrong(request.wants)]
 
 
@@ -67,3 +72,18 @@ async def test_an_agent_that_only_says_it_is_done_has_done_nothing(tmp_path: Pat
 
     assert any("stand" in words for words in played.missed)
     assert played.calls == 0
+
+
+def test_what_an_agent_said_at_the_end_of_each_task_is_on_record_and_passes() -> None:
+    rows = [json.loads(line) for line in RECORDED.read_text(encoding="utf-8").splitlines()]
+    assert Counter((row["task"], row["provider"]) for row in rows) == Counter(
+        (request.name, request.provider) for request in REQUESTS
+    )
+    for row in rows:
+        wants = next(
+            r.wants for r in REQUESTS if (r.name, r.provider) == (row["task"], row["provider"])
+        )
+        for pattern in wants.says:
+            said = pattern.replace("{stranger}", r"[\w-]{4,}")
+            assert re.search(said, row["answer"], re.IGNORECASE), (row, pattern)
+    assert [row for row in rows if row["missed"]] == []
