@@ -193,7 +193,7 @@ async def test_a_run_cut_by_its_budget_says_so_and_how_its_work_goes_on(
 
     assert asker.plans[0].lines[0].startswith("`--max-usd` is too small for 0.1 h: ")
     assert re.search(
-        r"before 0\.0\d+ USD are spent, which is [1-9] min after", asker.plans[0].lines[3]
+        r"before 0\.0\d+ USD are spent, that is [1-9] min after", asker.plans[0].lines[3]
     )
 
     assert told.outcome == "failed"
