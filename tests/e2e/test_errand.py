@@ -200,7 +200,9 @@ async def test_what_would_cost_more_than_the_sum_is_not_even_offered_for_consent
     asker = Asker()
     errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree"), hours=1000, max_usd="0.5")
 
-    with pytest.raises(Refused, match=r"for 1000 h, which is more than 0\.5000 USD in all"):
+    with pytest.raises(
+        Refused, match=r"for 1000 h, which is more than the 0\.5000 USD that may be spent"
+    ):
         await goes_on(renting.tenancy, errand, asker)
 
     assert asker.plans == []
@@ -216,7 +218,7 @@ async def test_a_sum_that_is_too_small_is_answered_with_the_cost_and_with_one_th
         await goes_on(renting.tenancy, an_errand(renting.tenancy, tree, max_usd="0.2"))
 
     assert re.search(
-        r"would cost 0\.\d{4} USD for 1 h, which is assumed, which is more than",
+        r"would cost 0\.\d{4} USD for 1 h \(assumed\), which is more than the",
         refused.value.message,
     )
     enough, hours = re.findall(r"`--(?:max-usd|hours) ([\d.]+)`", refused.value.remedy)
@@ -466,7 +468,7 @@ async def test_files_that_changed_since_the_smoke_test_are_tried_again_before_an
     await goes_on(renting.tenancy, errand, same)
 
     assert undecided.step == "choose"
-    assert "the files changed since the smoke test: train.sh; tried again here" in person.heard
+    assert "the files changed since the smoke test: train.sh; it runs again here" in person.heard
     assert (broken.outcome, broken.step, renting.creates()) == ("failed", "smoke", 0), broken
     assert mended.step == "choose"
     assert not any("changed since" in words for words in same.heard)
