@@ -193,7 +193,7 @@ async def test_a_run_cut_by_its_budget_says_so_and_how_its_work_goes_on(
 
     assert asker.plans[0].lines[0].startswith("`--max-usd` is too small for 0.1 h: ")
     assert re.search(
-        r"before 0\.0\d+ USD are spent, which is [1-9] min after", asker.plans[0].lines[3]
+        r"before 0\.0\d+ USD are spent, that is [1-9] min after", asker.plans[0].lines[3]
     )
 
     assert told.outcome == "failed"
@@ -248,7 +248,7 @@ async def test_a_run_cut_by_its_budget_names_the_sum_and_the_hours_that_its_pace
     assert quote is not None
     assert QuotedBudget(quote, Decimal(found[1]), hours=float(found[2])).is_enough
     assert Decimal(found[1]) > most
-    assert "at the pace that the job had, start and end included" in told.next
+    assert "for all of the work, start and end included, at the pace that the job had" in told.next
 
 
 async def test_the_line_that_it_names_goes_on_from_what_was_kept(

@@ -84,17 +84,17 @@ async def test_the_plan_says_when_it_ends_who_ends_it_what_is_assumed_and_what_w
     assert deadline is not None
     planned_at = datetime.strptime(f"{deadline[1]} +0000", "%Y-%m-%d %H:%M %z")
     assert abs(lease.terms.deadline_at - planned_at) < timedelta(minutes=5)
-    assert "otherwise watched: nobody: `gpu-tenant watchdog`" in told
+    assert "at other times watched: nobody: `gpu-tenant watchdog`" in told
     assert (
         "if this computer dies: once the box is ready and its guard is armed, it stops itself at the deadline"
         in told
     )
-    assert "nothing limits it while no watchdog runs; for this run alone" in told
+    assert "nothing limits it while no watchdog runs; these sums are for this run alone" in told
     assert re.search(
-        r" USD/h for 1 h \(assumed\), at most \S+ USD and its bytes by ", asker.plans[0].headline
+        r" USD/h for 1 h \(assumed\), at most \S+ USD plus traffic by ", asker.plans[0].headline
     )
     assert len(asker.plans[0].brief) <= 6
-    assert "whether it can be killed and resumed was not tried" in told
+    assert "whether the job can be killed and resumed was not tested" in told
 
 
 async def test_hours_that_were_said_are_not_called_assumed(renting: Tenant, tmp_path: Path) -> None:
@@ -119,9 +119,9 @@ async def test_the_plan_says_what_earlier_runs_of_the_directory_have_cost(
     assert first.ended is not None
     cost = usd_words(first.ended.receipt.cost_usd)
     alone, other, again = (plan.lines[1] for plan in asker.plans)
-    assert alone.endswith("for this run alone")
+    assert alone.endswith("these sums are for this run alone")
     assert other.endswith("for this run alone")
-    assert again.endswith(f"for this run alone: 1 earlier run of this directory cost {cost}")
+    assert again.endswith(f"for this run alone; 1 earlier run of this directory cost {cost}")
 
 
 @pytest.mark.parametrize("said", ["keep", "lose"])
@@ -138,7 +138,7 @@ async def test_a_file_of_the_smoke_test_that_nothing_declares_is_asked_for_befor
     assert asked.plan is not None
     assert list(asked.plan.undeclared) == names
     assert "the smoke test also wrote notes.txt, only-here.txt" in asked.plan.lines[-1]
-    assert "nothing keeps notes.txt, only-here.txt" in asked.plan.brief["decide now"]
+    assert "whether to keep notes.txt, only-here.txt" in asked.plan.brief["decide now"]
     assert (
         f"--resume {asked.run} --yes --discard 'notes.txt' --discard 'only-here.txt'" in asked.next
     )
@@ -200,7 +200,9 @@ async def test_what_would_cost_more_than_the_sum_is_not_even_offered_for_consent
     asker = Asker()
     errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree"), hours=1000, max_usd="0.5")
 
-    with pytest.raises(Refused, match=r"for 1000 h, which is more than 0\.5000 USD in all"):
+    with pytest.raises(
+        Refused, match=r"for 1000 h, which is more than the 0\.5000 USD that may be spent"
+    ):
         await goes_on(renting.tenancy, errand, asker)
 
     assert asker.plans == []
@@ -216,7 +218,7 @@ async def test_a_sum_that_is_too_small_is_answered_with_the_cost_and_with_one_th
         await goes_on(renting.tenancy, an_errand(renting.tenancy, tree, max_usd="0.2"))
 
     assert re.search(
-        r"would cost 0\.\d{4} USD for 1 h, which is assumed, which is more than",
+        r"would cost 0\.\d{4} USD for 1 h \(assumed\), which is more than the",
         refused.value.message,
     )
     enough, hours = re.findall(r"`--(?:max-usd|hours) ([\d.]+)`", refused.value.remedy)
@@ -350,7 +352,7 @@ async def test_the_terms_of_a_run_say_what_it_does_about_a_failed_job(
 
     (lease,) = renting.tenancy.ledger.leases()
     profile = renting.tenancy.context.profile(lease.provider)
-    assert any("(where it failed, too: at once)" in line for line in asker.plans[0].lines)
+    assert any("(also if it failed)" in line for line in asker.plans[0].lines)
     (rule,) = (x for x in rules_of(lease, profile) if x.startswith("when its work is done"))
     assert rule.endswith(
         "if a job failed, or processes that it started still run: torn down once all is proved"
@@ -368,7 +370,7 @@ async def test_a_box_whose_owner_wants_to_look_at_a_failed_job_is_kept_that_long
 
     standing = await goes_on(renting.tenancy, errand, asker)
 
-    assert any("(where it failed, too: 10m later)" in line for line in asker.plans[0].lines)
+    assert any("(if it failed: 10m later)" in line for line in asker.plans[0].lines)
     assert any("the job is failed; its box bills on until" in words for words in asker.heard)
     assert standing.ended is not None
     assert 600 <= standing.ended.receipt.lived_s < 1200
@@ -466,7 +468,7 @@ async def test_files_that_changed_since_the_smoke_test_are_tried_again_before_an
     await goes_on(renting.tenancy, errand, same)
 
     assert undecided.step == "choose"
-    assert "the files changed since the smoke test: train.sh; tried again here" in person.heard
+    assert "the files changed since the smoke test: train.sh; it runs again here" in person.heard
     assert (broken.outcome, broken.step, renting.creates()) == ("failed", "smoke", 0), broken
     assert mended.step == "choose"
     assert not any("changed since" in words for words in same.heard)

@@ -179,9 +179,7 @@ async def test_the_box_that_did_the_work_is_ended_though_the_one_before_cannot_b
             old.id,
             "finished",
         )
-        assert (
-            f"what is left is {old.id}, the box before, which could not be ended" in standing.words
-        )
+        assert f"one earlier box is left: {old.id} could not be ended" in standing.words
         receipt = tenant.tenancy.ledger.receipt(new.id)
         assert receipt is not None
         assert receipt.kept_in is not None
@@ -228,9 +226,9 @@ async def test_the_end_of_a_run_names_what_ends_the_box_before_that_its_provider
         (way,) = standing.asks.ways
         again = f"`gpu-tenant run --resume {standing.run}`"
         assert way.startswith(f"`gpu-tenant resume {old.id}"), way
-        assert way.endswith(f" starts it, then {again} brings home what it has, and ends it")
+        assert way.endswith(f" starts it, then {again} collects its files, and ends it")
         assert standing.next == way
-        assert f"what is left is {old.id}, the box before" in standing.words
+        assert f"one earlier box is left: {old.id}" in standing.words
         assert standing.ended is not None, "the finished job's receipt is shown at once"
         assert standing.ended.lease == new.id
 

@@ -84,7 +84,7 @@ async def test_a_run_whose_smoke_test_fails_otherwise_names_all_that_was_left_ou
 ) -> None:
     failed = await goes_on(renting.tenancy, an_errand(renting.tenancy, tree, smoke="exit 3"))
 
-    assert "left out of its copy, as of a push: data/ (1 file, 7 B), by .gitignore" in failed.words
+    assert "its copy, like a push, left out: data/ (1 file, 7 B), by .gitignore" in failed.words
     assert "`--include NAME`" in failed.next
 
 
@@ -98,7 +98,7 @@ async def test_a_run_whose_job_misses_data_is_not_told_to_correct_its_code(
     assert "the same line with `--include data/`" in told.next
     assert "correct" not in told.next
     few = in_few_words(told)
-    assert "nothing of it bills; the same line with" in few.next
+    assert "nothing bills for it; the same line with" in few.next
 
 
 async def test_launch_and_monitor_name_the_push_that_sends_it(renting: Tenant, tree: Path) -> None:

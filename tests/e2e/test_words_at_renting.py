@@ -46,7 +46,7 @@ def test_the_question_before_renting_is_short_and_fits_the_terminal_and_has_more
     short = question.partition(" is chosen\n")[2].splitlines()[:-1]
     assert " USD/h for 1 h" in short[0]
     assert "at most " in short[0]
-    assert " and its bytes by " in " ".join(short[:2]), (
+    assert " plus traffic by " in " ".join(short[:2]), (
         "Vast.ai charges for bytes, and that sum is not known"
     )
     titles = [line[2:].split("  ")[0] for line in short[1:] if line[2] != " " and line[0] == " "]

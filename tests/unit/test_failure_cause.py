@@ -194,7 +194,7 @@ def test_what_to_do_about_a_box_that_was_outbid_names_the_very_lines() -> None:
 
     assert found is not None
     told = str(found.of(LeaseId("vast-1")))
-    assert "`gpu-tenant recover vast-1` goes on elsewhere" in told
+    assert "`gpu-tenant recover vast-1` continues on another box" in told
     assert told.endswith("read `gpu-tenant guide gotchas outbid-wakes`")
     assert in_tools(told).endswith(
         "read `skill://gpu-tenant/references/gotchas.md`, at outbid-wakes"

@@ -199,7 +199,8 @@ async def prune_box(
     lease = session.lease
     with alone(directory, lease):
         listed = last_list(lease, directory, ledger)
-        # The box may have to read the files again: if its disk is full, it could not store their hashes.
+        # Let the box read as many bytes as the known files have: if its disk was full, it could not store their
+        # hashes, and must read the files again.
         known_bytes = sum(entry.size_bytes for entry in listed.entries) if listed else 0
         seen = await look(
             session,
@@ -349,7 +350,10 @@ def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
 
 
 def tidy(directory: Path, partials: set[str]) -> None:
-    """Delete partial files not in `partials`, and all but the newest old versions and lists that snapshots left."""
+    """Delete partial files that are not in `partials`, and most of what earlier snapshots left.
+
+    Of the replaced versions and the lists, only the newest are kept.
+    """
     held: Counter[Path] = Counter()
     for place in sorted((directory / SUPERSEDED).glob("snapshot-*"), reverse=True):
         for path in _files_below(place):

@@ -78,7 +78,10 @@ async def arm(
     store: Mapping[str, JsonValue] | None = None,
     proof: Literal["fresh", "recent"] = "fresh",
 ) -> GuardState:
-    """Arm the guard like `arm_again`, but do not raise an error if that fails: return the state "not armed"."""
+    """Arm the guard like `arm_again`, but do not raise an error if that fails.
+
+    Then the returned state is "not armed". If a guard was armed before, it is "armed", with the old instructions.
+    """
     try:
         return await arm_again(session, ledger=ledger, store=store, proof=proof)
     except BoxTrouble as trouble:
@@ -97,7 +100,10 @@ async def arm(
 
 
 async def keep_armed(session: Session, *, ledger: Ledger) -> None:
-    """Arm the guard like `arm`, but only if none is armed. An armed guard may know a store that this call does not."""
+    """Arm the guard like `arm`, but only if none is armed.
+
+    An armed guard may know a store. This call does not know it, so arming again would make the guard lose it.
+    """
     said = armed_now(session.lease, ledger)
     if said is None or said.state != "armed":
         await arm(session, ledger=ledger)
@@ -219,7 +225,7 @@ def _look(session: Session, ledger: Ledger) -> dict[str, JsonValue]:
 
 
 def _outside_of_work(facts: SealFacts) -> dict[str, JsonValue]:
-    """Return the files outside the work directory that the ledger has as sent, with each version's size and hash."""
+    """Return the files that were sent to places outside the work directory, with each version's size and hash."""
     return {
         name: [list(version) for version in versions]
         for name, versions in facts.pushed.items()
@@ -342,7 +348,7 @@ def _words(
     if profile.kind == "own":
         bills = running_usd_h(lease)
         return f"{holds}; " + (
-            f"its bill of {bills} USD/h ends with its owner"
+            f"only the machine's owner can end its bill of {bills} USD/h"
             if bills
             else "nobody bills for this box"
         )

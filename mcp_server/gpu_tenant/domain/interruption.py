@@ -27,7 +27,8 @@ _NOTICE_STANDS = timedelta(minutes=15)
 """A notice that the box will be taken counts for this long."""
 
 KillingFate = Literal["preempted", "outbid", "host_lost", "balance_zero", "walltime"]
-"""The fates that explain why a job on the box ended. Any other stop may have been requested by anybody."""
+"""The fates that explain why a job on the box ended. Any other stop of the box explains nothing, because
+anybody may have requested it."""
 
 
 class Taken(NamedTuple):
@@ -47,8 +48,8 @@ def fate(
 ) -> Taken | None:
     """Return what took the lease's box, as its provider shows it. None if nothing did.
 
-    `box` is None if no list shows the box. That alone proves nothing: the list has omitted the box twice only if the
-    lease is `lost`. `balance_usd` is what the account holds. None if nobody asked. Three things do not count as a fate:
+    `box` is None if no list shows the box. One such list proves nothing. After two, the lease is `lost`.
+    `balance_usd` is what the account holds. None if nobody asked. Three things do not count as a fate:
     a state that nobody understands, a provider that does not answer, and a job that died.
     """
     if lease.state is LeaseState.LOST:

@@ -42,7 +42,7 @@ class RentalPlan(Record):
         default="", description="what suffices, if the sum does not pay for all the hours of work"
     )
     undeclared: tuple[str, ...] = Field(
-        default=(), description="what the smoke test wrote, and nothing keeps or gives up"
+        default=(), description="what the smoke test wrote, and nobody declared"
     )
 
 
@@ -93,9 +93,9 @@ def _next_words(standing: ErrandStatus) -> str:
     if standing.step != "show":
         return standing.next
     if standing.mend:
-        return f"nothing of it bills; {standing.mend}"
+        return f"nothing bills for it; {standing.mend}"
     if standing.job_state in ILL_ENDED:
-        return "nothing of this run bills; correct what the log shows, then start a new run with a plan of its own"
+        return "nothing bills for this run; correct what the log shows, then start a new run, with a new plan"
     return "nothing: it has ended"
 
 

@@ -263,7 +263,7 @@ class Drive:
                 if not self._has_time():
                     return self._standing("under way", next_step(self._facts()), busy.message)
                 if holder is not None and not told:
-                    self._face.hear(f"{holder.words}; this call waits, and shows the end")
+                    self._face.hear(f"{holder.words}; this call waits, and then shows the result")
                     told = True
             await asyncio.sleep(_TURN_S)
 
@@ -397,7 +397,7 @@ class Drive:
             stays = f"; {left_out_words(receipt.missing, reasons, 'its copy, like a push,')}"
             then = _with_included(receipt.missing)
         elif receipt.left_out:
-            stays = f"; left out of its copy, as of a push: {'; '.join(receipt.left_out)}"
+            stays = f"; its copy, like a push, left out: {'; '.join(receipt.left_out)}"
             then += (
                 f"; if it needs what was left out: the same line with {Option('include', 'NAME')}"
             )
@@ -435,7 +435,7 @@ class Drive:
         newer = await asyncio.to_thread(_newer, files, tried.newest_ns)
         named = in_words([quote_text(name) for name in newer[:_NEWER]], len(newer))
         which = f": {named}" if newer else ""
-        self._face.hear(f"the files changed since the smoke test{which}; tried again here")
+        self._face.hear(f"the files changed since the smoke test{which}; it runs again here")
         return False
 
     def _hear_of_smoke(self, seconds: float, last_line: str) -> None:
@@ -580,16 +580,16 @@ class Drive:
         ]
         if not costs:
             return Refused(
-                f"the cost of what is offered is unknown, and {most} USD in all is the most",
+                f"what the offers would cost is unknown, and at most {most} USD may be spent",
                 remedy="other GPUs, or another platform",
             )
         usd, quote, cheapest = min(costs, key=lambda each: each[0])
         paid, hours = QuotedBudget(quote, most), quote.wish.hours
-        assumed = "" if "hours" in self._errand.model_fields_set else ", which is assumed"
+        assumed = "" if "hours" in self._errand.model_fields_set else " (assumed)"
         said = (
             f"the cheapest, {cheapest.gpu_count} x {cheapest.gpu} at {cheapest.provider} for "
-            f"{cheapest.running_usd_h} USD/h, would cost {usd_words(usd)} for {hours:g} h{assumed}, which is more than "
-            f"{usd_words(most)} in all"
+            f"{cheapest.running_usd_h} USD/h, would cost {usd_words(usd)} for {hours:g} h{assumed}, which is more than the "
+            f"{usd_words(most)} that may be spent"
         )
         if usd <= most:
             said = (
@@ -615,7 +615,7 @@ class Drive:
         assert agreed is not None
         is_market = bool(agreed.quotes)
         if is_market and self._has_expired(agreed.quotes):
-            words = "the quotes are no longer good"
+            words = "the quotes have expired"
             self._choose_again(agreed, NoCapacity(words, remedy=str(Command("offers"))))
             return None
         on = "local" if errand.on == RENTED else errand.on
@@ -828,7 +828,7 @@ class Drive:
             ways.append(f"{on}, then {again}, launches the job again on this box")
         if fate in GOES_ON and lease.parked_at is None and lease.quote is not None:
             elsewhere = Command("recover", lease.id)
-            ways.append(f"{elsewhere}, then {again}, goes on at another box")
+            ways.append(f"{elsewhere}, then {again}, continues on another box")
         why = (
             "its box is parked"
             if lease.parked_at is not None
@@ -953,7 +953,7 @@ class Drive:
         """Wait while the box of a failed job is kept, for the time that its owner has set. First collect its files."""
         then = "parked" if self._on_failure.does == "park" else "torn down"
         words = (
-            f"the job is {state}; its box bills on until {until:%Y-%m-%d %H:%M} UTC, so that somebody may look, "
+            f"the job is {state}; its box bills on until {until:%Y-%m-%d %H:%M} UTC, so that somebody can examine it, "
             f"and is then {then}"
         )
         if not self._is_kept:
@@ -977,7 +977,7 @@ class Drive:
             outcome="failed",
             step="end",
             words=f"the job is {state}; what it wrote is here, and its box is {'parked' if rule.does == 'park' else 'kept'},"
-            f" as was ordered",
+            f" as {Option('on-failure')} says",
             lease=lease.id,
             job_state=state,
             next=f"{Command('logs', lease.id)}; then {Command('teardown', lease.id)}",
@@ -1022,7 +1022,7 @@ class Drive:
         if not report.losses:
             return await self._tenancy.verify_and_teardown(lease.id)
         ways = self._ways_of(lease, collected) or [refusal.remedy]
-        ways.append(f"{Command('waive', lease.id)} gives up all of it, over a signature")
+        ways.append(f"{Command('waive', lease.id)} gives up all of it, with a signature")
         asks = Unanswered(
             lease=lease.id,
             losses=report.losses,
@@ -1062,7 +1062,9 @@ class Drive:
         try:
             await self._tenancy.collect(lease.id, self._to(lease), *late)
         except BadRequest as unfit:
-            self._face.hear(f"what was said before cannot be used: {unfit.message}; {unfit.remedy}")
+            self._face.hear(
+                f"the patterns that were given earlier cannot be used: {unfit.message}; {unfit.remedy}"
+            )
             return False
         return True
 
@@ -1119,7 +1121,7 @@ class Drive:
                     raise
                 on = resume_step(known, events, self._tenancy.clock.now(), hours=WAY_HOME_H)
                 again = Command("run", resume=self._run)
-                way = f"{on} starts it, then {again} brings home what it has, and ends it"
+                way = f"{on} starts it, then {again} collects its files, and ends it"
                 asks = Unanswered(
                     lease=old.id,
                     losses=(),
@@ -1128,7 +1130,7 @@ class Drive:
                 )
                 why = "it is stopped" if stopped else trouble.message
                 words = (
-                    f"{home}; what is left is {old.id}, the box before, which could not be ended, and bills "
+                    f"{home}; one earlier box is left: {old.id} could not be ended, and bills "
                     f"{rate_words(known)}: {why}"
                 )
                 asking = self._asking(asks, words, then=way if stopped else "")
@@ -1167,7 +1169,8 @@ class Drive:
         if receipt is None:
             where = f"; what was collected is in {lease.kept_in}" if lease and lease.kept_in else ""
             words = (
-                words or f"its box was lost, and nothing says where the work may continue{where}"
+                words
+                or f"its box was lost, and no record says where the work could continue{where}"
             )
         elif not words:
             job = _job_words(facts)
@@ -1207,16 +1210,14 @@ class Drive:
         if to is None or kept_in is None or Path(kept_in).resolve() == Path(to).resolve():
             return ""
         line = copy_line(kept_in, to)
-        return (
-            f"; it is not in {to}, where whoever collected it could not write: {line} puts it there"
-        )
+        return f"; it is not in {to}, because the process that collected it could not write there: {line} copies it there"
 
     # --- words and records
 
     def _words(self, facts: Known, step: Step) -> str:
         at = f" ({facts.lease.id})" if facts.lease is not None else ""
         if step == "follow" and (facts.was_taken or facts.was_cut_off):
-            return f"its box was taken: whether it runs again is looked up{at}"
+            return f"its box was taken: checking whether it runs again{at}"
         return f"{WORDS[step]}{at}"
 
     def _standing(self, outcome: str, step: Step, words: str, *, log: str = "") -> ErrandStatus:
@@ -1270,20 +1271,22 @@ def _ways(run: str, patterns: Sequence[str]) -> tuple[str, ...]:
 def _agree_words(plan: RentalPlan) -> str:
     if plan.too_small:
         as_it_is = Command("run", resume=plan.run)
-        return f"{plan.too_small}; a person at a terminal may agree to it as it is: {as_it_is}"
+        return f"{plan.too_small}; a person at a terminal may agree to the smaller sum: {as_it_is}"
     agrees = str(Command("run", resume=plan.run, yes=True))
     if not plan.undeclared:
         return agrees
     names = [literal_pattern(name) for name in plan.undeclared]
     gives_up = Command("run", resume=plan.run, yes=True, discard=names)
     keeps = Command("run", resume=plan.run, yes=True, artifact=names)
-    return f"{keeps} or {gives_up}, as the person decides; {agrees} leaves that for the end"
+    return (
+        f"{keeps} or {gives_up}, as the person decides; {agrees} leaves that decision for the end"
+    )
 
 
 def _with_included(names: Sequence[str]) -> str:
     """Say with which options another run sends the files that were left out."""
     options = " ".join(str(Option("include", name)) for name in names)
-    return f"the same line with {options}, which is a run of its own"
+    return f"the same line with {options}, as a new run"
 
 
 def _job_words(facts: Known) -> str:
@@ -1310,15 +1313,15 @@ def _more_words(facts: Known, term: Term) -> str:
     lease, job = facts.lease, facts.job
     whole = whole_s(facts.lines, job.id) if job is not None else None
     if term not in ("budget", "deadline") or lease is None or lease.quote is None or whole is None:
-        return f"the same line with a larger {_MORE[term]} is a run of its own"
+        return f"the same line with a larger {_MORE[term]} begins a new run"
     hours = math.ceil(whole / 360) / 10
     figures = str(Option("hours", f"{hours:g}"))
     if facts.errand.max_usd is not None:
         paid = QuotedBudget(lease.quote, facts.errand.max_usd, hours=hours)
         figures = f"{Option('max-usd', paid.enough)}, {figures}"
     return (
-        f"the same line with {figures} is a run of its own, and pays for all of the work at the pace that the job had, "
-        "start and end included"
+        f"the same line with {figures} begins a new run, and pays for all of the work, start and end included, at the pace "
+        "that the job had"
     )
 
 
@@ -1332,19 +1335,17 @@ def _mend(facts: Known, receipt: Receipt | None) -> str:
         and facts.job_state == "killed"
         and fate_met(facts.lines, facts.job.id)
     ):
-        more = "its provider took its box, so the log has nothing to correct: the same line is a run of its own"
+        more = "its provider took its box, so the log shows nothing to correct: the same line begins a new run"
     else:
         return ""
     places = _places(receipt, facts.artifacts) if receipt else {}
     if not places:
-        return f"{more}, and begins anew: nothing was kept"
+        return f"{more}; it starts from the beginning: nothing was kept"
     named = dict(list(places.items())[:_PLACES])
     tree = Path(facts.errand.directory)
     copied = ", ".join(f"{at} to {tree / name}" for name, at in named.items())
     include = " ".join(str(Option("include", name)) for name in named)
-    return (
-        f"{more}, and begins anew unless it finds what was kept: copy {copied}, and add {include}"
-    )
+    return f"{more}; it starts from the beginning unless it finds what was kept: copy {copied}, and add {include}"
 
 
 def _after_words(lease: Lease | None, state: str | None, mend: str) -> str:
@@ -1356,7 +1357,7 @@ def _after_words(lease: Lease | None, state: str | None, mend: str) -> str:
         return f"{mend}; {report} has the rest"
     if state not in ILL_ENDED:
         return report
-    return f"correct what the log shows, then the same line again, which is a run of its own; {report} has the rest"
+    return f"correct what the log shows, then give the same line again: it begins a new run; {report} has the rest"
 
 
 def _home_so_far(facts: Known, tenancy: Verbs) -> str:
@@ -1376,7 +1377,7 @@ def _home_words(receipt: Receipt, artifacts: Sequence[str]) -> str:
     if not places:
         return f"{files} kept in {receipt.kept_in}"
     more = len(places) - _PLACES
-    return f"{files} kept: {', '.join(places[:_PLACES])}{f', and {more} more beside' if more > 0 else ''}"
+    return f"{files} kept: {', '.join(places[:_PLACES])}{f', and {more} more' if more > 0 else ''}"
 
 
 def _places(receipt: Receipt, artifacts: Sequence[str]) -> dict[str, Path]:
@@ -1408,7 +1409,7 @@ def begin(tenancy: Verbs, errand: ErrandRequest) -> str:
         )
     if not errand.artifacts:
         raise BadRequest(
-            "nothing is named that must be kept, so its box could never be proved",
+            "no files are named that must be kept, so its box could never be verified",
             remedy=f"{Option('artifact', 'out/')}, or `artifacts` below `[run]` of gpu-tenant.toml",
         )
     require_patterns((*errand.artifacts, *errand.discard))

@@ -46,10 +46,10 @@ class Earlier:
     def words(self) -> str:
         """What they have cost, in words. The new run's budget does not include it."""
         if not self.runs:
-            return "for this run alone"
+            return "these sums are for this run alone"
         least = "at least " if self.is_least else ""
         return (
-            f"for this run alone: {some(self.runs, 'earlier run')} of this directory cost "
+            f"these sums are for this run alone; {some(self.runs, 'earlier run')} of this directory cost "
             f"{least}{usd_words(self.usd)}"
         )
 
@@ -131,7 +131,7 @@ class Planned:
         sum_words = f"{most:.2f} USD" if is_in_cents else usd_words(most)
         if all(offer.price.has_free_bytes for offer in self._chosen):
             return f", at most {sum_words} by {terms.deadline_at:%H:%M} UTC"
-        return f", at most {sum_words} and its bytes by {terms.deadline_at:%H:%M} UTC"
+        return f", at most {sum_words} plus traffic by {terms.deadline_at:%H:%M} UTC"
 
     def brief(self, *, undeclared: Sequence[str]) -> dict[str, str]:
         """Return what a person has to know before they agree: a short text for each title."""
@@ -150,13 +150,11 @@ class Planned:
     def _ends_in_brief(self) -> str:
         rule = self._lease.terms.on_failure
         failed = {
-            "end": f"; {duration_words(rule.after_s)} later if the job failed"
-            if rule.after_s
-            else "",
-            "park": "; parked if the job failed, and its disk bills on",
-            "hold": "; kept if the job failed, and it bills on",
+            "end": f"; {duration_words(rule.after_s)} after a failed job" if rule.after_s else "",
+            "park": "; a failed job's box is parked, and its disk bills on",
+            "hold": "; a failed job's box is kept, and bills on",
         }[rule.does]
-        return f"when the job has ended and is proved here, or at {end_clock(self._lease, self._now)}{failed}"
+        return f"after the job, when its files are proved here, or at {end_clock(self._lease, self._now)}{failed}"
 
     def _budget_in_brief(self) -> str:
         most = self._errand.max_usd
@@ -173,12 +171,12 @@ class Planned:
         others = [offer.running_usd_h for offer in self._chosen[1:] if offer.running_usd_h]
         if not others or max(others) <= (self._chosen[0].running_usd_h or 0):
             return told
-        return f"{told}; if that box is gone, another for up to {max(others)} USD/h"
+        return f"{told}; if this offer is gone, another for up to {max(others)} USD/h"
 
     def _watched_in_brief(self) -> str:
         words = self._context.watch_words()
         if self._context.watches != "run":
-            words = f"by this run, while it is called; else {words}"
+            words = f"by this run during its calls; otherwise {words}"
         return "; ".join(
             filter(
                 None,
@@ -200,13 +198,13 @@ class Planned:
                 return {"risk": warning}
         if first.interruptible and not self._lease.terms.recover:
             return {
-                "risk": f"its platform may take the box back; {Option('recover', 'same')} goes on at another"
+                "risk": f"its platform may take the box; {Option('recover', 'same')} continues on another box"
             }
         if first.trust != "datacenter" and first.provider != "own":
             return {"risk": "the owner of the machine can read what is on it"}
         if self._smoked is None:
             return {"risk": "no smoke test was run"}
-        return {"risk": "whether the job can be killed and resumed was not tried"}
+        return {"risk": "whether the job can be killed and resumed was not tested"}
 
     @property
     def what_suffices(self) -> str:
@@ -237,7 +235,7 @@ class Planned:
 
     def _others(self) -> list[str]:
         others = [f"{o.gpu} at {o.provider} for {o.running_usd_h} USD/h" for o in self._chosen[1:]]
-        return [f"if that one is gone: {', '.join(others)}"] if others else []
+        return [f"if the first offer is gone: {', '.join(others)}"] if others else []
 
     def _cost(self) -> str:
         hours, price = self._quote.wish.hours, self._chosen[0].running_usd_h
@@ -251,7 +249,7 @@ class Planned:
     def _most(self) -> str:
         most = most_words(self._lease, self._profile, self._context.looked_after, now=self._now)
         if self._errand.max_usd is None:
-            return f"{most or 'no cost limit is set'} ({Option('max-usd', 'USD')} sets one)"
+            return f"{most or 'no cost limit is set'} ({Option('max-usd', 'USD')} sets a limit)"
         return most or f"at most {usd_words(self._errand.max_usd)}"
 
     def _ends(self) -> str:
@@ -259,25 +257,25 @@ class Planned:
         terms = self._lease.terms
         left = span((terms.deadline_at - self._now).total_seconds())
         rule = terms.on_failure
-        when = f"{duration_words(rule.after_s)} later" if rule.after_s else "at once"
+        later = f"{duration_words(rule.after_s)} later" if rule.after_s else ""
         failed = {
-            "end": f"where it failed, too: {when}",
-            "park": f"where it failed: parked {when}, and its disk bills on",
-            "hold": "where it failed: kept, and it bills on",
+            "end": f"if it failed: {later}" if later else "also if it failed",
+            "park": f"if it failed, the box is parked {later or 'at once'}, and its disk bills on",
+            "hold": "if it failed, the box is kept, and bills on",
         }[rule.does]
-        before = [f"when the job has ended and all is proved here ({failed})"]
+        before = [f"when the job has ended and its files are proved here ({failed})"]
         if self._context.looked_after == "watched":
             before += [self._budget()] if terms.budget_usd else []
-            before += [f"if idle for {terms.idle_h:g} h"] if terms.idle_h else []
+            before += [f"or if the box is idle for {terms.idle_h:g} h"] if terms.idle_h else []
         return (
             f"deadline {terms.deadline_at:%Y-%m-%d %H:%M} UTC, in {left}: the guard on the box stops the job; "
-            f"ended earlier {', '.join(before)}; {self._watched()}"
+            f"the lease ends earlier {', '.join(before)}; {self._watched()}"
         )
 
     def _watched(self) -> str:
         words = f"watched: {self._context.watch_words()}"
         if self._context.watches != "run":
-            return f"this run enforces that while it is called; otherwise {words}"
+            return f"this run enforces these terms during its calls; at other times {words}"
         return f"{words}; {how(self._context.home.watchdog)}" if by_this("run") in words else words
 
     def _budget(self) -> str:
@@ -285,9 +283,9 @@ class Planned:
         budget = usd_words(self._lease.terms.budget_usd)
         end = budget_end(self._lease, (), self._now)
         if end is None:
-            return f"before {budget} are spent"
+            return f"or before {budget} are spent"
         left_s = max(0.0, (end.acts_at - self._now).total_seconds())
-        return f"before {budget} are spent, which is {span(left_s)} after it begins to bill"
+        return f"or before {budget} are spent, that is {span(left_s)} after billing begins"
 
     def _unseen(self) -> str:
         return protection(self._profile, self._lease, None).words
@@ -295,10 +293,10 @@ class Planned:
     def _smoke(self) -> str:
         if self._smoked is None:
             return "no smoke test was run"
-        hint = "" if self._errand.smoke else f" ({Option('smoke', 'COMMAND')} names one that tries)"
+        hint = "" if self._errand.smoke else f" ({Option('smoke', 'COMMAND')} names one that does)"
         return (
-            f"smoke test: {self._smoked.command!r} ended well here in {self._smoked.seconds:.0f} s; whether it "
-            f"can be killed and resumed was not tried, unless that command tries it itself{hint}"
+            f"smoke test: {self._smoked.command!r} ended well here in {self._smoked.seconds:.0f} s; whether the "
+            f"job can be killed and resumed was not tested, unless that command tests it{hint}"
         )
 
     def _memory(self) -> list[str]:
@@ -329,14 +327,14 @@ def _host(offer: Ranked) -> str:
 
 def _undeclared_in_brief(names: Sequence[str]) -> str:
     named = in_words([quote_text(name) for name in names[:5]], len(names))
-    return f"nothing keeps {named} or gives it up; if the job writes it, the box bills until you decide"
+    return f"whether to keep {named}; if the job writes such a file, the box bills until you decide"
 
 
 def _undeclared_words(names: Sequence[str]) -> str:
     named = in_words([quote_text(name) for name in names[:5]], len(names))
     return (
-        f"the smoke test also wrote {named}, which nothing keeps or gives up: decide now; if the job writes it "
-        "too, the box bills at the end until you decide"
+        f"the smoke test also wrote {named}: decide now whether to keep that; if the job writes such a file, too, "
+        "the box bills at the end until you decide"
     )
 
 

@@ -201,9 +201,9 @@ class _Rules:
 def _names(rule: re.Pattern[str], name: str, *, folder: bool) -> bool:
     """Whether `rule` matches the entry itself. The folders above it were judged before.
 
-    We do not use `GitIgnoreSpec`, because it judges a file together with its folders. So it loses files in
-    folders that rules like `*`, `!*/`, `!*.py` keep. In the patterns of pathspec, the group `ps_d` is the slash
-    after a name. If the group matched, the rule took the name for a folder.
+    We do not use `GitIgnoreSpec`: it excludes a file if a rule excludes a folder above it. With rules like `*`, `!*/`,
+    `!*.py`, it leaves out files that these rules keep. In the patterns of pathspec, the group `ps_d` is the slash
+    after a name. If the group matched, the rule matched only a folder in the name, not the whole name.
     """
     if any(found.groupdict().get("ps_d") is None for found in rule.finditer(name)):
         return True

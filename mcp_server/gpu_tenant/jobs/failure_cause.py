@@ -95,11 +95,11 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
         f"{_MEMORY}#not-vram",
     ),
     "host_oom": (
-        "the machine, or a group around the box, ran out of memory: use less, or take another box",
+        "the machine, or a control group (cgroup) that contains the box, ran out of memory: use less memory, or take another box",
         f"{_MEMORY}#not-vram",
     ),
     "memory_error": (
-        "one allocation was refused: find its size at the line where it failed, then compare `ulimit -v`",
+        "one allocation was refused: find its size at the line where it failed, and compare it with `ulimit -v`",
         _MEMORY,
     ),
     "disk_full": (
@@ -123,7 +123,7 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
         f"{_MEMORY}#reading-the-trace",
     ),
     "xid": (
-        "the GPU failed: collect, keep this line, and take another box",
+        "the GPU failed: collect, keep the kernel's message for the provider, and take another box",
         f"{_GOTCHAS}#dead-gpu",
     ),
     "nccl_timeout": (
@@ -148,8 +148,8 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
     ),
     "outbid": (
         (
-            f"somebody bid more: {Command('recover', 'LEASE')} goes on elsewhere; {Command('resume', 'LEASE')} asks "
-            f"for this box again; to give up, {Command('teardown', 'LEASE')}, because it may wake and bill"
+            f"somebody bid more: {Command('recover', 'LEASE')} continues on another box; {Command('resume', 'LEASE')} asks "
+            f"for this box again; {Command('teardown', 'LEASE')} ends it: otherwise it may start by itself, and bill"
         ),
         f"{_GOTCHAS}#outbid-wakes",
     ),
@@ -170,7 +170,7 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
     "price": ("collect what it wrote", "phase-5-teardown"),
     "idle": ("collect what it wrote", "phase-5-teardown"),
     "left_out": (
-        "send what it misses to the box, and launch it again",
+        "send the missing files to the box, and launch the job again",
         f"{_GOTCHAS}#ignored-data-not-pushed",
     ),
     "unknown": ("find the cause before you change the experiment", f"{_GOTCHAS}#vanished-process"),
@@ -382,7 +382,10 @@ def _by_bus_error(
     if disk:
         return "disk_full", f"{signs['disk_full']}; {end.words}"
     if 0 < shares.get("shm_bytes", 0) < _TINY_SHM:
-        return "unknown", f"{end.words}; /dev/shm holds {int(shares['shm_bytes'])} bytes in all"
+        return (
+            "unknown",
+            f"{end.words}; the whole size of /dev/shm is {int(shares['shm_bytes'])} bytes",
+        )
     return "signal", f"{end.words}; {says}"
 
 
@@ -425,11 +428,14 @@ def _by_exit(
         case "pids" if "pids_full" in signs:
             return "pids_full", f"{signs['pids_full']}; {says}"
         case "pids":
-            return "unknown", f"a process or thread was refused, but no limit counted that: {says}"
+            return (
+                "unknown",
+                f"a process or thread could not start, but no counter on the box shows a limit: {says}",
+            )
         case "killed":
             return (
                 "unknown",
-                f"a part of the job was killed, but nothing counted why: {says}; {end.words}",
+                f"a part of the job was killed, but no counter on the box shows why: {says}; {end.words}",
             )
         case "silent" if full:
             return full, f"{signs[full]}; {says}; {end.words}"
@@ -465,8 +471,8 @@ def _without_space(
     if left is not None and left < _LOW and free is not None and free > _AMPLE:
         return "inodes_full", f"{says}; {left:.1%} of the inodes were free at its end"
     if left is not None and left > _AMPLE and not _ELSEWHERE.search(words.line):
-        # Removing one file frees bytes again. But half of all inodes can hardly have been freed
-        # since the failure.
+        # Free bytes prove nothing, because one removed file may have freed them. But if half of all inodes
+        # are free now, they had not run out at the failure. So it was the bytes.
         return (
             "disk_full",
             f"{says}; after its end there was room again, and the inodes had never run out",

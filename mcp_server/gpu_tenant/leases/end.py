@@ -1,4 +1,4 @@
-"""Ends a lease whose box is verified or was never used, or for whose losses a person has signed.
+"""Ends a lease if its box is verified, if its box was never used, or if a person has signed for what is lost.
 
 Also asks for such signatures.
 """
@@ -170,7 +170,8 @@ async def end_verified(
             return await _just_torn_down(context, found, receipt)
         try:
             assessment = await _assess(context, found)
-            found = context.ledger.lease(found.id)  # a look at a box that was taken may park it
+            # If the provider took the box, `_assess` may have recorded the lease as parked.
+            found = context.ledger.lease(found.id)
         except BoxUnreachable as silent:
             silent.remedy += f"; if the box is gone for good, the lease's owner runs {Command('waive', found.id)}"
             raise
@@ -287,7 +288,7 @@ def ask_ahead(context: Context, lease: str) -> SignatureRequest:
         subject=found.id,
         digest=_of_terms(found),
         words=words,
-        would=f"past its end and its rescue sum, {found.id} would be destroyed with everything on it",
+        would=f"after its deadline, once its rescue sum is spent, {found.id} would be destroyed with everything on it",
         at=context.clock.now(),
     )
 
@@ -359,7 +360,7 @@ async def attest(context: Context, lease: str) -> TornDown:
 
 
 async def _is_silent(context: Context, lease: Lease) -> None:
-    """Check that the box stays silent. The time is longer than a busy job could keep its sshd from answering.
+    """Check that the box stays silent for `_SILENT_S`. No busy job keeps its sshd from answering for so long.
 
     Raises:
         Refused: the box answers.

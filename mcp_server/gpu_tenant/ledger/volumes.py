@@ -36,7 +36,7 @@ VolumeNews = Literal[
     "lost",
     "found again",
 ]
-"""The kinds of lines in a volume's timeline. A kind keeps its name."""
+"""The kinds of lines in a volume's timeline. Never rename one: users' ledgers contain these names."""
 
 
 class VolumeLine(NamedTuple):
@@ -99,8 +99,8 @@ class VolumeTable(Signatures):
             if "volumes.provider" not in str(error):
                 raise
             raise Refused(
-                f"there is a volume {name} at {provider} already, or it may be there",
-                remedy=f"{Command('volumes')} lists it; take another name for another one",
+                f"{provider} already has a volume named {name}, or may have one",
+                remedy=f"{Command('volumes')} lists it; to create a second volume, choose a different name",
             ) from error
         return self.volume(key)
 
@@ -227,7 +227,7 @@ class VolumeTable(Signatures):
             )
 
     def volume_absences(self, key: str) -> list[datetime]:
-        """Return when the provider's list has omitted the volume since it last showed it, oldest first."""
+        """Return the times at which the provider's list omitted the volume, oldest first, since it last showed it."""
         return self._read(
             lambda row: moment(row["at"]),
             "SELECT at FROM volume_sightings WHERE volume=?1 AND listed='omitted' AND seq >"
@@ -339,8 +339,8 @@ class VolumeTable(Signatures):
 
 def _on_record(provider: str, named: str) -> Refused:
     return Refused(
-        f"the volume {named} at {provider} is on record here already, or one of its name is",
-        remedy=f"{Command('volumes')} lists those that exist; take another name for another one",
+        f"the volume {named} at {provider} is already on record here, or another volume with its name is",
+        remedy=f"{Command('volumes')} lists those on record; to add a second volume, choose a different name",
     )
 
 

@@ -122,7 +122,7 @@ class MemoryWanted(Record):
     """How much GPU memory the job needs, as estimated by the smoke test with which the lease was rented."""
 
     smoke: str
-    figures: str = Field(description="the estimate, and from where to where it may be wrong")
+    figures: str = Field(description="the estimate, with the lowest and the highest value")
     words: str = Field(description="how it was estimated, or a warning if the GPU may be too small")
     fit: Fit | None = Field(description="None: the memory of its GPU is unknown")
 

@@ -433,7 +433,7 @@ export interface Losses {
 
 export interface MemoryWanted {
   smoke: string;
-  /** the estimate, and from where to where it may be wrong */
+  /** the estimate, with the lowest and the highest value */
   figures: string;
   /** how it was estimated, or a warning if the GPU may be too small */
   words: string;
