@@ -99,7 +99,7 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
         f"{_MEMORY}#not-vram",
     ),
     "memory_error": (
-        "one allocation was refused: find its size at the line where it failed, and compare it with `ulimit -v`",
+        "an allocation was refused, or the program raised this itself: read the line where it failed, and compare the size there with `ulimit -v`",
         _MEMORY,
     ),
     "disk_full": (
