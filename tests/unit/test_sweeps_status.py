@@ -172,7 +172,7 @@ def test_cells_of_the_same_bytes_in_every_file_are_twins_and_of_some_are_not() -
     )
 
     assert found.twins == ((ONE, TWO),)
-    assert found.wrong == ("x-1, x-2 left the same bytes in every file",)
+    assert found.wrong == ("the files of x-1, x-2 are identical, although their parameters differ",)
     assert stands_in_the_way(found, A) != []
     assert stands_in_the_way(found, B) == [], "none of its cells is a twin"
 

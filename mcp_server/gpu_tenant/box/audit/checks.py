@@ -239,7 +239,7 @@ def _platform_paths(
         if place is None or disks.error:
             continue
         if place.error:
-            reason = "this platform's runbook names this path: this is another image, or the disk is not attached"
+            reason = "by the platform's runbook, this path exists: the box runs another image, or the disk is not attached"
             yield warning(subject, "not there", reason)
         elif cap and place.files is not None and place.files >= cap * 0.8:
             level = blocker if place.files >= cap * 0.98 else warning

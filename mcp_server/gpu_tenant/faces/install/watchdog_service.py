@@ -146,7 +146,8 @@ def plan_removal(home: Home) -> Service:
         before = (("launchctl", "bootout", f"{_domain()}/{was.name}"),)
     planned = Plan(tuple(changes), tuple(notes), register, was, None)
     then = (
-        "from now on, nothing on this computer looks at your leases by itself: `gpu-tenant leases`"
+        "from now on, nothing on this computer watches your leases; look at them yourself, with"
+        " `gpu-tenant leases`"
     )
     return Service(was.by, was.name, planned, before, after, then)
 
@@ -167,8 +168,8 @@ def begin(service: Service) -> None:
             said = " ".join((ran.stderr or ran.stdout).split())[:300] or f"status {ran.returncode}"
             raise LocalTrouble(
                 f"everything is written, but `{' '.join(command)}` failed: {said}",
-                remedy="correct that, then run the same command again; until then `gpu-tenant watchdog`"
-                " in a terminal that stays",
+                remedy="correct that, then run the same command again; until then, run"
+                " `gpu-tenant watchdog` in a terminal that you leave open",
             )
 
 
@@ -207,9 +208,9 @@ def _systemd(
             )
     else:
         then = (
-            "written, but not started: no systemd of yours answers here, as in a container or after"
-            " `su`; it starts with your next login where one does. Until then, or where none ever"
-            " does: `gpu-tenant watchdog` in a terminal that stays"
+            "the files are written, but the watchdog does not run yet: your user has no running systemd"
+            " here (usual in a container, or after `su`). It starts at your next login, if that has a"
+            " systemd. Until then, run `gpu-tenant watchdog` in a terminal that you leave open"
         )
     return Service("systemd", name, planned, (), after, then)
 
@@ -220,7 +221,7 @@ def _launchd(
     name, log = _name(home), _log(home)
     file = Path.home() / "Library/LaunchAgents" / f"{name}.plist"
     text = plist(name, [*program, "watchdog", "--every", str(every_s)], _variables(home), log)
-    notes.append("what launchd reads is taken from its documentation; it was not tried")
+    notes.append("the file for launchd follows its documentation; it has not been tested on a Mac")
     planned = _plan(home, "launchd", {file: text}, was, notes)
     stops = ("launchctl", "bootout", f"{_domain()}/{name}")
     starts = ("launchctl", "bootstrap", _domain(), str(file))
@@ -288,7 +289,8 @@ def _plan(
         before = there(path)
         change = plan_replacement(path, content, 0o644, known=known.digest if known else None)
         if change is not None and change.before is None:
-            change = replace(change, backup="kept")  # so that the whole diff is shown
+            # `diff` shows a new file only if `backup` is set. No backup is made, because there was no file.
+            change = replace(change, backup="kept")
         changes += [change] if change else []
         first = known.before if known else None if before is None else digest(before)
         written.append(WrittenFile(path=str(path), digest=digest(content), before=first))
