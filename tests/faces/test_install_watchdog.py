@@ -365,7 +365,7 @@ def test_an_edited_unit_is_left_and_no_longer_begun(
 
     install("--remove", "--yes")
 
-    assert "was changed since: it is left as it is" in capsys.readouterr().err
+    assert "was changed after it was installed, so it is left as it is" in capsys.readouterr().err
     assert (home / UNIT).exists()
     assert not (home / LINK).is_symlink()
 

@@ -134,7 +134,7 @@ def _only_wish(context: Context, names: Sequence[str], quotes: Sequence[str]) ->
     if len(wishes) != 1:
         raise BadRequest(
             "only the quotes of one search can be waited for, and these are of several",
-            remedy=f"{Command('offers')}, then wait with its quotes alone",
+            remedy=f"{Command('offers')} searches again; wait with the quotes of that search only",
         )
     return wishes.pop()
 
@@ -159,7 +159,7 @@ def _cap(context: Context, wish_id: str, quotes: Sequence[str], asked: RentReque
     if not caps:
         raise BadRequest(
             "a wish that waits may rent a box while nobody watches, and this one has no price cap",
-            remedy=f"the same again with {Option('max-price-usd-h', 'USD')}",
+            remedy=f"repeat the call with {Option('max-price-usd-h', 'USD')}",
         )
     return min(caps)
 
@@ -292,7 +292,7 @@ async def _rent_best(context: Context, standing: StandingWish, wait_s: float) ->
 def _market_words(found: Found) -> str:
     """Return in words what the market showed."""
     if found.offers:
-        return f"{found.offers[0].provider} offers one"
+        return f"{found.offers[0].provider} has an offer that fits"
     least = [f"{count} left out as {why}" for why, count in list(found.unfit.items())[:2]]
     silent = [f"{who} did not answer" for who in found.troubles]
     return "; ".join(("nothing fits", *least, *silent))
@@ -345,7 +345,7 @@ def call_off(context: Context, wish_id: str) -> Card:
     standing = context.ledger.wish(wish_id)
     if standing.order is None:
         raise BadRequest(
-            f"nobody waits for {wish_id}", remedy=f"{Command('leases')} shows what is waited for"
+            f"nobody waits for {wish_id}", remedy=f"{Command('leases')} lists the open wishes"
         )
     context.ledger.end_wish(wish_id, "called off", "", at=context.clock.now())
     return wish_card(context, context.ledger.wish(wish_id))
@@ -368,7 +368,7 @@ def _answer(context: Context, standing: StandingWish) -> Card:
         return card_of(context, live[-1], None)
     if standing.stands:
         return wish_card(context, standing)
-    anew = f"{Command('offers')}, then wait for its wish"
+    anew = f"{Command('offers')} searches again; then wait for the wish of that search"
     if standing.outcome == "given up":
         raise NoCapacity(_end_words(standing), remedy=anew)
     over = "; the lease of that box has ended" if standing.outcome == "had" else ""

@@ -301,12 +301,12 @@ def _sentence(row: CellRow, placements: Sequence[Placement]) -> str:
             times = f" after {some(row.attempts, 'attempt')}" if row.attempts > 1 else ""
             return f"{row.cell} failed{times} on {row.lease}: {row.why}"
         case "missing":
-            return (
-                f"{row.cell} finished on {row.lease}, but not everything that it declares was there"
-            )
+            return f"{row.cell} finished on {row.lease}, but not all the files that it declares were there"
         case _:
             where = sorted({p.lease_id for p in placements if p.said and p.said.word == "finished"})
-            return f"{row.cell} finished on {' and on '.join(where)}"
+            return (
+                f"{row.cell} finished on {' and on '.join(where)}, so it has more than one result"
+            )
 
 
 def _of_twins(alike: Sequence[str]) -> str:

@@ -97,7 +97,7 @@ def box_store(
     own = _key(settings, name, "", configuration, environ)
     if own is not None and (key[0] == own[0] or key[1] == own[1]):
         raise SecretRefused(
-            f"the key for boxes of [stores.{name}] is your own",
+            f"the key for boxes of [stores.{name}] is the same as your own key",
             remedy="make a key that can only write and read below the prefix in that store's `url`",
         )
     region = settings.region or "us-east-1"

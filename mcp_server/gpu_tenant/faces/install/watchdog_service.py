@@ -129,7 +129,13 @@ def plan_removal(home: Home) -> Service:
     register = _register(home)
     was = read(register).watchdog
     if was is None:
-        nothing = Plan((), ("nothing was installed by this command",), register, None, None)
+        nothing = Plan(
+            (),
+            ("this command installed nothing here, so there is nothing to remove",),
+            register,
+            None,
+            None,
+        )
         return Service("cron", _name(home), nothing, (), (), "")
     notes: list[str] = []
     changes = [
@@ -203,8 +209,8 @@ def _systemd(
         then = f"it runs; `journalctl --user -u {name}` shows what it does"
         if not Path("/var/lib/systemd/linger", getpass.getuser()).exists():
             then += (
-                "; it ends when you log out, and then nobody looks at your leases:"
-                " `loginctl enable-linger` keeps it running"
+                "; it ends when you log out, and then nothing watches your leases; to keep it running,"
+                " run `loginctl enable-linger`"
             )
     else:
         then = (
@@ -309,7 +315,7 @@ def _taken_back(home: Home, name: str, written: WrittenFile, notes: list[str]) -
     if now is None or written.digest == written.before:
         return None  # The file is gone already, or was there before our installation.
     if digest(now) != written.digest:
-        notes.append(f"{path} was changed since: it is left as it is")
+        notes.append(f"{path} was changed after it was installed, so it is left as it is")
         return None
     if written.before is not None and digest(backup) == written.before:
         return Change(path, now, backup, backup="used up")

@@ -163,7 +163,7 @@ class AutodlConnector:
         """Implement `Imaging.refused_image`. Only AutoDL's public and private images can be used, named by their id."""
         if source.image is None:
             return None
-        return "its containers start from its own images: name one by its id, as `template` in [provider.autodl]"
+        return "AutoDL's containers start only from AutoDL's own images; set `template` in [provider.autodl] to the id of one"
 
     async def list_boxes(self) -> Sequence[Box]:
         """Implement `Connector.list_boxes`: every instance Pro, except those that AutoDL calls released."""

@@ -459,7 +459,7 @@ def _state_words(row: SlurmJob) -> str | None:
     if row.is_being_preempted:
         words += ": it is being preempted"
     if row.restarts and row.state == "PENDING":
-        words += f": it waits to start again, for the {row.restarts}. time, after a preemption or the loss of a node"
+        words += f": it waits to start again after a preemption or the loss of a node (restart {row.restarts})"
     if row.state == "OUT_OF_MEMORY":
         words += ": ask for more with mem_gb_per_gpu under [slurm]"
     return plain(words)
