@@ -175,6 +175,24 @@ async def test_a_page_that_is_another_than_was_asked_for_is_no_list(staged: Stag
         await staged.connector.list_boxes()
 
 
+@pytest.mark.parametrize(
+    ("rows", "counted", "why"),
+    [
+        (["pro-1", "pro-1"], 2, "it names pro-1 twice"),
+        (["pro-1"], 2, "its number of rows should be 2, but is 1"),
+    ],
+)
+async def test_a_list_that_cannot_be_used_tells_its_own_reason(
+    staged: Staged, rows: list[str], counted: int, why: str
+) -> None:
+    about = {"list": [{"uuid": uuid} for uuid in rows], "page_index": 1, "max_page": 1}
+    page = {"code": "Success", "data": {**about, "result_total": counted}}
+    staged.fault("status", "POST", "/pro/list$", status=200, body=page)
+
+    with pytest.raises(ProviderSilent, match=f"cannot be used: {why}"):
+        await staged.connector.list_boxes()
+
+
 # Its end
 
 

@@ -235,7 +235,9 @@ async def test_a_box_is_kept_for_open_cells_and_twins_until_exactly_those_are_ac
     desk.let_them_end()
     await desk.tended_until_over(3)
     await tenancy.collect(lease)
-    with pytest.raises(SweepOpen, match="seed-7, seed-8, seed-9 left the same bytes") as refused:
+    with pytest.raises(
+        SweepOpen, match="the files of seed-7, seed-8, seed-9 are identical"
+    ) as refused:
         await tenancy.verify_and_teardown(lease)
     assert "`gpu-tenant sweep sw-1`" in refused.value.remedy
 

@@ -47,12 +47,14 @@ async def waits(tenant: Tenant, wish: str, **terms: Any) -> Any:
     )
 
 
-async def watched(tenant: Tenant, minutes: int = 1) -> None:
-    """Another process, which only knows the ledger, has looked once a minute."""
-    dog = Watchdog(tenant.anew_tenancy(), tell=lambda _: None)
+async def watched(tenant: Tenant, minutes: int = 1) -> list[str]:
+    """Another process, which only knows the ledger, has looked once a minute. What it told."""
+    told: list[str] = []
+    dog = Watchdog(tenant.anew_tenancy(), tell=told.append)
     for _ in range(minutes):
         await tenant.clock.sleep(60)
         await dog.once()
+    return told
 
 
 def cheap_again(tenant: Tenant) -> None:
@@ -76,21 +78,31 @@ async def test_a_watchdog_that_knows_only_the_ledger_rents_when_the_price_comes_
     assert tenant.creates() == 0
 
     cheap_again(tenant)
-    await watched(tenant, 4)
+    told = await watched(tenant, 4)
 
     (lease,) = tenant.tenancy.ledger.leases()
     assert lease.ready_at is not None
     assert lease.price_usd_h is not None
     assert lease.price_usd_h <= Decimal("0.45")
     assert tenant.tenancy.ledger.wish(wish).outcome == "had"
+    assert any(
+        f"{wish}: a box was rented for this wish: {lease.id} at vastai" in line for line in told
+    )
     (news,) = [a for a in tenant.tenancy.ledger.open_alarms() if a.key == f"wish {wish}"]
     assert news.level is Level.NOTICE
-    assert f"now has a box: {lease.id} at vastai for" in news.words
+    assert f"{wish}, the wish for {GPU} at vastai" in news.words
+    assert f"has its box: {lease.id} at vastai for" in news.words
     assert (await tenant.tenancy.list_leases()).waiting == ()
     again = await waits(tenant, wish)
     assert (again.lease, tenant.creates()) == (lease.id, 1)
     await watched(tenant, 7)
     assert not [a for a in tenant.tenancy.ledger.open_alarms() if a.key == f"wish {wish}"]
+
+    await tenant.tenancy.verify_and_teardown(lease.id)
+
+    over = f"{wish}: a box was rented for this wish: {lease.id} at vastai for .*; the lease of that box has ended"
+    with pytest.raises(Refused, match=over):
+        await waits(tenant, wish)
 
 
 @AT_VAST
@@ -228,7 +240,7 @@ async def test_what_was_called_off_rents_nothing_and_one_that_has_its_box_says_s
     await look_for(tenant.tenancy.context, second, wait_s=0)
     (live,) = tenant.tenancy.ledger.leases("live")
     card = await tenant.tenancy.change_lease(second, "call_off")
-    assert f"{live.id} has its box, which bills" in card.next
+    assert f"the box that was rented for this wish bills, under {live.id}" in card.next
 
 
 # One box

@@ -181,7 +181,7 @@ def test_remove_leaves_what_somebody_changed_since(
 
     assert file.read_text(encoding="utf-8") == SETTINGS["claude"][1].replace(": 3", ": 4")
     assert edited.read_text(encoding="utf-8") == "my own\n"
-    assert "was changed since: it is left as it is" in capsys.readouterr().err
+    assert "was changed after it was installed, so it is left as it is" in capsys.readouterr().err
 
 
 def test_a_project_gets_its_own_and_a_user_keeps_theirs(home: Path, tmp_path: Path) -> None:

@@ -199,7 +199,10 @@ def test_where_no_systemd_answers_it_says_so(
     install("--yes")
 
     assert (home / LINK).readlink() == home / UNIT
-    assert "written, but not started: no systemd of yours answers here" in capsys.readouterr().err
+    assert (
+        "the watchdog does not run yet: your user has no running systemd here"
+        in capsys.readouterr().err
+    )
 
 
 def test_launchd_gets_an_agent_that_it_keeps_alive(
@@ -362,7 +365,7 @@ def test_an_edited_unit_is_left_and_no_longer_begun(
 
     install("--remove", "--yes")
 
-    assert "was changed since: it is left as it is" in capsys.readouterr().err
+    assert "was changed after it was installed, so it is left as it is" in capsys.readouterr().err
     assert (home / UNIT).exists()
     assert not (home / LINK).is_symlink()
 

@@ -116,7 +116,9 @@ def test_what_declared_two_things_and_left_one_is_missing() -> None:
     found = table(put(ONE, A, "finished"), put(TWO, A, "finished"), box_a=sealed(held, ONE, TWO))
 
     assert (states(found)[ONE], states(found)[TWO]) == ("missing", "verified")
-    assert found.wrong == ("x-1 finished on box-a, but not everything that it declares was there",)
+    assert found.wrong == (
+        "x-1 finished on box-a, but not all the files that it declares were there",
+    )
 
 
 def test_the_files_of_a_cell_whose_name_goes_on_are_not_another_s() -> None:
@@ -153,7 +155,7 @@ def test_the_same_cell_on_two_boxes_is_a_duplicate_and_what_was_lost_is_not() ->
     lost = table(put(ONE, A, "finished", released="lost"), put(ONE, B, "finished"))
     again = table(put(ONE, A, "finished", released="again"), put(ONE, B, "finished"))
 
-    assert twice.wrong == ("x-1 finished on box-a and on box-b",)
+    assert twice.wrong == ("x-1 finished on box-a and on box-b, so it has more than one result",)
     assert [states(found)[ONE] for found in (twice, lost, again)] == [
         "duplicate",
         "finished",
@@ -172,7 +174,7 @@ def test_cells_of_the_same_bytes_in_every_file_are_twins_and_of_some_are_not() -
     )
 
     assert found.twins == ((ONE, TWO),)
-    assert found.wrong == ("x-1, x-2 left the same bytes in every file",)
+    assert found.wrong == ("the files of x-1, x-2 are identical, although their parameters differ",)
     assert stands_in_the_way(found, A) != []
     assert stands_in_the_way(found, B) == [], "none of its cells is a twin"
 

@@ -46,7 +46,7 @@ WAITING = "waiting"
 _TRIED = 3
 """After each search, at most this many offers are tried, the best first."""
 _TURN_AGAIN_S, _TURN_WAITS_S = 0.25, 120
-"""While another process searches, a call tries again after the first number of seconds, for at most the second.
+"""While another process searches, a call tries again every `_TURN_AGAIN_S`, for at most `_TURN_WAITS_S`.
 
 Both are seconds of real time.
 """
@@ -127,13 +127,14 @@ def _only_wish(context: Context, names: Sequence[str], quotes: Sequence[str]) ->
     for name in quotes:
         if not wishes_of(context, [name]):
             raise BadRequest(
-                f"no search of {name!r} is on record", remedy=f"{Command('offers')} makes one"
+                f"{name!r} is no quote of a recorded search",
+                remedy=f"{Command('offers')} starts a new search",
             )
     wishes = wishes_of(context, names)
     if len(wishes) != 1:
         raise BadRequest(
             "only the quotes of one search can be waited for, and these are of several",
-            remedy=f"{Command('offers')}, then wait with its quotes alone",
+            remedy=f"{Command('offers')} searches again; wait with the quotes of that search only",
         )
     return wishes.pop()
 
@@ -158,7 +159,7 @@ def _cap(context: Context, wish_id: str, quotes: Sequence[str], asked: RentReque
     if not caps:
         raise BadRequest(
             "a wish that waits may rent a box while nobody watches, and this one has no price cap",
-            remedy=f"the same again with {Option('max-price-usd-h', 'USD')}",
+            remedy=f"repeat the call with {Option('max-price-usd-h', 'USD')}",
         )
     return min(caps)
 
@@ -196,8 +197,17 @@ async def look_for_all(context: Context) -> list[str]:
         with suppress(LeaseHeld):  # the process that holds the wish takes the step
             after = await look_for(context, standing.id, wait_s=0)
             if not after.stands:
-                did.append(f"{after.id}: {after.outcome}: {after.seen}")
+                did.append(_end_words(after))
     return did
+
+
+def _end_words(ended: StandingWish) -> str:
+    """Return in words how the wish ended."""
+    if ended.outcome == "had":
+        return f"{ended.id}: a box was rented for this wish: {ended.seen}"
+    if ended.outcome == "given up":
+        return f"{ended.id} was given up, and nothing was rented: {ended.seen}"
+    return f"{ended.id} was called off"
 
 
 async def _settle_boxes(context: Context, standing: StandingWish, wait_s: float) -> StandingWish:
@@ -223,7 +233,10 @@ async def _settle_boxes(context: Context, standing: StandingWish, wait_s: float)
 
 
 def _may_have_box(context: Context, standing: StandingWish) -> bool:
-    """Whether the wish has a box, or a missing box may only be late in its provider's list."""
+    """Whether the wish has, or may have, a box.
+
+    A lost lease counts while it is so young that its provider's list may not show the box yet.
+    """
     now = context.clock.now()
     for lease in context.ledger.leases_of_wish(standing.id):
         lag_s = YOUNG_LAGS * context.profile(lease.provider).list_lag_s
@@ -279,7 +292,7 @@ async def _rent_best(context: Context, standing: StandingWish, wait_s: float) ->
 def _market_words(found: Found) -> str:
     """Return in words what the market showed."""
     if found.offers:
-        return f"{found.offers[0].provider} offers one"
+        return f"{found.offers[0].provider} has an offer that fits"
     least = [f"{count} left out as {why}" for why, count in list(found.unfit.items())[:2]]
     silent = [f"{who} did not answer" for who in found.troubles]
     return "; ".join(("nothing fits", *least, *silent))
@@ -293,14 +306,18 @@ async def _end_as_had(context: Context, standing: StandingWish, lease: Lease) ->
     if context.ledger.end_wish(standing.id, "had", words, at=now):
         next_step = Command("audit", lease.id)
         await _news(
-            context, standing, f"{standing.what} now has a box: {words}; it bills; {next_step}"
+            context,
+            standing,
+            f"{standing.id}, the wish for {standing.what}, has its box: {words}; it bills; {next_step} checks it",
         )
     return context.ledger.wish(standing.id)
 
 
 async def _give_up(context: Context, standing: StandingWish) -> StandingWish:
     if context.ledger.end_wish(standing.id, "given up", standing.seen, at=context.clock.now()):
-        words = f"no box was found in time for {standing.what}, and nothing was rented"
+        words = (
+            f"{standing.id}: no box was found in time for {standing.what}, and nothing was rented"
+        )
         await _news(
             context, standing, f"{words}; {standing.seen}; {Command('offers')} starts a new search"
         )
@@ -311,7 +328,7 @@ async def _news(context: Context, standing: StandingWish, words: str) -> None:
     """Tell a person once, over every channel."""
     context.ledger.raise_alarm(
         f"wish {standing.id}",
-        f"{standing.id}: {words}",
+        words,
         level=Level.NOTICE,
         lease_id=None,
         at=context.clock.now(),
@@ -328,7 +345,7 @@ def call_off(context: Context, wish_id: str) -> Card:
     standing = context.ledger.wish(wish_id)
     if standing.order is None:
         raise BadRequest(
-            f"nobody waits for {wish_id}", remedy=f"{Command('leases')} shows what is waited for"
+            f"nobody waits for {wish_id}", remedy=f"{Command('leases')} lists the open wishes"
         )
     context.ledger.end_wish(wish_id, "called off", "", at=context.clock.now())
     return wish_card(context, context.ledger.wish(wish_id))
@@ -351,23 +368,22 @@ def _answer(context: Context, standing: StandingWish) -> Card:
         return card_of(context, live[-1], None)
     if standing.stands:
         return wish_card(context, standing)
-    anew = f"{Command('offers')}, then wait for its wish"
+    anew = f"{Command('offers')} searches again; then wait for the wish of that search"
     if standing.outcome == "given up":
-        raise NoCapacity(
-            f"{standing.id} was given up, and nothing was rented: {standing.seen}", remedy=anew
-        )
-    raise Refused(f"{standing.id} was {standing.outcome} {standing.seen}".rstrip(), remedy=anew)
+        raise NoCapacity(_end_words(standing), remedy=anew)
+    over = "; the lease of that box has ended" if standing.outcome == "had" else ""
+    raise Refused(f"{_end_words(standing)}{over}", remedy=anew)
 
 
 def wish_card(context: Context, standing: StandingWish) -> Card:
-    """Describe the wish as a card. No box exists for it yet, or none ever will."""
+    """Describe the wish as a card: it waits, or it has ended. If it got a box, the box has a card of its own."""
     now, order = context.clock.now(), standing.order
     live = [x.id for x in context.ledger.leases_of_wish(standing.id) if x.state.live]
     again = Command("provision", quote=[standing.id], wait=6)
     next_step = f"{Command('leases')} shows it; {again} continues to wait; {Command('call-off', standing.id)} ends it"
     if not standing.stands:
         next_step = (
-            f"{live[-1]} has its box, which bills: {Command('teardown', live[-1])} gives it back"
+            f"the box that was rented for this wish bills, under {live[-1]}; {Command('teardown', live[-1])} gives it back"
             if live
             else f"{Command('offers')} starts a new search"
         )

@@ -70,11 +70,15 @@ class Reckoning(Record):
     rows: tuple[CellRow, ...]
     counts: dict[CellState, int]
     twins: tuple[tuple[str, ...], ...] = Field(
-        description="cells of different parameters that left the same bytes in every file"
+        description="cells whose files are identical, although their parameters differ"
     )
     wrong: tuple[str, ...] = Field(description="a sentence for each thing somebody must look at")
-    digest: str = Field(description="a name for exactly what is wrong")
-    settled_by: str | None = Field(description="who accepted exactly that; None: nobody")
+    digest: str = Field(
+        description="a hash of everything that is wrong; it changes when that changes"
+    )
+    settled_by: str | None = Field(
+        description="who accepted all that is wrong now; None: nobody, or nothing is wrong"
+    )
     by: str | None = Field(default=None, description="how the rows are sorted; None: as declared")
     best: str | None = Field(default=None, description="the name of the first row, and its metric")
 
@@ -106,8 +110,9 @@ def reckon(
     """Put every declared cell in one of the nine states, and say what somebody must look at.
 
     `placements` are ordered oldest first. A cell counts as verified if everything that it declared was
-    collected after the cell had ended. It counts as missing if some of it was absent when the box was sealed after
-    that, or if the box is gone. A cell that was `given_up` counts as given up once it is on no box.
+    collected after the cell had ended. It counts as missing if some of its files are not here and no more can come:
+    the box was sealed after the cell had ended, or the box is gone. A cell that was `given_up` counts as given up
+    once it is on no box.
     """
     of_cell: dict[str, list[Placement]] = defaultdict(list)
     for placement in placements:
@@ -125,7 +130,7 @@ def reckon(
     ]
     twins = tuple(_twins(rows, mine))
     wrong = [_sentence(row, of_cell[row.cell]) for row in rows if row.state in WRONG]
-    wrong += [f"{', '.join(alike)} left the same bytes in every file" for alike in twins]
+    wrong += [_of_twins(alike) for alike in twins]
     digest = _digest(rows, twins)
     accepted = next((s for s in reversed(settlements) if s.digest == digest), None)
     counted = Counter(row.state for row in rows)
@@ -169,11 +174,7 @@ def stands_in_the_way(table: Reckoning, lease: str) -> list[str]:
         if cells := [row.cell for row in rows if row.state == state]:
             reasons.append(f"{_some_of(cells)} {_are(cells)} {state}")
     there = {row.cell for row in rows}
-    reasons += [
-        f"{', '.join(alike)} left the same bytes in every file, with different parameters"
-        for alike in table.twins
-        if there & set(alike)
-    ]
+    reasons += [_of_twins(alike) for alike in table.twins if there & set(alike)]
     return reasons
 
 
@@ -210,7 +211,7 @@ def _state(
     mine: Mapping[LeaseId, Mapping[str, Mapping[str, str]]],
 ) -> CellState:
     # A cell that finished on two boxes is a duplicate. Two kinds of result do not count for that: a result that was
-    # lost with its box, and one of a cell that was to run again.
+    # lost with its box, and a result whose cell was released to run again.
     done = {
         p.lease_id
         for p in placements
@@ -300,12 +301,16 @@ def _sentence(row: CellRow, placements: Sequence[Placement]) -> str:
             times = f" after {some(row.attempts, 'attempt')}" if row.attempts > 1 else ""
             return f"{row.cell} failed{times} on {row.lease}: {row.why}"
         case "missing":
-            return (
-                f"{row.cell} finished on {row.lease}, but not everything that it declares was there"
-            )
+            return f"{row.cell} finished on {row.lease}, but not all the files that it declares were there"
         case _:
             where = sorted({p.lease_id for p in placements if p.said and p.said.word == "finished"})
-            return f"{row.cell} finished on {' and on '.join(where)}"
+            return (
+                f"{row.cell} finished on {' and on '.join(where)}, so it has more than one result"
+            )
+
+
+def _of_twins(alike: Sequence[str]) -> str:
+    return f"the files of {', '.join(alike)} are identical, although their parameters differ"
 
 
 def _digest(rows: Sequence[CellRow], twins: Sequence[tuple[str, ...]]) -> str:

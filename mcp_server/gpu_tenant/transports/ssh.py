@@ -46,7 +46,7 @@ _PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)
 _BESIDE_BYTES = 4 << 20
 """This many bytes may wait in memory to be read, for each channel over the kept connection."""
 _WINDOW_BYTES = 32 << 20
-"""A stream moves at most this much per round trip. With the library's 2 MiB, that is 12 MB/s at 80 ms."""
+"""A stream moves at most this much per round trip. The default of asyncssh, 2 MiB, allows 26 MB/s at 80 ms."""
 _SIGNALS = {
     "HUP": 1,
     "INT": 2,

@@ -23,7 +23,10 @@ _REFERENCE = re.compile(r"(env|file|keyring|cmd):.+", re.DOTALL)
 
 
 class Settings(Record):
-    """One `[stores.NAME]` of the configuration. Each key is a reference to a secret, for example `env:VARIABLE`."""
+    """One `[stores.NAME]` of the configuration.
+
+    The four fields for access keys contain references to the keys, for example `env:VARIABLE`.
+    """
 
     url: str
     endpoint: str | None = None
@@ -88,14 +91,14 @@ def box_store(
     if key is None:
         raise BadRequest(
             f"[stores.{name}] has no key for boxes",
-            remedy="make a key that may put and get below that prefix and nothing else, then add "
+            remedy="make a key that can only write and read below the prefix in that store's `url`, then add "
             f"box_access_key_id and box_secret_access_key, as env: or file:, in {configuration}",
         )
     own = _key(settings, name, "", configuration, environ)
     if own is not None and (key[0] == own[0] or key[1] == own[1]):
         raise SecretRefused(
-            f"the key for boxes of [stores.{name}] is your own",
-            remedy="make a key that may put and get below that prefix and nothing else",
+            f"the key for boxes of [stores.{name}] is the same as your own key",
+            remedy="make a key that can only write and read below the prefix in that store's `url`",
         )
     region = settings.region or "us-east-1"
     prefix = (bucket["prefix"] or "").strip("/")

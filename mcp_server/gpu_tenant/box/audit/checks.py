@@ -171,7 +171,7 @@ def _cpu(observed: Mapping[str, object]) -> Iterator[Finding]:
         yield no_answer("cpu quota", cgroup)
     else:
         yield ok(
-            "cpu", f"{usable:g} cores, {quote_text(cpu.model) if cpu.model else 'model not told'}"
+            "cpu", f"{usable:g} cores, {quote_text(cpu.model) if cpu.model else 'model unknown'}"
         )
 
 
@@ -193,7 +193,7 @@ def _memory(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
         return
     seen = f"{gib(ours):.1f} GiB"
     if host and ours < host:
-        seen += f" allowed by its control group; the host's {gib(host):.0f} GiB are not for us"
+        seen += f" allowed by its control group; the host's {gib(host):.0f} GiB cannot all be used"
     if needs.ram_gib is not None and gib(ours) < needs.ram_gib * CARD_ROUNDING:
         yield blocker("memory", seen, f"the job needs {needs.ram_gib:g} GiB")
     elif limits.oom_kills:
@@ -239,7 +239,7 @@ def _platform_paths(
         if place is None or disks.error:
             continue
         if place.error:
-            reason = "this platform's runbook names this path: this is another image, or the disk is not attached"
+            reason = "by the platform's runbook, this path exists: the box runs another image, or the disk is not attached"
             yield warning(subject, "not there", reason)
         elif cap and place.files is not None and place.files >= cap * 0.8:
             level = blocker if place.files >= cap * 0.98 else warning

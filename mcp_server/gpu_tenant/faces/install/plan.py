@@ -99,7 +99,7 @@ def plan_removal(places: Places, *, project: Path | None, register: Path) -> Pla
         if before is not None and digest(before) == left_as:
             changes.append(Change(path, before, None))
         elif before is not None:
-            notes.append(f"{path} was changed since: it is left as it is")
+            notes.append(f"{path} was changed after it was installed, so it is left as it is")
     settings = Path(was.settings)
     before = there(settings)
     backup = there(backup_of(settings))

@@ -129,7 +129,13 @@ def plan_removal(home: Home) -> Service:
     register = _register(home)
     was = read(register).watchdog
     if was is None:
-        nothing = Plan((), ("nothing was installed by this command",), register, None, None)
+        nothing = Plan(
+            (),
+            ("this command installed nothing here, so there is nothing to remove",),
+            register,
+            None,
+            None,
+        )
         return Service("cron", _name(home), nothing, (), (), "")
     notes: list[str] = []
     changes = [
@@ -146,7 +152,8 @@ def plan_removal(home: Home) -> Service:
         before = (("launchctl", "bootout", f"{_domain()}/{was.name}"),)
     planned = Plan(tuple(changes), tuple(notes), register, was, None)
     then = (
-        "from now on, nothing on this computer looks at your leases by itself: `gpu-tenant leases`"
+        "from now on, nothing on this computer watches your leases; look at them yourself, with"
+        " `gpu-tenant leases`"
     )
     return Service(was.by, was.name, planned, before, after, then)
 
@@ -167,8 +174,8 @@ def begin(service: Service) -> None:
             said = " ".join((ran.stderr or ran.stdout).split())[:300] or f"status {ran.returncode}"
             raise LocalTrouble(
                 f"everything is written, but `{' '.join(command)}` failed: {said}",
-                remedy="correct that, then run the same command again; until then `gpu-tenant watchdog`"
-                " in a terminal that stays",
+                remedy="correct that, then run the same command again; until then, run"
+                " `gpu-tenant watchdog` in a terminal that you leave open",
             )
 
 
@@ -202,14 +209,14 @@ def _systemd(
         then = f"it runs; `journalctl --user -u {name}` shows what it does"
         if not Path("/var/lib/systemd/linger", getpass.getuser()).exists():
             then += (
-                "; it ends when you log out, and then nobody looks at your leases:"
-                " `loginctl enable-linger` keeps it running"
+                "; it ends when you log out, and then nothing watches your leases; to keep it running,"
+                " run `loginctl enable-linger`"
             )
     else:
         then = (
-            "written, but not started: no systemd of yours answers here, as in a container or after"
-            " `su`; it starts with your next login where one does. Until then, or where none ever"
-            " does: `gpu-tenant watchdog` in a terminal that stays"
+            "the files are written, but the watchdog does not run yet: your user has no running systemd"
+            " here (usual in a container, or after `su`). It starts at your next login, if that has a"
+            " systemd. Until then, run `gpu-tenant watchdog` in a terminal that you leave open"
         )
     return Service("systemd", name, planned, (), after, then)
 
@@ -220,7 +227,7 @@ def _launchd(
     name, log = _name(home), _log(home)
     file = Path.home() / "Library/LaunchAgents" / f"{name}.plist"
     text = plist(name, [*program, "watchdog", "--every", str(every_s)], _variables(home), log)
-    notes.append("what launchd reads is taken from its documentation; it was not tried")
+    notes.append("the file for launchd follows its documentation; it has not been tested on a Mac")
     planned = _plan(home, "launchd", {file: text}, was, notes)
     stops = ("launchctl", "bootout", f"{_domain()}/{name}")
     starts = ("launchctl", "bootstrap", _domain(), str(file))
@@ -288,7 +295,8 @@ def _plan(
         before = there(path)
         change = plan_replacement(path, content, 0o644, known=known.digest if known else None)
         if change is not None and change.before is None:
-            change = replace(change, backup="kept")  # so that the whole diff is shown
+            # `diff` shows a new file only if `backup` is set. No backup is made, because there was no file.
+            change = replace(change, backup="kept")
         changes += [change] if change else []
         first = known.before if known else None if before is None else digest(before)
         written.append(WrittenFile(path=str(path), digest=digest(content), before=first))
@@ -307,7 +315,7 @@ def _taken_back(home: Home, name: str, written: WrittenFile, notes: list[str]) -
     if now is None or written.digest == written.before:
         return None  # The file is gone already, or was there before our installation.
     if digest(now) != written.digest:
-        notes.append(f"{path} was changed since: it is left as it is")
+        notes.append(f"{path} was changed after it was installed, so it is left as it is")
         return None
     if written.before is not None and digest(backup) == written.before:
         return Change(path, now, backup, backup="used up")

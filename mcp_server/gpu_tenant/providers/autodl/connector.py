@@ -1,6 +1,10 @@
-"""Boxes at AutoDL: containers of the kind *instance Pro*, billed by the second, stopped and then released."""
+"""Boxes at AutoDL: containers of the kind *instance Pro*, billed by the second.
+
+To end one, it is powered off first, and then released.
+"""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
@@ -156,10 +160,10 @@ class AutodlConnector:
         )
 
     def refused_image(self, source: AtProvider) -> str | None:
-        """Implement `Imaging.refused_image`: public and private images, by their id."""
+        """Implement `Imaging.refused_image`. Only AutoDL's public and private images can be used, named by their id."""
         if source.image is None:
             return None
-        return "its containers start from its own images: name one by its id, as `template` in [provider.autodl]"
+        return "AutoDL's containers start only from AutoDL's own images; set `template` in [provider.autodl] to the id of one"
 
     async def list_boxes(self) -> Sequence[Box]:
         """Implement `Connector.list_boxes`: every instance Pro, except those that AutoDL calls released."""
@@ -340,7 +344,7 @@ class AutodlConnector:
             # The wording for this is not documented, so the words alone prove nothing.
             rows = await self._instances(urgent=urgent)
             if not all(isinstance(row.get("uuid"), str) for row in rows):
-                raise _incomplete(f"{_PRO}/list", "a row does not tell its box") from error
+                raise _unusable(f"{_PRO}/list", "a row lacks the id of its box") from error
             listed = [_read(_TEXT, row.get("status")) for row in rows if row["uuid"] == box_id]
             return listed[0] if listed else None
 
@@ -363,14 +367,18 @@ class AutodlConnector:
     async def _pages(
         self, path: str, identity: str, *, urgent: Literal["", "teardown"] = ""
     ) -> list[JsonValue]:
-        """Return every row of that list, and refuse a list that names something twice or is not complete."""
+        """Return every row of that list.
+
+        Raises:
+            ProviderSilent: the list names something twice, or is not complete.
+        """
         rows: list[JsonValue] = []
         page, leafing = 1, Leafing(f"AutoDL's list of {path}")
         while True:
             body: Json = {"page_index": page, "page_size": _PAGE}
             shown = _read(_PAGE_OF, await self._unwrap("POST", path, body=body, urgent=urgent))
             if shown.page_index != page:
-                raise _incomplete(path, f"page {shown.page_index} was answered for page {page}")
+                raise _unusable(path, f"page {shown.page_index} was answered for page {page}")
             rows += shown.list or []
             if page >= shown.max_page:
                 break
@@ -378,8 +386,12 @@ class AutodlConnector:
             page += 1
         ids = [row.get(identity) for row in rows if isinstance(row, dict)]
         named = [each for each in ids if isinstance(each, str)]
-        if len(rows) != shown.result_total or len(set(named)) != len(named):
-            raise _incomplete(path, f"{len(rows)} of {shown.result_total} are on its pages")
+        if again := [each for each, times in Counter(named).items() if times > 1]:
+            raise _unusable(path, f"it names {words(again[0])} twice")
+        if len(rows) != shown.result_total:
+            raise _unusable(
+                path, f"its number of rows should be {shown.result_total}, but is {len(rows)}"
+            )
         return rows
 
     async def _unwrap(
@@ -395,7 +407,7 @@ class AutodlConnector:
         """Return the data in the provider's envelope. The provider reports even failures with status 200.
 
         Raises:
-            Rejected: the call failed; the error has the provider's words, and the envelope as its body.
+            Rejected: the call failed. The body of the error is the provider's code and message.
             ProviderTrouble: any error of `Wire.call`, or a failure whose meaning is known.
         """
         reply = await self._wire.call(
@@ -461,9 +473,9 @@ def _read(kind: TypeAdapter[T], told: object) -> T:
     )
 
 
-def _incomplete(path: str, why: str) -> ProviderSilent:
+def _unusable(path: str, why: str) -> ProviderSilent:
     return ProviderSilent(
-        f"AutoDL's list {path} is not complete: {why}",
+        f"AutoDL's list {path} cannot be used: {why}",
         remedy=f"try again in a minute; {Command('leases')} looks again",
     )
 

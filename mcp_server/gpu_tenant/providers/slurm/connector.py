@@ -22,6 +22,7 @@ from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Finished, Setting, Transport, wanted_quote
 from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.wording import some
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.list_rows import Subject, read_each
 from gpu_tenant.providers.slurm.batch_script import (
@@ -56,7 +57,7 @@ from gpu_tenant.providers.slurm.state import SlurmNotes
 
 _ASKED_WITHIN_S = 60
 _SETUP_S = 30.0
-"""How many seconds it takes from a free GPU until a step answers. The time in the queue is unknown."""
+"""Seconds from the moment when a GPU is free until a command in the job answers. The time in the queue is unknown."""
 _REMEMBERED = "now-7days"
 _OFFER = re.compile(r"(?P<partition>[^/\s]+)/(?P<gres>gpu(?::[^:\s]+)?):(?P<count>\d+)")
 _LEFT = timedelta(hours=1)
@@ -192,8 +193,8 @@ class SlurmConnector:
         if source.template is not None:
             return "a cluster has no templates"
         return (
-            "its boxes have the software of the site, and gpu-tenant starts no container there; name the image only in the "
-            "tables of the other platforms; if the site has Apptainer, let the job's own command enter the image: "
+            "its boxes have the software of the site, and gpu-tenant starts no container there; set `image` only "
+            "under the other platforms, in [provider.NAME]; if the site has Apptainer, let the job's own command enter the image: "
             f"`apptainer exec --nv docker://{source.image} COMMAND`"
         )
 
@@ -398,13 +399,18 @@ def _offer(pool: Pool, count: int, wish: Wish, owner: Site) -> Offer:
     model = known_gpu(gpu)
     rate = None if owner.rate_usd_h is None else owner.rate_usd_h * count
     rest = None if rate is None else Decimal(0)
-    notes = [f"{pool.free} of {pool.total} in partition {pool.partition} are free now"]
+    notes = [f"free now in partition {pool.partition}: {pool.free} of {some(pool.total, 'GPU')}"]
     if pool.free < count:
-        notes[0] += ": it waits in the queue, at no cost"
+        notes[0] += f"; a job for {some(count, 'GPU')} waits in the queue, at no cost"
     if rate is None:
-        notes.append("state what an hour of a GPU is worth: rate_usd_h under [slurm]; 0 is a rate")
+        notes.append(
+            "set rate_usd_h under [slurm] to the price of one GPU for an hour; 0 is allowed"
+        )
     if model is None:
-        notes.append(f"state which GPU {pool.kind or 'gpu'} is: [slurm.gpus] in config.toml")
+        kind = pool.kind or "gpu"
+        notes.append(
+            f"name the GPU model that this cluster calls {kind!r}, under [slurm.gpus] in config.toml"
+        )
     return Offer(
         provider="slurm",
         id=f"{pool.partition}/gpu{f':{pool.kind}' if pool.kind else ''}:{count}",
@@ -453,7 +459,7 @@ def _state_words(row: SlurmJob) -> str | None:
     if row.is_being_preempted:
         words += ": it is being preempted"
     if row.restarts and row.state == "PENDING":
-        words += f": it waits to start again, for the {row.restarts}. time, after a preemption or the loss of a node"
+        words += f": it waits to start again after a preemption or the loss of a node (restart {row.restarts})"
     if row.state == "OUT_OF_MEMORY":
         words += ": ask for more with mem_gb_per_gpu under [slurm]"
     return plain(words)

@@ -684,13 +684,13 @@ export interface Reckoning {
   leases: string[];
   rows: CellRow[];
   counts: Record<string, number>;
-  /** cells of different parameters that left the same bytes in every file */
+  /** cells whose files are identical, although their parameters differ */
   twins: string[][];
   /** a sentence for each thing somebody must look at */
   wrong: string[];
-  /** a name for exactly what is wrong */
+  /** a hash of everything that is wrong; it changes when that changes */
   digest: string;
-  /** who accepted exactly that; None: nobody */
+  /** who accepted all that is wrong now; None: nobody, or nothing is wrong */
   settled_by: string | null;
   /** how the rows are sorted; None: as declared */
   by: string | null;
