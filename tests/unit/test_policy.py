@@ -73,8 +73,8 @@ def test_every_term_is_a_sentence_and_what_is_not_said_does_not_hold() -> None:
     for words in (
         "2026-",
         "budget 30 USD: the lease is ended by the watchdog while the rest of the budget still pays",
-        "the most that it costs: 30 USD; the watchdog holds it to that, with one exception: if its work is not "
-        "proved by then, its box is parked, and its disk bills on until you act",
+        "the most that it costs: 30 USD; the watchdog holds it to that, with one exception: if its work",
+        "is not proved by then, its box is parked, and its disk bills on until you act",
         "its rescue sum of 7 USD has no effect until its owner signs ahead: `gpu-tenant waive",
         "dearer than 2.5 USD/h",
         "idle for 2 h: ended",
@@ -114,7 +114,9 @@ def test_where_the_deadline_comes_before_the_budget_the_sum_is_that_of_the_deadl
 def test_where_no_stop_keeps_the_work_the_one_exception_is_the_running_box() -> None:
     told = most_words(lease(budget_usd="3"), PROFILES["lambda_cloud"], "watched")
 
-    assert (told or "").endswith("if its work is not proved by then, its box bills on until you act")
+    assert (told or "").endswith(
+        "if its work is not proved by then, its box bills on until you act"
+    )
 
 
 def parked(*, price: str = "0.02", touched: bool = True, **terms: Any) -> Lease:

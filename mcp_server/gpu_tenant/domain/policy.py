@@ -189,7 +189,11 @@ def most_words(
     if lease.parked_at is not None and lease.price_usd_h == 0:
         so_far = "" if spent is None else f"the {usd_words(spent)} spent so far, and "
         return f"the most that it costs: {so_far}nothing more while its box is parked"
-    if lease.parked_at is not None and lease.touched_at is not None and terms.on_deadline != "waive":
+    if (
+        lease.parked_at is not None
+        and lease.touched_at is not None
+        and terms.on_deadline != "waive"
+    ):
         if spent is None:
             return "the most that it costs: nothing limits it, because only you can end the bill of a parked box"
         return (
@@ -260,8 +264,14 @@ def brief_of(
 
 def _ends_in_brief(lease: Lease, looked_after: LookedAfter, now: datetime) -> str:
     at = end_clock(lease, now)
-    if lease.parked_at is not None and lease.touched_at is not None and lease.terms.on_deadline == "keep":
-        return f"its box is parked, and only you end it; its deadline, {at}, counts again once it runs"
+    if (
+        lease.parked_at is not None
+        and lease.touched_at is not None
+        and lease.terms.on_deadline == "keep"
+    ):
+        return (
+            f"its box is parked, and only you end it; its deadline, {at}, counts again once it runs"
+        )
     if looked_after == "unwatched":
         return f"its jobs are stopped at {at}; no watchdog runs that would end the box"
     return {
