@@ -52,7 +52,9 @@ class Collected(Record):
     came_at: AwareDatetime | None = Field(
         default=None, description="if nothing new came now: when the last files came"
     )
-    came_before: str | None = Field(default=None, description="the same in words, and what brought them")
+    came_before: str | None = Field(
+        default=None, description="the same in words, and what brought them"
+    )
     unclaimed_files: int
     unclaimed_bytes: int
     unclaimed_largest: tuple[str, ...]
