@@ -516,11 +516,12 @@ def test_a_machine_that_does_not_answer_is_unknown_and_not_dead(
     machine.kill_sessions()
     machine.stop()
 
-    owner.is_told(BOX, "BOX_UNREACHABLE", "audit", lease)
+    looked = owner.is_told(BOX, "BOX_UNREACHABLE", "audit", lease)
     told = owner.is_told(REFUSED, "UNVERIFIED", "teardown", lease)
     state = owner.stands(lease)
     machine.restart()
 
+    assert "make the same call again" in looked
     assert "could not be sealed" in told
     assert state is LeaseState.ACTIVE
     owner.does("audit", lease)

@@ -328,8 +328,9 @@ async def test_a_box_that_does_not_answer_is_said_to_boot_to_be_in_use_or_to_be_
         async with silence_explained(context, lease):
             raise silent
 
+    assert card.next == f"`gpu-tenant audit {lease.id}`, and again as long as the box still boots"
     assert "still boots" in booting.message
-    assert f"`gpu-tenant audit {lease.id}` waits until it is up" in booting.remedy
+    assert f"`gpu-tenant audit {lease.id}`, and again as long as it still boots" in booting.remedy
     assert f"end (process {process.pid}) has held it for " in in_use.message
     assert "wait until that is done" in in_use.remedy
     assert f"{lease.id} is parked" in parked.value.message

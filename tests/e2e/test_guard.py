@@ -138,6 +138,11 @@ async def test_a_lease_extended_beyond_its_providers_own_timer_says_so(tmp_path:
         assert extended.alarm is not None
         assert "itself stops the box at" in extended.alarm
         assert "stops the box" not in (same.alarm or "")
+        assert (
+            "if its box does nothing for 2 h, that ends it before this deadline; "
+            f"`gpu-tenant terms {card.lease} --idle-h 12.0` moves this limit"
+        ) in extended.next
+        assert "does nothing" not in same.next
 
 
 async def test_what_our_own_guard_stopped_is_told_as_ours_and_comes_home_after_a_resume(

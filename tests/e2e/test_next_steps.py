@@ -220,6 +220,12 @@ async def test_what_nobody_has_claimed_comes_before_the_teardown_and_is_not_call
         tenancy.context.watches = None
         twice = await tenancy.collect(card.lease)
         assert (twice.fetched_files, twice.came_at is not None) == (0, True)
+        assert (twice.came_before or "").startswith(
+            f"nothing had to be fetched: all that is kept ({twice.files} files) is here, the last since "
+        )
+        assert (twice.came_before or "").endswith(
+            "UTC, brought by an earlier collect, yours or that of a watch"
+        )
         told = await tenancy.list_leases()
         print_leases(told)
 

@@ -138,7 +138,7 @@ async def test_where_the_provider_does_not_say_whether_it_was_started_it_is_kept
 
 async def test_nothing_but_what_never_appeared_is_given_up_without_a_start(tmp_path: Path) -> None:
     async with parked(tmp_path) as scene:
-        with pytest.raises(Refused, match="none of its artifacts that never appeared"):
+        with pytest.raises(Refused, match="is not one of its artifacts that never appeared"):
             await scene.tenant.tenancy.collect(scene.lease, discard=["other/"])
 
 

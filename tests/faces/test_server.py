@@ -15,6 +15,7 @@ from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult
 from signed import signs
 
 from gpu_tenant.app import open_tenancy
+from gpu_tenant.domain.address import LocalAddress
 from gpu_tenant.domain.command import TOOL_OF
 from gpu_tenant.domain.sweep_grid import grid_of
 from gpu_tenant.domain.sweep_placement import Sweep
@@ -370,3 +371,27 @@ async def test_no_tool_takes_a_signature_from_the_model() -> None:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
 
     assert set(tools["verify_and_teardown"].input_schema["properties"]) == {"lease", "on_refusal"}
+
+
+async def test_a_box_that_does_not_answer_is_looked_at_again_by_the_id_of_its_lease(
+    home: Path,
+) -> None:
+    tree = home / "w"
+    tree.mkdir()
+    (tree / "train.py").write_text("pass")
+    async with speaking("auto") as client:
+        lease = (await call(client, "provision", smoke="none"))["lease"]
+        await call(client, "audit", lease=lease)
+        tenancy = open_tenancy(tell=print)
+        address = tenancy.ledger.lease(lease).address
+        await tenancy.aclose()
+        assert isinstance(address, LocalAddress)
+        Path(address.directory).rename(home / "away")
+        looked = await refused(client, "audit", lease=lease)
+        pushed = await refused(client, "push", lease=lease, directory=str(tree))
+        Path(home / "away").rename(address.directory)
+
+    assert looked.startswith("BOX_UNREACHABLE: ")
+    assert looked.endswith("make the same call again, which looks again")
+    assert pushed.startswith("BOX_UNREACHABLE: ")
+    assert f"run `audit(lease='{lease}')` to look again" in pushed

@@ -249,11 +249,15 @@ async def test_what_was_left_out_is_counted_by_reason(ledger: Ledger) -> None:
 
     answer = await found(
         ledger,
-        *(offer(), offer("b", price=dear), offer("c", price=dear), offer("d", gpu_count=0)),
+        *(offer(), offer("b", price=dear), offer("c", price=price("1.20"))),
+        offer("d", gpu_count=0, price=price("1.10")),
         wish=Wish(max_price_usd_h=Decimal(1)),
     )
 
-    assert answer.unfit == {"above the cap of 1 USD/h": 2, "fewer GPUs": 1}
+    assert answer.unfit == {
+        "above the cap of 1 USD/h (the lowest price: 1.2200 USD/h)": 2,
+        "fewer GPUs": 1,
+    }
     assert ids(answer, ledger) == ["one"]
 
 

@@ -1,14 +1,15 @@
 """What is in force for a lease is said in sentences, and nothing dear is left without an end."""
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
-from arranged import profile, quote
+from arranged import NOON, profile, quote
 from contract.staged import PROFILES, RENTED
 from unit.test_term_checks import lease
 
 from gpu_tenant.domain.errors import Refused
-from gpu_tenant.domain.model import Profile
+from gpu_tenant.domain.model import Lease, Profile
 from gpu_tenant.domain.offers import Quote
 from gpu_tenant.domain.policy import (
     alone_words,
@@ -72,7 +73,8 @@ def test_every_term_is_a_sentence_and_what_is_not_said_does_not_hold() -> None:
     for words in (
         "2026-",
         "budget 30 USD: the lease is ended by the watchdog while the rest of the budget still pays",
-        "the most that it costs: 30 USD, if its work is proved or its box is parked by then; otherwise no sum",
+        "the most that it costs: 30 USD; the watchdog holds it to that, with one exception: if its work",
+        "is not proved by then, its box is parked, and its disk bills on until you act",
         "its rescue sum of 7 USD has no effect until its owner signs ahead: `gpu-tenant waive",
         "dearer than 2.5 USD/h",
         "idle for 2 h: ended",
@@ -105,8 +107,55 @@ def test_where_the_deadline_comes_before_the_budget_the_sum_is_that_of_the_deadl
     small = most_words(lease(budget_usd="3"), PROFILES["vastai"], "watched", now=noon)
 
     assert "the most that it costs: about 20.00 USD until 2026-" in (told or "")
-    assert "UTC, and what its end takes, if its work" in (told or "")
-    assert "the most that it costs: 3 USD, if its work" in (small or "")
+    assert "UTC, and what its end takes; the watchdog" in (told or "")
+    assert "the most that it costs: 3 USD; the watchdog" in (small or "")
+
+
+def test_where_no_stop_keeps_the_work_the_one_exception_is_the_running_box() -> None:
+    told = most_words(lease(budget_usd="3"), PROFILES["lambda_cloud"], "watched")
+
+    assert (told or "").endswith(
+        "if its work is not proved by then, its box bills on until you act"
+    )
+
+
+def parked(*, price: str = "0.02", touched: bool = True, **terms: Any) -> Lease:
+    stopped = {"parked_at": NOON, "touched_at": NOON if touched else None}
+    return lease(price=price, **terms).model_copy(update=stopped)
+
+
+@pytest.mark.parametrize("looked", ["watched", "unwatched"])
+def test_the_deadline_of_a_parked_box_ends_nothing_and_its_other_terms_wait(looked: Any) -> None:
+    kept = parked(budget_usd="30", idle_h=2, when_done="end")
+    vastai = PROFILES["vastai"]
+
+    told = rules_of(kept, vastai, looked_after=looked, now=NOON)
+    brief = brief_of(kept, vastai, looked_after=looked, now=NOON)
+
+    (deadline,) = (rule for rule in told if "deadline is 2026-" in rule)
+    assert (
+        "ends nothing while its box is parked: its disk bills at 0.02 USD/h before and after it, until you end it"
+        in deadline
+    )
+    assert "`gpu-tenant leases`" in deadline
+    for rule in ("budget", "idle", "when its work is done", "unverified"):
+        assert any(line.startswith(f"once its box runs again: {rule}") for line in told)
+    assert "jobs are stopped, and the box is torn down" not in "\n".join(told)
+    assert any("only you can end the bill of a parked box" in rule for rule in told)
+    assert brief.ends.startswith("its box is parked, and only you end it")
+
+
+def test_a_parked_box_that_is_ended_after_all_says_when_and_why() -> None:
+    vastai = PROFILES["vastai"]
+
+    unused = "\n".join(rules_of(parked(touched=False), vastai))
+    signed = "\n".join(rules_of(parked(on_deadline="waive", rescue_usd="7"), vastai))
+    free = "\n".join(rules_of(parked(price="0"), vastai))
+
+    assert "was never used, so it is torn down then by the watchdog" in unused
+    assert "when 7.00 USD more are spent, it is destroyed by the watchdog, as its owner" in signed
+    assert "its disk costs nothing before and after it" in free
+    assert "the most that it costs: nothing more while its box is parked" in free
 
 
 def test_in_brief_only_what_differs_from_the_usual_terms_is_told_besides_the_end() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -50,6 +51,9 @@ class Collected(Record):
     fetched_bytes: int
     came_at: AwareDatetime | None = Field(
         default=None, description="if nothing new came now: when the last files came"
+    )
+    came_before: str | None = Field(
+        default=None, description="the same in words, and what brought them"
     )
     unclaimed_files: int
     unclaimed_bytes: int
@@ -141,7 +145,7 @@ async def collect(
     size = sum(entry.size_bytes for entry in landed)
     took_s = (ledger.now() - began_at).total_seconds()
     earlier = [
-        at
+        (at, event)
         for at, event in ledger.events(lease.id, timeline.Snapped, timeline.Collected)
         if isinstance(event, timeline.Snapped | timeline.Collected) and event.files
     ]
@@ -149,14 +153,27 @@ async def collect(
     ledger.note(lease.id, came, at=ledger.now())
     given_up = {*ledger.declarations(lease.id)[1], *unbegun_jobs(seal, lease.id, ledger).patterns}
     told = answer_of(lease, seal, directory, landed, given_up)
-    came_at = earlier[-1] if earlier and not landed else None
+    newest = earlier[-1] if earlier and seal.entries and not landed else None
     return told.model_copy(
         update={
             "only_here": vanished_names(seal, before)[:20],
-            "came_at": came_at,
+            "came_at": newest and newest[0],
+            "came_before": newest and came_before_words(*newest, files=len(seal.entries)),
             "superseded": await asyncio.to_thread(superseded_words, aside),
         }
     )
+
+
+def came_before_words(
+    at: datetime, brought: timeline.Snapped | timeline.Collected, *, files: int
+) -> str:
+    """Say that every file of the seal was here before this collect, since when, and what brought the last of them."""
+    by = (
+        "brought by a copy that was made while a job ran"
+        if isinstance(brought, timeline.Snapped)
+        else "brought by an earlier collect, yours or that of a watch"
+    )
+    return f"nothing had to be fetched: all that is kept ({some(files, 'file')}) is here, the last since {at:%Y-%m-%d %H:%M} UTC, {by}"
 
 
 def superseded_words(aside: Path) -> str | None:

@@ -48,7 +48,10 @@ TenantError
 from collections.abc import Sequence
 from typing import ClassVar
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.untrusted_text import sentence
+
+_LOOK_AGAIN = "make the same call again, which looks again"
 
 _LONGEST_MESSAGE = 1400
 _LONGEST_REMEDY = 600
@@ -183,6 +186,16 @@ class BoxUnreachable(BoxTrouble):
     """The box did not answer. It is unknown, not dead: it may still be working, and billing."""
 
     code = "BOX_UNREACHABLE"
+
+    def name_lease(self, lease: str, *, verb: str = "") -> None:
+        """Write the lease's id into the remedy. The code that talks to a box does not know under which lease it does.
+
+        If the call that failed was an audit itself (`verb`), the remedy is to repeat this call.
+        """
+        audit = str(Command("audit"))
+        if verb == "audit":
+            self.remedy = self.remedy.replace(f"run {audit} to look again", _LOOK_AGAIN)
+        self.remedy = self.remedy.replace(audit, str(Command("audit", lease)))
 
 
 class BoxStopped(BoxTrouble):

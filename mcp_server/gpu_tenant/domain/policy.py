@@ -70,12 +70,55 @@ def _rules(
 ) -> Iterator[str]:
     terms, by = lease.terms, "by the watchdog" if looked_after == "watched" else _UNWATCHED
     only = "" if looked_after == "watched" else f" ({_UNWATCHED})"
-    ends = f"ends at {terms.deadline_at:%Y-%m-%d %H:%M} UTC: jobs are stopped"
-    yield (
-        f"{ends}, and the box is torn down if its files are proved"
-        if not only
-        else (f"{ends} by the guard on the box; the box is torn down {by} if its files are proved")
+    if lease.parked_at is not None:
+        yield _parked_deadline(lease, by)
+        running = lease.model_copy(update={"parked_at": None})
+        for rule in _while_it_runs(running, profile, by, only):
+            yield f"once its box runs again: {rule}"
+    else:
+        ends = f"ends at {terms.deadline_at:%Y-%m-%d %H:%M} UTC: jobs are stopped"
+        yield (
+            f"{ends}, and the box is torn down if its files are proved"
+            if not only
+            else f"{ends} by the guard on the box; the box is torn down {by} if its files are proved"
+        )
+        yield from _while_it_runs(lease, profile, by, only)
+    most = most_words(lease, profile, looked_after, now=now)
+    if most is not None:
+        yield most
+    if profile.kind == "kubernetes" and lease.quote is not None:
+        # What outlives the pod, and when the cluster ends it, as stated when the box was ordered.
+        yield from lease.quote.offer.notes
+    if profile.kind != "own":
+        yield f"what is kept: {kept_words(profile, lease)}"
+    yield from _asked_for(terms, profile, only)
+
+
+def _parked_deadline(lease: Lease, by: str) -> str:
+    """Say what the deadline does to a parked box. It has no jobs and no guard, so only a watchdog can act."""
+    at = f"its deadline is {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC"
+    if lease.touched_at is None:
+        return f"{at}: its box is parked and was never used, so it is torn down then {by}, unless others may have used it"
+    usd_h = lease.price_usd_h
+    disk = (
+        "its disk costs nothing"
+        if usd_h == 0
+        else f"its disk bills {'at an unknown rate' if usd_h is None else f'at {usd_h} USD/h'}"
     )
+    if lease.terms.on_deadline == "waive":
+        return (
+            f"{at}: its box is parked, and {disk}, also after that; when {_rescue_words(lease)} more are "
+            f"spent, it is destroyed {by}, as its owner has signed"
+        )
+    return (
+        f"{at}, and ends nothing while its box is parked: {disk} before and after it, until you end it; "
+        f"{Command('leases')} names the commands for that"
+    )
+
+
+def _while_it_runs(lease: Lease, profile: Profile, by: str, only: str) -> Iterator[str]:
+    """Yield the rules that can end a box which runs. `only` says that nobody is there who can."""
+    terms = lease.terms
     cap = owners_cap(lease)
     if cap is not None:
         yield f"dearer than {cap} USD/h: ended {by}"
@@ -93,15 +136,6 @@ def _rules(
         yield f"when its work is done: {_when_done(lease, profile)}{held}"
     if profile.destroy == "deletes":
         yield f"unverified at its end: {_rescue(lease, profile)}{only}"
-    most = most_words(lease, profile, looked_after, now=now)
-    if most is not None:
-        yield most
-    if profile.kind == "kubernetes" and lease.quote is not None:
-        # What outlives the pod, and when the cluster ends it, as stated when the box was ordered.
-        yield from lease.quote.offer.notes
-    if profile.kind != "own":
-        yield f"what is kept: {kept_words(profile, lease)}"
-    yield from _asked_for(terms, profile, only)
 
 
 def _when_done(lease: Lease, profile: Profile) -> str:
@@ -151,16 +185,23 @@ def most_words(
         if running_usd_h(lease):
             return "the most that it costs: nothing limits it here, because only the machine's owner ends its bill"
         return None
-    if looked_after == "unwatched":
-        return "the most that it costs: nothing limits it while no watchdog runs"
     spent = lease.cost_usd(now) if now is not None else None
-    if lease.parked_at is not None and lease.price_usd_h != 0 and terms.on_deadline != "waive":
+    if lease.parked_at is not None and lease.price_usd_h == 0:
+        so_far = "" if spent is None else f"the {usd_words(spent)} spent so far, and "
+        return f"the most that it costs: {so_far}nothing more while its box is parked"
+    if (
+        lease.parked_at is not None
+        and lease.touched_at is not None
+        and terms.on_deadline != "waive"
+    ):
         if spent is None:
             return "the most that it costs: nothing limits it, because only you can end the bill of a parked box"
         return (
             f"the most that it costs: {usd_words(spent)} so far, and nothing limits it, because only you can end the bill of "
             "a parked box"
         )
+    if looked_after == "unwatched":
+        return "the most that it costs: nothing limits it while no watchdog runs"
     if spent is not None and terms.budget_usd is not None and spent >= terms.budget_usd:
         return (
             f"the most that it costs: more than the {usd_words(spent)} spent so far: it passed its budget of "
@@ -176,10 +217,14 @@ def most_words(
         sum_words = f"about {usd_words(usd)} until {terms.deadline_at:%Y-%m-%d %H:%M} UTC, and what its end takes"
     if terms.on_deadline == "waive":
         return f"the most that it costs: {sum_words}, and {_rescue_words(lease)} to rescue what is unverified"
-    proved = "its work is proved" + (" or its box is parked" if may_keep(profile) else "")
+    goes_on = (
+        "its box is parked, and its disk bills on until you act (if it cannot be parked, the box does)"
+        if may_keep(profile)
+        else "its box bills on until you act"
+    )
     return (
-        f"the most that it costs: {sum_words}, if {proved} by then; otherwise no sum limits it, and only you "
-        "can end it"
+        f"the most that it costs: {sum_words}; the watchdog holds it to that, with one exception: if its work "
+        f"is not proved by then, {goes_on}"
     )
 
 
@@ -219,6 +264,14 @@ def brief_of(
 
 def _ends_in_brief(lease: Lease, looked_after: LookedAfter, now: datetime) -> str:
     at = end_clock(lease, now)
+    if (
+        lease.parked_at is not None
+        and lease.touched_at is not None
+        and lease.terms.on_deadline == "keep"
+    ):
+        return (
+            f"its box is parked, and only you end it; its deadline, {at}, counts again once it runs"
+        )
     if looked_after == "unwatched":
         return f"its jobs are stopped at {at}; no watchdog runs that would end the box"
     return {

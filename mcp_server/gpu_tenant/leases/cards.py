@@ -685,7 +685,7 @@ def _next(
             return f"{on}; {_parked_words(lease, parked_until)}"
         case LeaseState.ACTIVE if lease.ready_at is None:
             looks = Command("monitor", lease.id) if jobs else Command("audit", lease.id)
-            return f"{looks}: this waits until the box lets us in"
+            return f"{looks}, and again as long as the box still boots"
         case LeaseState.ACTIVE if jobs:
             return _job_words(lease.id, is_over=is_over, is_near=is_near, by_itself=by_itself)
         case LeaseState.ACTIVE if (setup := _setup_words(lease, events)) is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Literal
@@ -72,7 +72,22 @@ async def change(
             changed, words, box = await _as_shown(context, changed)
         told = (words, only_there(context, changed), _remarks(context, found, changed))
         card = card_of(context, changed, "; ".join(filter(None, told)) or None, box)
+        if action == "extend" and (idle := idle_words(changed, context.clock.now())):
+            card = card.model_copy(update={"next": f"{card.next}; {idle}"})
         return await with_open_ports(context, card)
+
+
+def idle_words(lease: Lease, now: datetime) -> str | None:
+    """Say that the idle limit may end the box before its deadline, and how that is changed. None if it cannot."""
+    terms, left_s = lease.terms, (lease.terms.deadline_at - now).total_seconds()
+    if terms.idle_h is None or terms.when_idle != "end" or lease.parked_at is not None:
+        return None
+    if left_s <= terms.idle_h * 3600:
+        return None
+    return (
+        f"if its box does nothing for {terms.idle_h:g} h, that ends it before this deadline; "
+        f"{Command('terms', lease.id, idle_h=f'{left_s / 3600:.1f}')} moves this limit"
+    )
 
 
 def _remarks(context: Context, before: Lease, after: Lease) -> str | None:

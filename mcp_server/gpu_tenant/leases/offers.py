@@ -151,7 +151,7 @@ async def find_offers(
         taken = {quote.id for quote in quotes if quote}
         quotes.append(_quote(offer, hours.on(offer)[0], taken, wish_id, ledger=ledger))
     ledger.file_quotes([quote for quote in quotes if quote], at=ledger.now())
-    counts = Counter(reason for _, reason in reasons if reason)
+    counts = _counted(reasons, wish)
     return Found(
         offers=tuple(
             _show_offer(
@@ -263,9 +263,24 @@ def unfit(offer: Offer, wish: Wish) -> str | None:
         "not interruptible": wish.interruptible == "yes" and not offer.interruptible,
         "ends before the work is done and moved": ends_early,
         "price unknown, so the cap cannot be checked": cap is not None and price is None,
-        f"above the cap of {cap} USD/h": cap is not None and price is not None and price > cap,
+        _above(cap): cap is not None and price is not None and price > cap,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _above(cap: Decimal | None) -> str:
+    return f"above the cap of {cap} USD/h"
+
+
+def _counted(reasons: Sequence[tuple[Offer, str | None]], wish: Wish) -> Counter[str]:
+    """Count the offers that were left out, by reason. Of those above the cap, the reason names the lowest price.
+
+    Such an offer fits except for its price, because `unfit` checks the cap last.
+    """
+    above = _above(wish.max_price_usd_h)
+    prices = [x.price.running_usd_h for x, why in reasons if why == above and x.price.running_usd_h]
+    words = f"{above} (the lowest price: {min(prices)} USD/h)" if prices else above
+    return Counter(words if reason == above else reason for _, reason in reasons if reason)
 
 
 def why_left_out(offer: Offer, wish: Wish, records: HostRecords) -> str | None:

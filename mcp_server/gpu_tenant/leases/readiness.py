@@ -116,7 +116,7 @@ async def why_silent(context: Context, lease: Lease, silent: BoxUnreachable) -> 
     if lease.state is LeaseState.ACTIVE and fate is None and lease.ready_at is None:
         return BoxUnreachable(
             f"the box of {lease.id} still boots, and does not answer yet",
-            remedy=f"{Command('audit', lease.id)} waits until it is up; then the same command again",
+            remedy=f"{Command('audit', lease.id)}, and again as long as it still boots; then the same command again",
         )
     if lease.state is not LeaseState.ACTIVE or fate is None:
         return silent

@@ -107,6 +107,34 @@ def test_a_probe_that_saw_nothing_is_judged_and_nothing_is_well() -> None:
     assert {finding.level for finding in told.findings} == {"warning"}
 
 
+@pytest.mark.parametrize(
+    ("error", "subject", "seen"),
+    [
+        ("FileNotFoundError: [Errno 2] '/datapath'", "platform's /datapath", "not there"),
+        ("no answer in 5 s", "disk /datapath", "not seen: "),
+    ],
+)
+def test_a_platforms_path_that_is_absent_or_unseen_is_one_finding(
+    error: str, subject: str, seen: str
+) -> None:
+    observed = machine({})
+    disks = observed["disks"]
+    assert isinstance(disks, dict)
+    disks["places"].append({"role": "platform", "path": "/datapath", "error": error})
+
+    told = audit(
+        observed,
+        needs=Needs(),
+        asked_at=ASKED_AT,
+        answered_at=ANSWERED_AT,
+        caps={"/datapath": None},
+    )
+
+    (found,) = (finding for finding in told.findings if "/datapath" in finding.subject)
+    assert found.seen.startswith(seen)
+    assert found.subject.replace('"', "") == subject
+
+
 def test_a_slow_answer_is_not_a_wrong_clock() -> None:
     observed = machine({"clock": {"started_s": 1_800_000_018.0, "ended_s": 1_800_000_019.0}})
     much_later = datetime.fromtimestamp(1_800_000_020, UTC)

@@ -125,7 +125,7 @@ def judge(
         *judge_torch(observed),
         *_cpu(observed),
         *_memory(observed, needs),
-        *_disks(observed, needs),
+        *_disks(observed, needs, caps),
         *_platform_paths(observed, caps),
         *_python(part(observed, "python", SeenPython), needs),
         *_clock(part(observed, "clock", SeenClock), asked_at, answered_at),
@@ -208,7 +208,9 @@ def _work_place(places: tuple[SeenPlace, ...]) -> SeenPlace | None:
     return by_role.get("work") or by_role.get("home") or by_role.get("root")
 
 
-def _disks(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
+def _disks(
+    observed: Mapping[str, object], needs: Needs, caps: Mapping[str, int | None]
+) -> Iterator[Finding]:
     disks = part(observed, "disks", SeenDisks)
     if disks.error:
         yield no_answer("disk", disks)
@@ -217,6 +219,8 @@ def _disks(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
     measured: set[int | None] = set()
     # The job's own directory comes first: if several places share its filesystem, it is the one that is named.
     for place in sorted(disks.places, key=lambda place: place != work):
+        if place.role == "platform" and place.path in caps and _is_absent(place):
+            continue  # `_platform_paths` reports it, and says what that means.
         if place.error:
             yield no_answer(f"disk {quote_text(place.path)}", place)
         elif place.role == "shm":
@@ -226,6 +230,11 @@ def _disks(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
             yield _disk(place, (needs.disk_gib or 0.0) if place == work else 0.0)
             yield from _inodes(place)
     yield from _writes(part(observed, "writes", SeenWrites))
+
+
+def _is_absent(place: SeenPlace) -> bool:
+    """Whether there is no such path. Any other error leaves unknown what is there."""
+    return (place.error or "").startswith("FileNotFoundError")
 
 
 def _platform_paths(
@@ -238,7 +247,7 @@ def _platform_paths(
         place, subject = seen.get(path), f"platform's {path}"
         if place is None or disks.error:
             continue
-        if place.error:
+        if _is_absent(place):
             reason = "by the platform's runbook, this path exists: the box runs another image, or the disk is not attached"
             yield warning(subject, "not there", reason)
         elif cap and place.files is not None and place.files >= cap * 0.8:

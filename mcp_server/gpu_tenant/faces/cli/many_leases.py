@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import click
 
-from gpu_tenant.domain.errors import BadRequest, TenantError
+from gpu_tenant.domain.errors import BadRequest, BoxUnreachable, TenantError
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import Chosen
 
@@ -42,6 +42,7 @@ async def on_each(
     so far are shown. For a single lease, `moves` is the title of a progress bar for bytes, and `waits` is the title of
     a display of what is waited for.
     """
+    do = _naming_leases(do, verb=waits or "")
     leases = chosen.leases(tenancy)
     if not chosen.are_several(leases):
         if moves is None and waits is None:
@@ -83,6 +84,21 @@ def must_be_one(chosen: Chosen, tenancy: Tenancy, why: str) -> str:
     if len(leases) > 1:
         raise BadRequest(f"{why}, and {len(leases)} leases are named", remedy="name one")
     return leases[0]
+
+
+def _naming_leases(
+    do: Callable[[str], Awaitable[R]], *, verb: str
+) -> Callable[[str], Awaitable[R]]:
+    """Return the same operation. If a box does not answer, its error names the lease."""
+
+    async def named(lease: str) -> R:
+        try:
+            return await do(lease)
+        except BoxUnreachable as silent:
+            silent.name_lease(lease, verb=verb)
+            raise
+
+    return named
 
 
 def _tell(

@@ -354,9 +354,9 @@ def progress_of(shown: Watched) -> str:
 
 def print_collected(shown: Collected) -> None:
     """Print what is now kept on this computer, and what prevents the box from being torn down."""
-    fetched = f"{some(shown.fetched_files, 'file')}, {size(shown.fetched_bytes)}"
-    if shown.came_at is not None:
-        fetched += f"; the last came at {shown.came_at:%Y-%m-%d %H:%M} UTC"
+    fetched = (
+        shown.came_before or f"{some(shown.fetched_files, 'file')}, {size(shown.fetched_bytes)}"
+    )
     rows: list[tuple[str, object]] = [
         ("here", f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"),
         ("fetched now", fetched),

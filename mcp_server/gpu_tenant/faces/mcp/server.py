@@ -25,7 +25,7 @@ from gpu_tenant.answers import Collected, RunTold, TornDown, signature_of
 from gpu_tenant.artifacts.snapshot import Snapshot
 from gpu_tenant.domain.choices import Purpose
 from gpu_tenant.domain.command import Command, in_tools
-from gpu_tenant.domain.errors import BadRequest, Refused, TenantError
+from gpu_tenant.domain.errors import BadRequest, BoxUnreachable, Refused, TenantError
 from gpu_tenant.faces.mcp import chat_card
 from gpu_tenant.faces.watch import WATCH_EVERY_S, watching
 from gpu_tenant.files.rehearsal_marker import rehearsal_of
@@ -150,6 +150,8 @@ class StrictTool(Tool):
                     return await super().run(arguments, context, convert_result)
         except UnexpectedToolError as error:
             cause = error.__cause__
+            if isinstance(cause, BoxUnreachable) and isinstance(arguments.get("lease"), str):
+                cause.name_lease(arguments["lease"], verb=self.name)
             if isinstance(cause, TenantError):
                 raise ToolError(in_tools(str(cause))) from None
             _log.exception("%s failed", self.name, exc_info=cause)

@@ -121,6 +121,8 @@ export interface Collected {
   fetched_bytes: number;
   /** if nothing new came now: when the last files came */
   came_at: string | null;
+  /** the same in words, and what brought them */
+  came_before: string | null;
   unclaimed_files: number;
   unclaimed_bytes: number;
   unclaimed_largest: string[];

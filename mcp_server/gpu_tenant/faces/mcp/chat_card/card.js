@@ -672,7 +672,10 @@ function collected(told) {
       {class: "panel"},
       facts([
         ["here", lying(told.files, told.size_bytes, told.directory)],
-        ["fetched now", heap(told.fetched_files, told.fetched_bytes)],
+        [
+          "fetched now",
+          told.came_before ? said(told.came_before) : heap(told.fetched_files, told.fetched_bytes),
+        ],
         ["unclaimed", heap(told.unclaimed_files, told.unclaimed_bytes)],
         [
           "may be lost",
