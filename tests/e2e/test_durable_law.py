@@ -289,7 +289,7 @@ def test_a_store_that_takes_a_part_raises_and_the_part_is_on_record(
     for in_the_way in ("work", ".superseded"):
         (there / in_the_way).write_bytes(b"no directory")
 
-    with pytest.raises(StoreTrouble, match="3 of 4 files, such as"):
+    with pytest.raises(StoreTrouble, match="3 of 4 files could not be proved in"):
         told.keep(disk)
 
     assert (stored(told)["files"], stored(told)["missing"]) == (1, 3)

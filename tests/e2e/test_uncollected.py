@@ -178,7 +178,7 @@ async def test_a_job_that_the_box_does_not_know_any_more_is_a_loss(
             path.rmdir() if path.is_dir() else path.unlink()
         await tenancy.collect(lease)
 
-        with pytest.raises(Unverified, match="whatever job1 wrote"):
+        with pytest.raises(Unverified, match="everything that job1 wrote"):
             await tenancy.verify_and_teardown(lease)
 
 

@@ -345,7 +345,7 @@ async def test_under_another_account_nothing_is_ended_and_nothing_counts_as_gone
     tenant.stage.world.state.things.clear()
     other = tenant.anew_tenancy(RUNPOD_API_KEY="rehearsal-key-2")
 
-    with pytest.raises(ProviderTrouble, match="not known to be of the same account"):
+    with pytest.raises(ProviderTrouble, match="whether this key is of the same account is unknown"):
         await destroy_volume(other.context, "data")
     for _ in range(3):
         found = await other.list_leases()
