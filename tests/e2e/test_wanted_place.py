@@ -69,7 +69,7 @@ async def test_what_a_watchdog_collects_comes_where_the_run_has_asked_for_it(
 
     assert (to / "work/out/model.json").read_text().strip() == MODEL
     assert standing.outcome == "done"
-    assert "puts it there" not in standing.words
+    assert "copies it there" not in standing.words
     assert standing.lease is not None
 
 
@@ -164,7 +164,7 @@ async def test_where_nobody_may_write_the_answer_has_the_line_that_brings_it_the
 
     assert standing.ended is not None
     kept_in = standing.ended.receipt.kept_in
-    assert f"`mkdir -p {to} && cp -a {kept_in}/. {to}/` puts it there" in standing.words
+    assert f"`mkdir -p {to} && cp -a {kept_in}/. {to}/` copies it there" in standing.words
     assert [x.name for x in to.iterdir()] == ["mine"]
 
 
