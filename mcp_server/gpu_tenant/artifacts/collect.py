@@ -200,7 +200,7 @@ def _require_matched(draft: Manifest, artifacts: Sequence[str], lease: Lease) ->
     """Check that each of the new `artifacts` matches something on the box.
 
     Raises:
-        BadRequest: one matches nothing. It is not recorded, because the lease could then never fulfil it.
+        BadRequest: one matches nothing. It is not recorded: otherwise it would count as a missing artifact at teardown.
     """
     for pattern in artifacts:
         if pattern not in draft.unmatched:

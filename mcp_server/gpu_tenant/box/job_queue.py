@@ -75,7 +75,7 @@ class Queued(_Reply):
     already: tuple[str, ...]
     """The jobs that were known before, in any state. A withdrawn job stays withdrawn."""
     needs_env: tuple[str, ...] = ()
-    """The jobs that need variables which no runner has now. They wait until `queue` sends these again."""
+    """The jobs that wait, because no runner has their variables now, until `queue` sends the variables again."""
     runner: RunnerStanding
 
 
@@ -85,8 +85,8 @@ class Withdrawn(_Reply):
     withdrawn: tuple[str, ...]
     """The jobs that the box will not start any more.
 
-    If a job has failed attempts, its last attempt is its result. Jobs that were never queued are included: if a `queue`
-    for them arrives later, they stay withdrawn.
+    If attempts of a job have failed, the last of them is the job's result. Jobs that were never queued are included:
+    if a `queue` for them arrives later, they stay withdrawn.
     """
     too_late: tuple[str, ...]
     """The jobs that run or have ended. With `begun="spare"`, also those that have run at least once."""

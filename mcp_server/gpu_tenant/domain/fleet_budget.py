@@ -17,7 +17,7 @@ from gpu_tenant.domain.wording import some
 
 
 class Fleet(Record):
-    """The boxes that one request has, and why there are no more."""
+    """The boxes that one request has, and why it does not have more of them."""
 
     fleet: str
     asked: int

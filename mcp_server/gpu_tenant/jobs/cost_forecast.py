@@ -77,7 +77,7 @@ def forecast(
         to_deadline_usd=_by(lease.terms.deadline_at, now, spent, rate),
     )
     ends = ends_between(course) if lease.parked_at is None else None
-    # If the estimated end is in the past, either the job has ended, or its pace is unknown.
+    # If the estimated end is in the past, the job has ended or become slower: the estimate is of no use.
     if ends is not None and ends[1] >= now:
         told = told.model_copy(
             update={
@@ -184,8 +184,7 @@ def ends_between(course: Sequence[Mark]) -> tuple[datetime, datetime] | None:
     last, middle = run[-1], run[0].at + (run[-1].at - run[0].at) / 2
     newer = [mark for mark in run if mark.at <= middle][-1]
     ends = [end for begun in (run[0], newer) if (end := _end(begun, last)) is not None]
-    # If the whole run is too short for an estimate, none is made, even if its newer half would be
-    # long enough.
+    # If the whole run is too short for an estimate, so is its newer half.
     return (min(ends), max(ends)) if _end(run[0], last) is not None else None
 
 
@@ -228,7 +227,11 @@ def _by(
 
 
 def _over_budget(lease: Lease, told: Forecast, now: datetime, rate: Decimal | None) -> str | None:
-    """Say that the budget will be exceeded, and when. None if not, or if it is spent: another message says that."""
+    """Say that the budget will be exceeded, or that it is used up once the charges for bytes are included.
+
+    None if neither is so, as far as is known. None, too, if the job's end is unknown and the budget lasts for a while,
+    or if the hourly cost alone has used up the budget: another message says that.
+    """
     budget, spent = lease.terms.budget_usd, told.spent_usd
     counted = lease.cost_usd(now)
     if budget is None or spent is None or (counted is not None and counted >= budget):
@@ -254,9 +257,9 @@ def _over_budget(lease: Lease, told: Forecast, now: datetime, rate: Decimal | No
 
 
 def is_soon(lease: Lease, at: datetime, now: datetime, most: timedelta) -> bool:
-    """Whether that moment is near: within `most`, and the last quarter of the lease's time until then has begun.
+    """Whether that moment is near: at most `most` away, with three quarters of the time from the lease's begin over.
 
-    A budget of a few minutes is what its owner wanted. It is no news from the first minute on.
+    So there is no warning in the first minute if a budget lasts only for a few minutes: its owner wanted that.
     """
     began = lease.active_at or lease.created_at
     return at - now <= min(most, (at - began) / 4)

@@ -193,7 +193,7 @@ def used_of(
 
 
 def since(now: datetime) -> datetime:
-    """Return the moment before which an ended lease counts towards no limit."""
+    """Return the begin of this month. A lease that ended before it counts towards no limit."""
     return _month(now, 0)
 
 
@@ -293,7 +293,9 @@ def _hours(begin: datetime, end: datetime) -> Decimal:
 def _windows(now: datetime) -> Iterator[tuple[str, str, datetime, datetime]]:
     """Yield the periods to check: the name of the limit, the period in words, and when it begins and ends.
 
-    Later periods need no check, because every lease that is live in them is also live in one of these.
+    Later periods need no check. A lease that is live on a later day is live throughout tomorrow. One that is live in a
+    later month is live throughout the next two months, one of which has 31 days. So it costs no less there. The
+    exception is a lease with a budget and a rescue sum: `_Course.usd` may count both in a later period.
     """
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     day = timedelta(days=1)

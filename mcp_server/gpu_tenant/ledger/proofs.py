@@ -182,7 +182,9 @@ class ProofTable(LeaseTable):
         at: datetime,
         unless_wanted_after_line: int | None = None,
     ) -> None:
-        """Record that the lease's box is about to be stopped, unless somebody wants it, in one transaction.
+        """Record that the lease's box is about to be stopped, after a check that nobody has brought new work.
+
+        Both happen in one transaction. Without `unless_wanted_after_line`, there is no such check.
 
         Raises:
             StillWanted: more work came, or was announced, after the line `unless_wanted_after_line` of the ledger.

@@ -296,7 +296,9 @@ async def vacate(context: Context, lease: str) -> None:
 
 
 async def must_be_reckoned(context: Context, lease: Lease) -> None:
-    """Check that no sweep keeps the lease from ending. Once its end by its terms has begun, no sweep can.
+    """Check that no sweep keeps the lease from ending.
+
+    If the lease is already being ended because of its terms (such as its deadline), no sweep prevents that.
 
     Raises:
         SweepOpen: cells are still to run on the lease, or something is wrong that nobody has accepted.
@@ -339,7 +341,9 @@ def _has_ended(context: Context, sweep: Sweep) -> bool:
 
 
 def _must_be_free(context: Context, lease: Lease, grid: Grid, sweep: Sweep | None) -> None:
-    """Check that no job on the lease has the name of another cell of the grid, and that no other sweep may add one.
+    """Check that no job on the lease from outside the sweep has the name of one of the grid's cells.
+
+    No other sweep on the lease may add such a job either.
 
     Raises:
         BadRequest: a job has such a name, or may get one.

@@ -108,7 +108,10 @@ class SlurmTransport:
         raise self._cut(ended)
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
-        """Copy `source` to `destination`, where it appears complete, by a rename. For errors see `Transport.put`."""
+        """Copy `source` to `destination`. The file gets this name only when it is complete, by a rename.
+
+        For the errors see `Transport.put`.
+        """
         if await self._shares() and not destination.startswith("/"):
             await self._login.put(source, destination, mode=mode)
             return
