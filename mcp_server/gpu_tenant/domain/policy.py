@@ -117,7 +117,10 @@ def _parked_deadline(lease: Lease, by: str) -> str:
 
 
 def _while_it_runs(lease: Lease, profile: Profile, by: str, only: str) -> Iterator[str]:
-    """Yield the rules that can end a box which runs. `only` says that nobody is there who can."""
+    """Yield the rules that can end a box which runs.
+
+    If no watchdog runs, `only` is the remark that is added to a rule which needs one. Otherwise it is empty.
+    """
     terms = lease.terms
     cap = owners_cap(lease)
     if cap is not None:
@@ -323,7 +326,10 @@ def _agreed(lease: Lease, profile: Profile) -> Iterator[str]:
 
 
 def _asked_for(terms: Terms, profile: Profile, only: str = "") -> Iterator[str]:
-    """Yield the terms that a lease has only if somebody asked for them. `only` says who alone moves the work."""
+    """Yield the terms that a lease has only if somebody asked for them.
+
+    `only` is the remark that only a watchdog can move the work, or it is empty.
+    """
     if ordered := terms.order.words(profile.id):
         yield f"ordered: {'; '.join(ordered)}"
     if terms.store is not None:
@@ -412,7 +418,7 @@ def ends_unseen(profile: Profile) -> bool:
     """Whether something at the platform ends the bill (except that of the disk) even if nobody looks any more."""
     if profile.kind == "own" or profile.provider_timer in ("stop", "delete"):
         return True
-    # A stop that empties the disk with the work does not count, because the guard does not use such a stop.
+    # A stop that loses the work on the disk does not count, because the guard does not use such a stop.
     return profile.in_box != "none" and may_keep(profile)
 
 

@@ -239,7 +239,7 @@ async def note_unseen_ends(context: Context, lease: Lease) -> None:
     }
     if not unseen:
         return
-    with suppress(TenantError):  # The collected files count even if this fails.
+    with suppress(TenantError):  # If this fails, the collect is still a success.
         for brief in (await context.caretaker(lease).standing()).jobs:
             if brief.job in unseen and brief.state in ENDED:
                 keep_course(
@@ -310,13 +310,13 @@ async def park_when_done(context: Context, lease: str, *, unless_wanted_after_li
 
 
 async def park_stray(context: Context, provider: str, box: str) -> Card:
-    """Put a box without a lease under a lease, and stop it, whatever runs on it. Return the card of the lease.
+    """Give a lease to a box that has none, and stop the box, whatever runs on it. Return the card of the lease.
 
     This is only for the owner's explicit request. The box's disk is kept, and bills. Nobody checks its files.
 
     Raises:
-        Refused: it is not known that a stop keeps the whole disk; or the box belongs to another gpu-tenant, whose jobs
-            cannot be asked from here to save their work. Nothing was changed.
+        Refused: it is not known that a stop keeps the whole disk; or the box belongs to another gpu-tenant, and this
+            one cannot tell the jobs there to save their work. Nothing was changed.
         BadRequest, BoxTaken: there is no such box, or a lease has it.
         ProviderTrouble: the provider did not answer; or the box is under a lease but not stopped, and may bill.
     """

@@ -264,7 +264,10 @@ class PickleMachine:
                 self.scan.labels.setdefault(value.key, f"{key}"[:200])
 
     def _call(self, function: object, arguments: object) -> object:
-        """If the call rebuilds a tensor, return its storage, so that its name can be reported. Otherwise `UNSEEN`."""
+        """If the call rebuilds a tensor, return the tensor's storage. Otherwise return `UNSEEN`.
+
+        From the storage, `_label` can record the name that the pickle gives the tensor.
+        """
         if not isinstance(arguments, tuple):
             return UNSEEN
         if isinstance(function, Global) and function.name.startswith(

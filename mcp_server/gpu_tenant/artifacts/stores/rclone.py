@@ -95,8 +95,8 @@ class RcloneStore:
             await self._must("moveto", self._place(name), self._place(superseded), within_s=_FILE_S)
         elif status not in (0, *_ABSENT):
             raise self._trouble(said)
-        # Ignore times: otherwise rclone takes a file of equal size and time for the same file, and
-        # sends nothing.
+        # Without `--ignore-times`, rclone sends nothing if the store has a file of equal size and
+        # time, because it thinks that it is the same file.
         with tempfile.TemporaryDirectory() as plainly:
             # Use a link whose name we choose: rclone changes some quotation marks in names, and
             # then finds no file.
@@ -221,7 +221,7 @@ class RcloneStore:
 
 
 def _quote_name(name: str) -> str:
-    """Write `name` as rclone takes it. One quotation mark is escaped, because rclone uses it for its own purposes."""
+    """Write `name` as rclone takes it. Every ‛ is escaped, because rclone itself uses this character in names."""
     return name.replace("‛", "%E2%80%9B")
 
 

@@ -18,7 +18,7 @@ _LONG_LINE_BYTES = 32 << 10
 _ESCAPE_BYTES = 4 << 10
 """An escape sequence longer than this may be split."""
 _ENOUGH_BYTES = 2 * _LONG_LINE_BYTES
-"""A window of more bytes than this contains at least one place where it may end, so it is never empty."""
+"""If a window is larger than this, there is always a place in it where it may end. So it is not empty."""
 _BEFORE_BYTES = _LONG_LINE_BYTES + _ESCAPE_BYTES + 4
 """This much of the log before a position must be known to decide whether a window may begin there."""
 
@@ -31,10 +31,11 @@ _SHOWN_CHARACTERS = 300
 
 
 class LogWindow(Record):
-    """Part of a log. It replaces what the caller has of the log from byte `from` on.
+    """Part of a log.
 
     The next window begins where this one ends. If the requested byte is in the middle of a line, `from` is an earlier
-    byte, usually the beginning of the line.
+    byte, usually the beginning of the line. A caller that already has text after byte `from` must replace that text
+    with this window.
     """
 
     model_config = ConfigDict(
