@@ -415,7 +415,7 @@ async def _job(
         and event.job == job.id
     ]
     metrics: dict[str, Series] = {}
-    words = f"none: this log was not read, because there are more than {_MOST_CHARTED} newer jobs"
+    words = f"none: this log was not read, because there are {_MOST_CHARTED} newer jobs or more"
     if charting == "charted":
         metrics, words = await asyncio.to_thread(_metrics, job, logs, others)
     artifacts, discard = as_named(job.artifacts, job.discard)
