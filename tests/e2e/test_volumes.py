@@ -401,7 +401,7 @@ async def test_a_volume_deleted_under_us_is_told_once_and_bills_no_more(
 async def test_a_volume_cannot_be_named_twice(tenant: Tenant) -> None:
     await made(tenant)
 
-    with pytest.raises(Refused, match="there is a volume data"):
+    with pytest.raises(Refused, match="already has a volume named data"):
         await made(tenant)
 
     assert len(tenant.stage.world.things("volume")) == 1
@@ -699,7 +699,7 @@ async def test_a_volume_is_taken_up_once(tenant: Tenant) -> None:
     (thing,) = tenant.stage.world.volumes()
     await adopted(tenant, thing.id)
 
-    with pytest.raises(Refused, match="on record here already"):
+    with pytest.raises(Refused, match="is already on record here"):
         await adopted(tenant, thing.id, "again")
     with pytest.raises(BadRequest, match="lists no volume"):
         await adopted(tenant, "nowhere", "none")
