@@ -21,7 +21,7 @@ test-slow: $(VENV)/.ready-dev   ## the rest of it: each of tests/slow.txt takes 
 	$(SUITE) -m slow $(ARGS)
 
 measure-tests: $(VENV)/.ready-dev   ## run all of it, and write tests/slow.txt anew
-	measured=$$(mktemp -d) && export GPU_TENANT_MEASURED_IN=$$measured && ($(SUITE) $(ARGS); $(BIN)/python tests/slow.py)
+	export GPU_TENANT_MEASURED_IN=$$(mktemp -d) && ($(SUITE); $(BIN)/python tests/slow.py)
 
 test-setup:                     ## what the suite needs beyond Python, git and make, by the system's package manager
 	@tests/setup
