@@ -337,7 +337,7 @@ async def test_a_start_without_an_answer_is_noticed_by_the_next_look(garage: Gar
 
     seen, told = await settle(context_of(garage.ledger, KEEPS, garage.tiny), parked)
 
-    assert told == "it runs again although it was parked"
+    assert told == "its box was parked, and it was asked to start: it bills at 0.50 USD/h"
     assert seen.price_usd_h == Decimal("0.50"), "the meter knows before anybody acts on it"
 
 

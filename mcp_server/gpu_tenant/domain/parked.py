@@ -63,6 +63,19 @@ def read_at_stop(events: Lines) -> timeline.ReadAtStop | None:
     return None
 
 
+def permitted_seal(events: Lines) -> str | None:
+    """Return the seal over which the destroy of a box was permitted as *verified*, if only its stop has come since.
+
+    None if anything recorded since may have put something new on its disk.
+    """
+    for _, event in reversed(events):
+        if isinstance(event, timeline.Permitted):
+            return event.seal if event.ground == "verified" else None
+        if not isinstance(event, _CHANGES_NO_DISK | timeline.Parked):
+            return None
+    return None
+
+
 def read_in_notice(lines: Lines) -> tuple[datetime, timeline.ReadInNotice] | None:
     """Return when the box was last read during a notice, and what was read. None if something may be new on it since.
 

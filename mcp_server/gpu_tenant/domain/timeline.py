@@ -500,13 +500,13 @@ class ReadAtStop(Told):
     """The whole box was read right before its stop, and it holds nothing that is not kept.
 
     `missing` are the declared artifacts that never appeared. `last_change` is the newest start or stop that its
-    provider reported after the stop.
+    provider reported after the stop. None if the provider keeps no record of them.
     """
 
     kind = "read at stop"
     seal: str
     missing: tuple[str, ...]
-    last_change: str
+    last_change: str | None
 
 
 class ReadInNotice(Told):

@@ -14,11 +14,11 @@ from gpu_tenant.domain.errors import (
     BoxUnreachable,
     HostKeyChanged,
     LocalTrouble,
+    ProviderTrouble,
     Refused,
     TenantError,
 )
 from gpu_tenant.domain.model import Lease, LeaseState
-from gpu_tenant.domain.parked import read_at_stop
 from gpu_tenant.domain.permit import TeardownPermit
 from gpu_tenant.domain.ports import Tended
 from gpu_tenant.domain.receipt import Receipt
@@ -29,6 +29,7 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.inspection import check_before_seal, must_be_the_box, occupancy
 from gpu_tenant.leases.overview import give_back_twins
+from gpu_tenant.leases.read_at_stop import read_for_its_stop
 from gpu_tenant.leases.read_in_notice import assess_taken
 from gpu_tenant.leases.readiness import (
     arm_guard,
@@ -77,7 +78,10 @@ async def _assess_box(context: Context, lease: Lease) -> Assessment:
     if isinstance(found, Assessment):
         return found
     if lease.parked_at is not None:
-        read = read_at_stop(context.ledger.events(lease.id))
+        try:
+            read = await read_for_its_stop(context, lease)
+        except ProviderTrouble as trouble:
+            return cannot_be_seen(f"it is parked, and {trouble.message}", trouble.remedy)
         if read is None:
             return cannot_be_seen(
                 "it is parked", f"{_resume(context, lease)}, then run the same command again"

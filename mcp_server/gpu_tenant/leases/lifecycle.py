@@ -27,9 +27,16 @@ from gpu_tenant.leases.overview import card_of, overview, with_open_ports
 from gpu_tenant.leases.park import park, resume
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.provision import must_be_hours
-from gpu_tenant.leases.readiness import arm_guard, close_connections, made_ready, with_box
+from gpu_tenant.leases.readiness import (
+    arm_guard,
+    close_connections,
+    made_ready,
+    settle_lease,
+    with_box,
+)
 from gpu_tenant.leases.recover import recover
 from gpu_tenant.leases.settle import observe
+from gpu_tenant.leases.ssh_access import forget_host_key
 from gpu_tenant.ledger import Allowed, anything
 
 
@@ -282,6 +289,8 @@ async def _change(
                 raise BadRequest("until when?", remedy=str(Command("extend", lease.id, hours="8")))
             return await _extend(context, lease, hours, budget_usd)
         case "park":
+            # A box that was started since the last look is at another address.
+            lease, _ = await settle_lease(context, lease)
             if lease.parked_at is not None:
                 raise Refused(
                     f"{lease.id} is parked already, {rate_words(lease)}",
@@ -306,9 +315,7 @@ async def _change(
                 lease,
                 allowed=anything if by_hand else allowed,
             )
-            if lease.quote is not None:
-                # A container that was stopped comes back with another host key.
-                context.home.known_hosts(lease.id).unlink(missing_ok=True)
+            forget_host_key(context, lease)
             return await made_ready(context, lease)
 
 

@@ -13,7 +13,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import ProviderTrouble, Refused, TenantError
 from gpu_tenant.domain.model import BoxState, Lease, LeaseState
-from gpu_tenant.domain.parked import read_at_stop
+from gpu_tenant.domain.parked import permitted_seal, read_at_stop
 from gpu_tenant.domain.ports import Chronicling
 from gpu_tenant.domain.reconcile import Listed
 from gpu_tenant.files.patterns import told_apart
@@ -74,6 +74,29 @@ async def note_read(context: Context, lease: Lease, seen: Assessment) -> None:
         ledger.file_seal(lease.id, seen.seal, at=ledger.now())
         read = timeline.ReadAtStop(seal=seen.seal.digest, missing=seen.missing, last_change=said)
         ledger.note(lease.id, read, at=ledger.now())
+
+
+async def read_for_its_stop(context: Context, lease: Lease) -> timeline.ReadAtStop | None:
+    """Return what was read of a parked box right before its stop. None if it may hold more than that.
+
+    A box whose destroy was permitted as *verified* was read for that permit. If its provider refused or ignored the
+    destroy, and the box was only stopped since, that reading counts: whatever came on the box after the permit would
+    be gone if the provider had obeyed.
+    """
+    ledger = context.ledger
+    events = ledger.events(lease.id)
+    read = read_at_stop(events)
+    seal = permitted_seal(events)
+    if read is not None or seal is None or lease.state is not LeaseState.TERMINATING:
+        return read
+    connector, said = context.connector(lease), None
+    if isinstance(connector, Chronicling):
+        said = await connector.last_change(lease)
+        if said is None:
+            return None
+    read = timeline.ReadAtStop(seal=seal, missing=(), last_change=said)
+    ledger.note(lease.id, read, at=ledger.now())
+    return read
 
 
 def _was_only_stopped(context: Context, lease: Lease) -> bool:

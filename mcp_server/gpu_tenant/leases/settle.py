@@ -23,7 +23,7 @@ from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.interruption import TURNS, fate, recorded_fate, went_on
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxState, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import Leftover
-from gpu_tenant.domain.policy import LookedAfter
+from gpu_tenant.domain.policy import LookedAfter, running_usd_h
 from gpu_tenant.domain.ports import Connector, Residue, Tended
 from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.reconcile import (
@@ -62,6 +62,7 @@ from gpu_tenant.leases.missing_boxes import (
     stand_on,
 )
 from gpu_tenant.leases.provider_listing import Listing, boxes_of, is_of, look, patience
+from gpu_tenant.leases.ssh_access import forget_host_key
 from gpu_tenant.leases.taken_step import (
     known_unclaimed,
     left_behind_step,
@@ -75,6 +76,8 @@ if TYPE_CHECKING:
     from gpu_tenant.box.ownership import Seen
 
 _ORPHAN_TERMS_H = 24
+_LIST_LATE_S = 60
+"""A provider's list may be this many seconds older than its answer, besides the lag in its profile."""
 PATIENCE_S = 40
 """A caller that waits for all providers waits at most this many seconds for each one.
 
@@ -135,13 +138,12 @@ async def settle(
         listing = None
         now = ledger.now()
         told = None
-        if isinstance(seen, Listed) and lease.state is LeaseState.ACTIVE:
-            if was_asked_to_stop(lease, seen.box, ledger=ledger):
-                lease = note_stopped(ledger, lease, seen.box)
-            elif _stopped_itself(lease, seen.box, now, ledger=ledger):
-                lease = ledger.note_parked(lease.id, seen.box.price_usd_h, at=now)
-            _note_fate(context, lease, seen.box)
+        if isinstance(seen, Listed) and lease.state in (LeaseState.ACTIVE, LeaseState.TERMINATING):
+            lease, started = _note_turn(context, lease, seen.box, now)
+            if lease.state is LeaseState.ACTIVE:
+                _note_fate(context, lease, seen.box)
             lease, told = observe(lease, seen.box, ledger=ledger, looked_after=context.looked_after)
+            told = "; ".join(filter(None, (started, told))) or None
         match plan(lease, seen, now, patience(profile, lease)):
             case Rest():
                 return lease, told
@@ -190,6 +192,35 @@ async def settle(
 
                 await file_receipt(context, lease, step)
                 lease = ledger.lease(lease.id)
+
+
+def _note_turn(
+    context: Context, lease: Lease, box: Box, now: datetime
+) -> tuple[Lease, str | None]:
+    """Record that the box was stopped or started since the last look, whoever did it.
+
+    Returns the lease, and what a person must hear of it. A stop of an active lease's box that nobody here asked for is
+    not recorded here: it is the box's fate.
+    """
+    ledger = context.ledger
+    if was_asked_to_stop(lease, box, ledger=ledger):
+        return note_stopped(ledger, lease, box), None
+    ends = lease.state is LeaseState.TERMINATING and box.state is BoxState.PARKED
+    if _stopped_itself(lease, box, now, ledger=ledger) or (ends and lease.parked_at is None):
+        # Nothing continues on a box whose teardown has begun, so it does not matter who has stopped it.
+        return ledger.note_parked(lease.id, box.price_usd_h, at=now), None
+    if box.state is not BoxState.READY or box.taken is not None or lease.parked_at is None:
+        return lease, None
+    turns = ledger.events(lease.id, timeline.Parked, timeline.Resuming)
+    is_our_start = bool(turns) and isinstance(turns[-1].event, timeline.Resuming)
+    late_s = _LIST_LATE_S + patience(context.profile(lease.provider), lease).list_lag_s
+    if not is_our_start and now - lease.parked_at <= timedelta(seconds=late_s):
+        return lease, None  # A late list still shows the box as it was before its stop.
+    # Nobody can undo this start, so the lease goes on like one that was resumed: its terms hold, and every verb works.
+    lease = ledger.note_resumed(lease.id, box.price_usd_h or running_usd_h(lease), at=now)
+    forget_host_key(context, lease)
+    who = "it was asked to start" if is_our_start else "somebody has started it"
+    return lease, f"its box was parked, and {who}: it bills {rate_words(lease)}"
 
 
 def observe(

@@ -38,3 +38,9 @@ def reachable(context: Context, lease: Lease) -> Reachable | None:
 def owner_ssh() -> Path:
     """Return the directory of the owner's own ssh configuration."""
     return Path.home() / ".ssh"
+
+
+def forget_host_key(context: Context, lease: Lease) -> None:
+    """Forget the pinned host key of a rented box that was started again, because a container comes back with another."""
+    if lease.quote is not None:
+        context.home.known_hosts(lease.id).unlink(missing_ok=True)

@@ -268,17 +268,21 @@ async def assess_unstarted(
 async def started_since(context: Context, lease: Lease, read: timeline.ReadAtStop) -> str | None:
     """Say why a parked box may hold more than was read at its stop.
 
-    None if its provider confirms that nobody started it.
+    None if its provider confirms that nobody started it. Where the provider keeps no record of starts, the ledger's looks
+    have to do.
     """
     doubt = "it is parked, and whether somebody has started it since it was read is unknown"
     connector = context.connector(lease)
-    if not isinstance(connector, Chronicling):
+    chronicle = connector if isinstance(connector, Chronicling) else None
+    if chronicle is None and read.last_change is not None:
         return doubt
     seen = await look(context, lease)
     if not isinstance(seen, Listed) or seen.box.state is not BoxState.PARKED:
         return doubt
+    if chronicle is None:
+        return None  # It was read for a permit, and no look since has shown it running.
     try:
-        said = await connector.last_change(lease)
+        said = await chronicle.last_change(lease)
     except ProviderTrouble as trouble:
         return f"{doubt}: {trouble.message}"
     if said is None:
