@@ -257,6 +257,7 @@ async def test_a_status_that_nobody_knows_is_unknown_and_not_gone(staged: Staged
 BROKEN_LISTS: dict[str, dict[str, object]] = {
     "no answer": {"do": "drop_before"},
     "an answer that breaks off": {"do": "drop_after"},
+    "an answer that is cut in the middle": {"do": "cut"},
     "500": {"do": "status", "status": 500},
     "502 in HTML": {"do": "status", "status": 502, "body": "<html>Bad gateway</html>"},
     "401": {"do": "status", "status": 401, "body": {"error": "bad key"}},
@@ -321,6 +322,7 @@ async def test_one_bad_moment_does_not_spoil_a_list(staged: Staged) -> None:
 UNCLEAR: dict[str, dict[str, object]] = {
     "the request is lost": {"do": "drop_before"},
     "the answer is lost": {"do": "drop_after"},
+    "the answer is cut in the middle": {"do": "cut"},
     "500": {"do": "status", "status": 500},
     "502 in HTML": {"do": "status", "status": 502, "body": "<html>Bad gateway</html>"},
 }

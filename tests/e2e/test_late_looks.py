@@ -4,13 +4,16 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 
+import pytest
 from arranged import eventually
 from contract.staged import RENTED
 from e2e.renting import USD_STEP, Tenant, at_two, tenant_at
 
+from gpu_tenant.domain.errors import NotReady
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.domain.receipt import Receipt
 
@@ -248,3 +251,20 @@ async def test_a_box_that_is_found_stopped_is_counted_as_if_it_had_run_until_the
         assert near(receipt.cost_usd, tenant.metered(card.box)), (receipt, metered)
         assert receipt.cost_most_usd is not None
         assert "found stopped" in (receipt.counts or "")
+
+
+@pytest.mark.parametrize("tenant", ["autodl", "vastai"], indirect=True)
+async def test_a_box_that_the_list_shows_late_is_never_called_gone_nor_free(tenant: Tenant) -> None:
+    quotes = await tenant.quotes(hours=12)
+    tenant.fault("list_lag", seconds=900)
+    with suppress(NotReady):
+        await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600)
+    (box,) = tenant.alive
+
+    for _ in range(4):
+        tenant.wait(300)
+        (card,) = (await tenant.tenancy.list_leases()).leases
+        assert card.state is LeaseState.ACTIVE
+
+    torn = await tenant.tenancy.verify_and_teardown(card.lease)
+    assert near(torn.receipt.cost_usd, tenant.metered(box)), (torn.receipt, tenant.metered(box))

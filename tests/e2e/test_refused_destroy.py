@@ -1,5 +1,6 @@
 """A destroy that was refused or ignored, and a parked box that somebody starts: neither makes a lease blind or stuck."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -147,3 +148,17 @@ async def test_a_box_is_parked_right_after_it_was_resumed(scene: Scene) -> None:
     parked = await tenancy.change_lease(scene.lease, "park")
 
     assert parked.phase == "parked"
+
+
+@pytest.mark.parametrize("scene", ["lambda_cloud"], indirect=True)
+async def test_two_enders_at_once_file_one_receipt_and_leave_no_alarm(scene: Scene) -> None:
+    await finished(scene)
+    tenancy = scene.tenant.tenancy
+
+    first, second, third = await asyncio.gather(
+        *(tenancy.verify_and_teardown(scene.lease) for _ in range(3))
+    )
+    await scene.look()
+
+    assert first.receipt == second.receipt == third.receipt
+    assert scene.alarms() == {}

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 ON_THE_WIRE = {
     "drop_before": "the connection breaks before the request is carried out",
     "drop_after": "the request is carried out, and the connection breaks before the answer",
+    "cut": "the request is carried out, and the connection breaks in the middle of the answer",
     "late": "the connection breaks at once, and the request is carried out `seconds` later",
     "twice": "the request is carried out twice, and answered once",
     "delay": "the answer takes `seconds` of the rehearsal's clock",

@@ -270,6 +270,8 @@ class Stage:
                 self.world.save()
                 self._break(request)
                 return None
+            case "cut":
+                return await self._cut(request, body, send)
             case "late":
                 assert fault is not None
                 path = f"{request.url.path}?{request.url.query}"
@@ -324,6 +326,20 @@ class Stage:
 
         await self._api({**scope, "state": {"fault": fault}}, receive, keep)
         return statuses[0]
+
+    async def _cut(self, request: Request, body: bytes, send: Send) -> int:
+        """Carry the request out, and break the connection after half of the answer's body."""
+
+        async def half(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                whole = message.get("body", b"")
+                message = {**message, "body": whole[: len(whole) // 2], "more_body": True}
+            await send(message)
+
+        status = await self._carry_out(request.scope, body, half)
+        client = request.scope["client"]
+        _Breakable.open[client[0], client[1]].close()
+        return status
 
     def _break(self, request: Request) -> None:
         client = request.scope["client"]

@@ -160,6 +160,7 @@ async def end_verified(
     if known is not None:
         return _torn_down(context, found, known)
     async with context.held_in_turn(found.id, "teardown"):
+        found = context.ledger.lease(found.id)
         must_not_be_moving(context.ledger, found)
         found, words = await settle_lease(context, found)
         if found.state is LeaseState.GONE:
@@ -408,6 +409,10 @@ async def waive(context: Context, lease: str) -> TornDown | None:
     """
     found = await with_box(context, lease)
     async with context.held_in_turn(found.id, "waive"):
+        found = context.ledger.lease(found.id)
+        known = context.ledger.receipt(found.id)
+        if known is not None:
+            return _torn_down(context, found, known)
         must_not_be_moving(context.ledger, found)
         assessment = await _assess(context, found)
         if assessment.losses:

@@ -59,6 +59,7 @@ async def change(
         return await _hold_for(context, lease, hours)
     found = await with_box(context, lease)
     async with context.held_in_turn(found.id, action):
+        found = context.ledger.lease(found.id)
         if action == "terms":
             changed = await _agree(context, found, terms)
         else:

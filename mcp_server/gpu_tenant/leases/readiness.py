@@ -65,7 +65,7 @@ async def must_run(context: Context, lease: str) -> Lease:
         raise parked_refusal(context, found)
     if found.state is LeaseState.ACTIVE and found.ready_at is None:
         async with context.held_in_turn(found.id, "wait"):
-            return await let_in(context, found)
+            return await let_in(context, context.ledger.lease(found.id))
     if found.state is LeaseState.ACTIVE and has_lapsed(found, context.ledger.events(found.id)):
         # The box was taken and has started again by itself, without its guard. Arm the guard before anybody works on
         # the box.

@@ -131,6 +131,7 @@ async def settle(
     """
     profile, connector = context.profile(lease.provider), context.connector(lease)
     ledger = context.ledger
+    lease = ledger.lease(lease.id)  # Another task may have ended it while this one waited for its turn.
     while True:
         if not lease.state.live:
             return lease, None
@@ -194,9 +195,7 @@ async def settle(
                 lease = ledger.lease(lease.id)
 
 
-def _note_turn(
-    context: Context, lease: Lease, box: Box, now: datetime
-) -> tuple[Lease, str | None]:
+def _note_turn(context: Context, lease: Lease, box: Box, now: datetime) -> tuple[Lease, str | None]:
     """Record that the box was stopped or started since the last look, whoever did it.
 
     Returns the lease, and what a person must hear of it. A stop of an active lease's box that nobody here asked for is

@@ -181,6 +181,23 @@ class AutodlConnector:
             in_fields("uuid", "name"),
         )
 
+    async def find_box(self, lease: Lease) -> Box | None:
+        """Implement `Findable.find_box`. The state comes without the order, so the box counts as what was ordered."""
+        box_id = lease.box_id or BoxId("")
+        status = await self._status(box_id)
+        if status is None or status == "released":
+            return None
+        ordered = _Instance(
+            uuid=box_id,
+            name=lease.mark,
+            status=status,
+            start_mode="gpu",
+            charge_type="payg",
+            req_gpu_amount=lease.quote.offer.gpu_count if lease.quote else 0,
+        )
+        details = {box_id: await self._snapshot(box_id)} if self._is_looked_into(ordered) else {}
+        return self._box(ordered, details)
+
     def asked_with(self, salt: str) -> Asking:
         """Implement `Accounted.asked_with`."""
         return self._wire.asked_with(salt)

@@ -25,6 +25,7 @@ from gpu_tenant.domain.ports import (
     Accounted,
     Asking,
     Connector,
+    Findable,
     Growing,
     Imaging,
     Market,
@@ -133,6 +134,12 @@ class Both:
             raise PartlyListed(
                 part.message, remedy=part.remedy, shown=[*part.shown, *by_hand]
             ) from None
+
+    async def find_box(self, lease: Lease) -> Box | None:
+        """Implement `Findable.find_box`. None also if the API cannot look up one box."""
+        if self.tends(lease.box_id) or not isinstance(self._api, Findable):
+            return None
+        return await self._api.find_box(lease)
 
     async def destroy(self, permit: TeardownPermit) -> None:
         """Implement `Connector.destroy`."""

@@ -157,6 +157,7 @@ class GcpClient:
             api = import_module("google.api_core.exceptions")
             auth = import_module("google.auth.exceptions")
             json_format = import_module("google.protobuf.json_format")
+            urllib3 = import_module("urllib3.exceptions")
         except ImportError as error:
             raise ProviderTrouble(
                 f"Google Cloud needs a package that is not installed: {error.name}",
@@ -197,6 +198,7 @@ class GcpClient:
             RecursionError,
             api.GoogleAPIError,
             auth.GoogleAuthError,
+            urllib3.HTTPError,  # the answer was cut in the middle, as the hook read it
         ) as error:
             raise _silent(f"no answer to {service}.{method}: {type(error).__name__}") from error
 
