@@ -30,7 +30,7 @@ from gpu_tenant.domain.model import (
     SshAddress,
 )
 from gpu_tenant.domain.ports import Clock, Connector, Setting, Transport
-from gpu_tenant.files.disk_reserve import give_up_reserve, is_full
+from gpu_tenant.files.disk_reserve import give_up_reserve, is_full, is_read_only
 from gpu_tenant.files.rehearsal_marker import Rehearsal, rehearsal_of, require_real
 from gpu_tenant.files.skill_files import skill_directory
 from gpu_tenant.files.state_dir import Home
@@ -139,14 +139,14 @@ def _open_ledger(home: Home, clock: Clock, purpose: Purpose) -> tuple[Ledger, Lo
 
 def takes_no_writes(directory: Path) -> bool:
     """Whether that state directory is read-only or its disk is full."""
-    return not os.access(directory, os.W_OK) or is_full(directory)
+    return is_read_only(directory) or is_full(directory)
 
 
 def _unrecorded_look(home: Home) -> LocalTrouble:
     """Return what a look tells the person when it cannot record anything."""
     from gpu_tenant.ledger.database import disk_is_full
 
-    if os.access(home.root, os.W_OK):
+    if not is_read_only(home.root):
         return disk_is_full(home.root, "nothing of this look is recorded")
     return LocalTrouble(
         f"{home.root} takes no writes; nothing of this look is recorded",

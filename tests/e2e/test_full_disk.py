@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -20,6 +20,7 @@ from mcp import Client
 from parts import required, root_required
 
 from gpu_tenant.faces.mcp.server import make_server
+from gpu_tenant.ledger import Ledger
 
 LOOKS = (
     ("leases",),
@@ -35,7 +36,7 @@ LOOKS = (
 class OnItsOwnDisk:
     """A rehearsal of a provider, whose state directory is a small ext4 disk, and a lease that has done its job."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, options: str = "loop") -> None:
         self.stage = Rehearsal(place)
         self.state = Path(self.stage.environment["GPU_TENANT_HOME"])
         self.filler = self.state / "filler"
@@ -44,7 +45,7 @@ class OnItsOwnDisk:
             into.truncate(48 << 20)
         run("mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", image)
         shutil.copytree(self.state, aside)
-        run("mount", "-o", "loop", image, self.state)
+        run("mount", "-o", options, image, self.state)
         shutil.copytree(aside, self.state, dirs_exist_ok=True)
         project = place / "project"
         project.mkdir()
@@ -113,6 +114,29 @@ def test_every_look_works_and_says_that_nothing_is_recorded(disk: OnItsOwnDisk, 
         assert status == (1 if words == ("doctor",) else 0), (words, said)
     assert disk.lease in told[("leases",)][1]
     assert "finished" in told[("monitor",)][1]
+
+
+def test_a_look_works_on_a_disk_that_its_kernel_has_stopped_after_an_error(tmp_path: Path) -> None:
+    required("mount")
+    root_required()
+    begun: list[Rehearsal] = []
+    with nothing_left_of(begun):
+        disk = OnItsOwnDisk(tmp_path, "loop,errors=remount-ro")
+        begun.append(disk.stage)
+        try:
+            device = subprocess.check_output(
+                ["findmnt", "-no", "SOURCE", str(disk.state)], encoding="utf-8"
+            )
+            trigger = Path("/sys/fs/ext4", Path(device.strip()).name, "trigger_fs_error")
+            with closing(Ledger(disk.state / "ledger.sqlite3")):
+                trigger.write_text("1", encoding="utf-8")
+                status, said = disk.said("leases")
+        finally:
+            run("umount", "-l", disk.state)
+
+    assert (status, "Traceback" in said) == (0, False), said
+    assert disk.lease in said
+    assert "takes no writes" in said
 
 
 @pytest.mark.parametrize("kind", ["full", "read_only"])

@@ -91,6 +91,8 @@ _TURN_S = 1.0
 """A process that waits for another process with the same errand checks this often, in real time."""
 _AGAIN_S, _TRIES = 10.0, 60
 """After a temporary failure, a step is tried again after this many seconds, at most this many times in a row."""
+_TOLD_EACH = 6
+"""While a step is tried again and again, this is said once for this many tries: about once a minute."""
 _TWIN_TRIES = 6
 """At the end, a second box of the same request is given back. At most this many attempts are made."""
 _LOG_BYTES = 2000
@@ -308,8 +310,9 @@ class Drive:
                     return self._standing("under way", step, trouble.message)
                 if tries > _TRIES and not isinstance(trouble, LeaseHeld):
                     raise
-                if tries == 1:
-                    self._face.hear(f"{trouble.message}; trying again")
+                if tries % _TOLD_EACH == 1:
+                    again = "trying again" if tries == 1 else f"still trying, {tries} times so far"
+                    self._face.hear(f"{trouble.message}; {again}")
                 await self._wait_a_little(trouble)
                 continue
             except Refused:

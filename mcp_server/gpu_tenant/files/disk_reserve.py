@@ -16,6 +16,22 @@ WANTED_BYTES = 1 << 20
 """A disk with less free space counts as full, because the ledger's lines for one command might not fit."""
 
 
+def is_read_only(directory: Path) -> bool:
+    """Whether the state directory takes no new file, for another reason than a lack of space.
+
+    A kernel that has stopped all writes to a disk after an error does not say so before the first write.
+    """
+    if not os.access(directory, os.W_OK):
+        return True
+    tried = directory / f".writable-{os.getpid()}"
+    try:
+        tried.touch(mode=0o600)
+        tried.unlink()
+    except OSError as error:
+        return error.errno not in _NO_ROOM
+    return False
+
+
 def is_full(directory: Path) -> bool:
     """Whether the disk of `directory` has too little space for the ledger's lines for one command."""
     if free_bytes(directory) >= WANTED_BYTES:
