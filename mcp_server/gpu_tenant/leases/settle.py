@@ -131,7 +131,9 @@ async def settle(
     """
     profile, connector = context.profile(lease.provider), context.connector(lease)
     ledger = context.ledger
-    lease = ledger.lease(lease.id)  # Another task may have ended it while this one waited for its turn.
+    lease = ledger.lease(
+        lease.id
+    )  # Another task may have ended it while this one waited for its turn.
     while True:
         if not lease.state.live:
             return lease, None
