@@ -11,6 +11,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import NotReady, Refused
 from gpu_tenant.domain.interruption import went_on
 from gpu_tenant.domain.model import Job, Lease, LeaseId, LeaseState
+from gpu_tenant.domain.next_step import End, GoElsewhere, NextStep, Nothing, watcher
 from gpu_tenant.domain.offers import USD_STEP, Quote, Wish
 from gpu_tenant.domain.policy import LookedAfter, owners_cap
 from gpu_tenant.domain.story import story_of
@@ -214,6 +215,17 @@ def awaits_work(ledger: Ledger, new: Lease, looked_after: LookedAfter) -> NotRea
     else:
         words = f"the work of {lost.id} is on its way to it"
     return NotReady(f"{new.id} has no job yet: {words}", remedy=step)
+
+
+def awaits_step(ledger: Ledger, new: Lease, looked_after: LookedAfter) -> NextStep:
+    """Return what `awaits_work` says is next, as a value."""
+    lost, by = ledger.lease(LeaseId(str(new.recovers))), watcher(looked_after)
+    is_over = not lost.state.live and lost.state is not LeaseState.LOST
+    if is_over or ledger.now() >= lost.terms.deadline_at:
+        return End(new.id)
+    if by is not None and lost.terms.recover:
+        return Nothing(by, "recover")
+    return GoElsewhere(lost.id)
 
 
 # Within which caps
