@@ -23,7 +23,7 @@ from gpu_tenant.domain.errors import (
     ProviderTrouble,
     TenantError,
 )
-from gpu_tenant.domain.interruption import TURNS, fate_met, recorded_fate
+from gpu_tenant.domain.interruption import fate_met, recorded_fate
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import BoxState, JobId, Lease, LeaseState
 from gpu_tenant.domain.offers import DISK_GB, Wish
@@ -887,7 +887,7 @@ class Tenancy:
     def _last_told(self, lease: Lease, run: JobId) -> BoxSeen | None:
         """Return what took the box while that job ran, as the ledger has it. None if nothing is known to have taken it."""
         context = self.context
-        gone = recorded_fate(context.ledger.events(lease.id, *TURNS))
+        gone = recorded_fate(context.ledger.events(lease.id))
         met = fate_met(context.ledger.events(lease.id), run) if gone is None else None
         if gone == "stopped_by_provider" or (gone, met) == (None, None):
             return None  # this says who stopped the box, and not why its job ended

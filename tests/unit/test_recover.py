@@ -310,7 +310,7 @@ def test_a_job_that_was_seen_to_end_is_not_launched_again(desk: Desk) -> None:
         ("killed", 2, "preempted", True),
         ("killed", -2, "outbid", True),
         ("killed", 60, "preempted", False),
-        ("killed", 2, "stopped_by_provider", False),
+        ("killed", 2, "stopped_by_provider", True),
         ("killed", 2, None, False),
         ("failed", 2, "preempted", False),
         ("finished", 2, "preempted", False),

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.stop_cause import StopCause, stop_cause
+from gpu_tenant.domain.stop_cause import StopCause
+from gpu_tenant.domain.story import fold
 from gpu_tenant.domain.timeline import Event, Line
 
 AT = datetime(2026, 11, 25, tzinfo=UTC)
@@ -33,7 +34,7 @@ BY_BUDGET = timeline.Stopped(job="a", term="budget", words="0.02 of its budget a
 def test_a_stop_has_the_cause_that_was_written_down_with_or_before_it(
     events: tuple[Event, ...], cause: StopCause | None
 ) -> None:
-    assert stop_cause([Line(AT, event) for event in events], "a") == cause
+    assert fold(Line(AT, event) for event in events).job("a").stop_cause == cause
 
 
 def test_the_sentence_says_which_term_ended_it_and_what_gives_it_more() -> None:

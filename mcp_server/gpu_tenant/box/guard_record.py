@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from types import UnionType
 from typing import TYPE_CHECKING
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.protection import GuardState
+from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.timeline import Lines
 
 if TYPE_CHECKING:
     from gpu_tenant.domain.model import Lease
     from gpu_tenant.ledger import Ledger
-
-STATES = (timeline.Guarded, timeline.Resumed, timeline.Parked, timeline.Taken)
-"""The events that `armed_in` needs."""
 
 
 def record(lease: Lease, armed: GuardState, *, ledger: Ledger) -> None:
@@ -36,7 +31,7 @@ def last_armed(lease: Lease, ledger: Ledger) -> GuardState | None:
 
     None if there is no record since we last started the box.
     """
-    return _last_state(reversed(ledger.events(lease.id, *STATES)), until=timeline.Resumed)
+    return _state(story_of(ledger.events(lease.id)).guard.last)
 
 
 def armed_now(lease: Lease, ledger: Ledger) -> GuardState | None:
@@ -44,35 +39,31 @@ def armed_now(lease: Lease, ledger: Ledger) -> GuardState | None:
 
     None if there is no record since the box was last started, stopped or taken.
     """
-    return armed_in(ledger.events(lease.id, *STATES))
+    return armed_in(ledger.events(lease.id))
 
 
 def armed_in(events: Lines) -> GuardState | None:
     """Return the same as `armed_now`, from a lease's timeline."""
-    # The guard is a process, so it ends when the box is stopped, whoever stops it.
-    return _last_state(reversed(events), until=timeline.Resumed | timeline.Parked | timeline.Taken)
+    return _state(story_of(events).guard.now)
 
 
 def has_lapsed(lease: Lease, events: Lines) -> bool:
     """Whether the box runs again after a stop, and its guard has not been armed since."""
-    if lease.parked_at is not None or recorded_fate(events) is not None:
+    story = story_of(events)
+    if lease.parked_at is not None or story.box.fate is not None:
         return False
-    guarded = any(isinstance(event, timeline.Guarded) for _, event in events)
-    return guarded and armed_in(events) is None
+    return story.guard.was_armed and story.guard.now is None
 
 
-def _last_state(events: Iterable[timeline.Line], *, until: type | UnionType) -> GuardState | None:
-    for _, event in events:
-        if isinstance(event, until):
-            return None
-        if isinstance(event, timeline.Guarded):
-            return GuardState(
-                state="armed" if event.armed else "not armed",
-                ends_the_meter=event.ends_the_meter,
-                when_done=event.when_done,
-                words=event.words,
-            )
-    return None
+def _state(guarded: timeline.Guarded | None) -> GuardState | None:
+    if guarded is None:
+        return None
+    return GuardState(
+        state="armed" if guarded.armed else "not armed",
+        ends_the_meter=guarded.ends_the_meter,
+        when_done=guarded.when_done,
+        words=guarded.words,
+    )
 
 
 def note_gone(lease: Lease, *, ledger: Ledger) -> None:

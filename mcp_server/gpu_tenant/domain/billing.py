@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import AwareDatetime, Field
 
-from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.timeline import Lines
 
 if TYPE_CHECKING:
@@ -39,10 +39,9 @@ class Billed(Record):
 
 def newest_bill(events: Lines) -> Billed | None:
     """Return the newest bill in a timeline. None if the provider has reported no sum above 0."""
-    told = [event for _, event in events if isinstance(event, timeline.Billed) and event.usd]
-    if not told:
+    newest = story_of(events).billed
+    if newest is None:
         return None
-    newest = told[-1]
     return Billed.model_validate(
         {
             "usd": newest.usd,

@@ -5,30 +5,21 @@ A job that crashed does not count as taken away, and neither does a box that we 
 
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LeaseState, Profile
+from gpu_tenant.domain.story import KillingFate, story_of
 from gpu_tenant.domain.timeline import Lines
 
 TURNS = (timeline.Taken, timeline.Ready, timeline.Resumed, timeline.Parked)
-"""The events from which `recorded_fate` decides."""
-_BACK = timeline.Ready | timeline.Resumed | timeline.Parked
-"""After one of these events an earlier fate no longer counts."""
+"""The events by which a box stops, or runs again."""
 
 INTERRUPTIONS: frozenset[Fate] = frozenset({"preempted", "outbid", "host_lost"})
 """The fates that may interrupt the work at any time, even if the account has money and the lease's time is not over."""
 
-SAID_WITHIN = timedelta(minutes=10)
-"""A job that was killed at most this long before its provider took the box counts as killed together with the box."""
-
 _NOTICE_STANDS = timedelta(minutes=15)
 """A notice that the box will be taken counts for this long."""
-
-KillingFate = Literal["preempted", "outbid", "host_lost", "balance_zero", "walltime"]
-"""The fates that explain why a job on the box ended. Any other stop of the box explains nothing, because
-anybody may have requested it."""
 
 
 class Taken(NamedTuple):
@@ -96,13 +87,7 @@ def _rented_until(lease: Lease, now: datetime) -> datetime:
 
 def recorded_fate(lines: Lines) -> Fate | None:
     """Return the newest recorded fate of the box. None if there is none, or if the box has come back since."""
-    told: Fate | None = None
-    for _, event in lines:
-        if isinstance(event, timeline.Taken):
-            told = event.fate
-        elif isinstance(event, _BACK):
-            told = None
-    return told
+    return story_of(lines).box.fate
 
 
 def fate_met(lines: Lines, job: str) -> tuple[datetime, KillingFate] | None:
@@ -111,25 +96,7 @@ def fate_met(lines: Lines, job: str) -> tuple[datetime, KillingFate] | None:
     The fate still counts for the job after the box runs again. It does not count if the job had ended before, was
     launched again since, or was seen running after it.
     """
-    met: tuple[datetime, KillingFate] | None = None
-    runs = False
-    for at, event in lines:
-        match event:
-            case timeline.Launched(job=name) if name == job:
-                runs, met = True, None
-            case timeline.Progressed(job=name, state="running") if name == job:
-                met = None
-            case timeline.Progressed(job=name, state=state) if name == job and state in ENDED:
-                runs = False
-            case timeline.JobEnded(job=name) | timeline.Stopped(job=name) if name == job:
-                runs = False
-            case timeline.Taken(
-                fate="preempted" | "outbid" | "host_lost" | "balance_zero" | "walltime" as fate
-            ) if runs and met is None:
-                met = at, fate
-            case _:
-                pass
-    return met
+    return story_of(lines).job(job).met
 
 
 def cut_off_at(lines: Lines, job: str) -> datetime | None:
@@ -140,49 +107,13 @@ def cut_off_at(lines: Lines, job: str) -> datetime | None:
     of a notice, even before its provider says anything. The deadline and the end of a rental do not count, because they
     are terms of the lease.
     """
-    met: datetime | None = None
-    killed_at: datetime | None = None
-    asked_at: datetime | None = None
-    ended: str | None = None
-    runs = False
-    for at, event in lines:
-        match event:
-            case timeline.Launched(job=name) if name == job:
-                runs, asked_at, met, killed_at, ended = True, None, None, None, None
-            case timeline.Forewarned(jobs=jobs) if job in jobs:
-                asked_at = asked_at or at
-            case timeline.Stopped(job=name) if name == job:
-                runs, asked_at, met, killed_at = False, None, None, None
-            case timeline.Sealed():
-                runs = False
-            case timeline.Progressed(job=name, state="running") if name == job:
-                met = None
-            case (
-                timeline.Progressed(job=name, state=state)
-                | timeline.JobEnded(job=name, state=state)
-            ) if name == job and state in ENDED:
-                killed_at = at if runs and state == "killed" else killed_at
-                runs, ended = False, state
-            case timeline.Taken(fate=fate) if fate is not None and fate != "walltime":
-                shortly_before = killed_at is not None and at - killed_at <= SAID_WITHIN
-                if met is None and (runs or asked_at is not None or shortly_before):
-                    met = at
-            case _:
-                pass
-    if asked_at is not None and ended not in (None, "finished"):
-        return met or asked_at
-    return met if ended == "killed" else None
+    cut_off = story_of(lines).job(job).cut_off
+    return None if cut_off is None or cut_off.fate == "walltime" else cut_off.at
 
 
 def notice_on_record(lines: Lines) -> timeline.Forewarned | None:
     """Return the recorded notice that the box will be taken. None if there was no notice, or if it no longer counts."""
-    told: timeline.Forewarned | None = None
-    for _, event in lines:
-        if isinstance(event, timeline.Forewarned):
-            told = event
-        elif isinstance(event, _BACK):
-            told = None
-    return told
+    return story_of(lines).box.notice
 
 
 def is_being_taken(lines: Lines, now: datetime) -> bool:
@@ -196,5 +127,4 @@ def is_being_taken(lines: Lines, now: datetime) -> bool:
 
 def went_on(lines: Lines) -> timeline.Recovered | None:
     """Return the event by which the lease's work went on under another lease. None if it did not go on."""
-    told = [event for _, event in lines if isinstance(event, timeline.Recovered) and event.by]
-    return told[-1] if told else None
+    return story_of(lines).moved

@@ -421,6 +421,8 @@ class Done(Told):
     kind = "done"
     outcome: str | None = None
     words: str = ""
+    why: str | None = None
+    """Why its work counts as done. Older ledgers have this only in the words."""
 
 
 class Snapped(Told):

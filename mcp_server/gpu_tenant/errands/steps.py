@@ -18,9 +18,9 @@ from gpu_tenant.domain.errand import (
 from gpu_tenant.domain.interruption import cut_off_at, recorded_fate
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Job, Lease, LeaseState
-from gpu_tenant.domain.stop_cause import StopCause, stop_cause
+from gpu_tenant.domain.stop_cause import StopCause
+from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.timeline import Lines
-from gpu_tenant.leases.condition import recorded_end
 
 Step = Literal[
     "smoke",
@@ -131,20 +131,7 @@ class Known:
     @property
     def job_state(self) -> str | None:
         """The last recorded state of the job. None if it was not launched, or if its state was never checked."""
-        state: str | None = None
-        for _, event in self.lines:
-            if self.job is None:
-                break
-            match event:
-                case timeline.Progressed(job=self.job.id) | timeline.JobEnded(job=self.job.id):
-                    state = event.state
-                case timeline.Launched(job=self.job.id):
-                    state = None
-                case timeline.Stopped(job=self.job.id):
-                    state = state if state in ENDED else "stopped"
-                case _:
-                    pass
-        return state
+        return None if self.job is None else story_of(self.lines).job(self.job.id).state
 
     @property
     def stopped_for(self) -> StopCause | None:
@@ -152,8 +139,8 @@ class Known:
         if self.job is None:
             return None
         if self.job_state == "stopped":
-            return stop_cause(self.lines, self.job.id)
-        ended_at, lease = recorded_end(self.lines), self.lease
+            return story_of(self.lines).job(self.job.id).stop_cause
+        ended_at, lease = story_of(self.lines).job(self.job.id).ended_at, self.lease
         if self.job_state == "killed" and lease is not None and ended_at is not None:
             deadline_at = lease.terms.deadline_at
             if ended_at >= deadline_at - _ABOUT:

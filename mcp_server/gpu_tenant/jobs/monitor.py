@@ -24,7 +24,8 @@ from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.reconcile import overdue
 from gpu_tenant.domain.record import Record
-from gpu_tenant.domain.stop_cause import StopCause, stop_cause
+from gpu_tenant.domain.stop_cause import StopCause
+from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.terms import GRACE_S
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.trackers import link_words
@@ -291,7 +292,7 @@ async def _why(
         held[-_DIAGNOSED_BYTES:].decode("utf-8", "replace"),
         ledger.events(session.lease.id),
     )
-    stopped_for = stop_cause(events, status.job) if status.state == "stopped" else None
+    stopped_for = story_of(events).job(status.job).stop_cause if status.state == "stopped" else None
     if not ledger.clock.shared_with_boxes:
         status = _stopped_by_our_clock(status, events)
     missing = missing_on_box(session.lease, log, ledger=ledger)

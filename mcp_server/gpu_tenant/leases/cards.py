@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
 
 from pydantic import Field, PrivateAttr
 
@@ -13,7 +13,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.fleet_budget import Fleet
-from gpu_tenant.domain.interruption import cut_off_at, recorded_fate, went_on
+from gpu_tenant.domain.interruption import recorded_fate, went_on
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import (
     Box,
@@ -21,9 +21,28 @@ from gpu_tenant.domain.model import (
     Fate,
     Job,
     Lease,
+    LeaseId,
     LeaseState,
     LocalAddress,
     Profile,
+)
+from gpu_tenant.domain.next_step import (
+    AskForFiles,
+    Await,
+    BringHome,
+    End,
+    Extend,
+    Furnish,
+    GiveMore,
+    GoElsewhere,
+    Lack,
+    LaunchAgain,
+    NextStep,
+    Nothing,
+    Over,
+    StartAgain,
+    Watcher,
+    watcher,
 )
 from gpu_tenant.domain.offers import USD_STEP, Leftover
 from gpu_tenant.domain.policy import LookedAfter, rules_of
@@ -31,6 +50,7 @@ from gpu_tenant.domain.protection import Protection
 from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.reconcile import way_on
 from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.survival import deleted_at
 from gpu_tenant.domain.terms import GRACE_S, cost_usd, duration_words
 from gpu_tenant.domain.timeline import Lines
@@ -51,16 +71,18 @@ from gpu_tenant.leases.condition import (
     recorded_jobs,
 )
 from gpu_tenant.leases.end_reserve import raise_step, resume_step
-from gpu_tenant.leases.kept_parked import kept_words, parked_step
+from gpu_tenant.leases.kept_parked import kept_words, parked_next, parked_step
 from gpu_tenant.leases.launch_again import died_unseen
 from gpu_tenant.leases.names import labels_of
 from gpu_tenant.leases.taken_step import (
+    left_behind,
     left_behind_step,
     notice_step,
     recovers_words,
+    stops_at,
     went_on_words,
 )
-from gpu_tenant.leases.won_back import next_words, starts_again, state_words
+from gpu_tenant.leases.won_back import next_words, starts_again, state_words, woken_step
 from gpu_tenant.leases.work_done import tries_of
 
 MONTH_H = 720
@@ -71,8 +93,11 @@ _NAMED = 8
 """A card names at most this many jobs, the newest first. A sweep has hundreds."""
 
 
-Lack = Literal["budget", "time", "both"]
-"""What will run out before a job ends, if the job continues at its present pace."""
+class _Next(NamedTuple):
+    """What is next, and the sentence that says it."""
+
+    step: NextStep
+    words: str
 
 
 class Card(Record):
@@ -123,8 +148,10 @@ class Card(Record):
     together: Fleet | None = Field(
         default=None, description="its fleet, if several boxes were asked for"
     )
-    _by_itself: Mapping[str, str] = PrivateAttr(default_factory=dict)
-    """For each state in which the job may end: what a watchdog then does without being asked, in words."""
+    _step: NextStep = PrivateAttr(default_factory=Over)
+    """What is next, as a value. `next` is the sentence that says it."""
+    _by_itself: Mapping[str, _Next] = PrivateAttr(default_factory=dict)
+    """For each state in which the job may end: what a watchdog then does without being asked."""
     _goes_on: str = PrivateAttr(default="")
     """How to continue a job that ended because its box was taken. Empty if this is not the next step."""
     _notice: str = PrivateAttr(default="")
@@ -166,22 +193,34 @@ class Card(Record):
             condition = condition.model_copy(update={"to_do": to_do})
         if condition.is_wasted and self._by_itself.get(state or ""):
             condition = _without_person(condition)
-        next_step = self.next
+        shown = _Next(self._step, self.next)
         knows_why = self._goes_on and state in ENDED
         ready = self.phase == "ready" and not knows_why and not self._notice
         if ready and state is not None and (self.jobs or condition.is_wasted):
             near = condition.to_do is not None and condition.to_do.matter == "ends soon"
             is_over = state in ENDED and not others_running
-            next_step = _job_words(
+            shown = _of_job(
                 self.lease,
                 is_over=is_over,
                 is_near=near and self.too_little is None,
                 unclaimed=self.unclaimed,
-                by_itself=self._by_itself.get(state, ""),
+                by_itself=self._by_itself.get(state),
             )
             if self._more and not is_over:
-                next_step = f"{self._more[1]}; {next_step}"
-        return self.model_copy(update={"condition": condition, "next": next_step})
+                shown = _with_more(self.lease, self._more, shown)
+        told = self.then(shown.step, shown.words)
+        return told.model_copy(update={"condition": condition})
+
+    def then(self, step: NextStep, words: str) -> "Card":
+        """Return the same card with that next step, and the sentence that says it."""
+        card = self.model_copy(update={"next": words})
+        card._step = step
+        return card
+
+    @property
+    def step(self) -> NextStep:
+        """What is next, as a value."""
+        return self._step
 
     def with_unclaimed(self, words: str) -> "Card":
         """Return the same card after a look at the box's files.
@@ -192,9 +231,8 @@ class Card(Record):
         is_over = self.phase == "ready" and self.condition.word.startswith("job ")
         if not (words and is_over) or self._goes_on or self._notice:
             return shown
-        return shown.model_copy(
-            update={"next": _job_words(self.lease, is_over=True, is_near=False, unclaimed=words)}
-        )
+        told = _of_job(self.lease, is_over=True, is_near=False, unclaimed=words)
+        return shown.then(told.step, told.words)
 
     def _cost_of(self, seconds: float | None) -> Decimal | None:
         """Return what the box costs in that many seconds at its present rate. None if this is unknown."""
@@ -208,7 +246,7 @@ class Card(Record):
 
         None if nothing, or if unknown.
         """
-        return self._more[0] if self._more and self.next.startswith(self._more[1]) else None
+        return self._step.lack if isinstance(self._step, GiveMore) else None
 
     @property
     def price_words(self) -> str:
@@ -351,7 +389,7 @@ def card(
     by_itself = _by_itself(lease, events, looked_after, may_be_open)
     is_over = job in ENDED and not others
     killed_by = None if moved else _killed_by(events) or dead
-    if by_itself.get(job or "") and not others and killed_by is None:
+    if (job or "") in by_itself and not others and killed_by is None:
         condition = _without_person(condition)
     watched = looked_after == "watched"
     launches_again = watched and bool(lease.terms.recover) and killed_by is not None
@@ -360,13 +398,13 @@ def card(
         recovers = recovers_words(lease, taken_by, looked_after)
     if launches_again or recovers:
         condition = _without_person(condition)
-    next_step = _next(
+    shown_next = _next(
         lease,
         jobs,
         phase,
         taken_by,
         is_over=is_over,
-        by_itself=by_itself.get(job or "", ""),
+        by_itself=by_itself.get(job or ""),
         is_near=too_little is None
         and condition.to_do is not None
         and condition.to_do.matter == "ends soon",
@@ -375,19 +413,24 @@ def card(
         events=events,
         unclaimed=unclaimed,
     )
-    goes_on = notice = ""
+    notice, goes_on = "", None
+    by = watcher(looked_after)
     if phase == "ready" and went_on(events) is None:
         notice = notice_step(lease, events, profile.notice_s, now, unclaimed) or ""
         if is_over and not notice:
-            goes_on = _goes_on_words(lease, killed_by, again, by_itself=launches_again)
+            goes_on = _goes_on(lease, killed_by, again, by if launches_again else None)
     if notice and lease.quote is not None and not lease.terms.recover:
         notice += f"; {Command('recover', lease.id)} goes on at another box"
-    next_step = notice or goes_on or next_step
+    shown_next = goes_on or shown_next
+    if notice:
+        until = stops_at(events, profile.notice_s)
+        shown_next = _Next(BringHome(lease.id, until), notice)
     if wakes:
         on = next_words(lease, events, again or _again(lease.id), looked_after)
-        next_step = f"{state_words(lease, events)}; {on}"
-    elif recovers:
-        next_step = recovers
+        words = f"{state_words(lease, events)}; {on}"
+        shown_next = _Next(woken_step(lease, events, by), words)
+    elif recovers and by is not None:
+        shown_next = _Next(Nothing(by, "recover"), recovers)
     more: tuple[Lack, str] | None = None
     if too_little is not None:
         pays_until = ends_at or lease.terms.deadline_at
@@ -396,7 +439,7 @@ def card(
         paid = f"until {what} at {pays_until:%H:%M} UTC"
         raised = raise_step(lease, events, enough)
         more = (too_little, _more_words(lease.id, too_little, raised, paid))
-        next_step = f"{more[1]}; {next_step}"
+        shown_next = _with_more(lease.id, more, shown_next)
     shown = Card(
         lease=lease.id,
         name=labels_of(events, jobs).words,
@@ -430,11 +473,11 @@ def card(
         jobs=_job_names(jobs),
         alarm=told_alarm,
         published=box.published if box is not None and live else (),
-        next=next_step,
+        next=shown_next.words,
         fleet=lease.fleet,
     )
-    shown._by_itself, shown._more = by_itself, more
-    shown._goes_on, shown._notice = goes_on, notice
+    shown._step, shown._by_itself, shown._more = shown_next.step, by_itself, more
+    shown._goes_on, shown._notice = goes_on.words if goes_on else "", notice
     return shown
 
 
@@ -567,18 +610,20 @@ def _parked_words(lease: Lease, until: datetime | None) -> str:
     return f"{bills}, and its platform deletes it, data and all, at {until:%Y-%m-%d %H:%M} UTC"
 
 
-def _setup_words(lease: Lease, events: Lines) -> str | None:
+def _setup_words(lease: Lease, events: Lines) -> _Next | None:
     """Return what to do about the box's setup. None if there was no setup, or if it succeeded."""
     told = [x for _, x in events if isinstance(x, timeline.SettingUp | timeline.SetUp)]
     match told[-1] if told else None:
         case timeline.SettingUp(job=job):
-            return f"{Command('monitor', lease.id, job=job)}: the box is being set up"
+            looks = Command("monitor", lease.id, job=job)
+            return _Next(Await(lease.id), f"{looks}: the box is being set up")
         case timeline.SetUp(state="failed", job=job, why=why):
             push = Command("push", "DIR", lease.id)
-            return (
+            words = (
                 f"the box could not be set up: {why}; {Command('monitor', lease.id, job=job)} shows the setup; "
                 f"correct it, then {push} sets the box up again"
             )
+            return _Next(Furnish(lease.id), words)
         case _:
             return None
 
@@ -616,25 +661,36 @@ def _again(lease: str) -> Command:
     return Command("launch", lease=lease, artifact="PATTERN", then="COMMAND")
 
 
-def _job_words(
-    lease: str, *, is_over: bool, is_near: bool, unclaimed: str = "", by_itself: str = ""
-) -> str:
+def _with_more(lease: str, more: tuple[Lack, str], told: _Next) -> _Next:
+    """Return the next step if something will run out before the job ends: first, give the lease more of it."""
+    return _Next(GiveMore(LeaseId(lease), more[0]), f"{more[1]}; {told.words}")
+
+
+def _of_job(
+    lease: str,
+    *,
+    is_over: bool,
+    is_near: bool,
+    unclaimed: str = "",
+    by_itself: _Next | None = None,
+) -> _Next:
     """Return what to do about the newest job of a box that is ready.
 
-    Both are words: `unclaimed` says which files nobody has claimed. `by_itself` says what a watchdog does once the job
-    is over, and what may keep it from doing so.
+    `unclaimed` says in words which files nobody has claimed. `by_itself` is what a watchdog does once the job is over.
     """
-    home, end = Command("collect", lease), Command("teardown", lease)
+    home, end, of = Command("collect", lease), Command("teardown", lease), LeaseId(lease)
     if is_over and unclaimed:
-        return f"{unclaimed}; then {end}"
+        return _Next(AskForFiles(of, ()), f"{unclaimed}; then {end}")
     if is_over and by_itself:
-        return f"{by_itself}; {Command('hold', lease, '30m')} keeps the box for more work"
+        keeps = f"{Command('hold', lease, '30m')} keeps the box for more work"
+        return _Next(by_itself.step, f"{by_itself.words}; {keeps}")
     if is_over:
-        return f"{home}, then {end}: its work has ended"
+        return _Next(BringHome(of), f"{home}, then {end}: its work has ended")
     when_over = f"when the job has ended: {home}, then {end}"
     if is_near:
-        return f"{Command('extend', lease, hours=2)} if it needs longer; {when_over}"
-    return f"{Command('monitor', lease)}; {when_over}"
+        longer = f"{Command('extend', lease, hours=2)} if it needs longer; {when_over}"
+        return _Next(Extend(of), longer)
+    return _Next(Await(of), f"{Command('monitor', lease)}; {when_over}")
 
 
 def _next(
@@ -647,60 +703,63 @@ def _next(
     is_near: bool,
     parked_until: datetime | None,
     now: datetime,
-    by_itself: str,
+    by_itself: _Next | None,
     events: Lines = (),
     unclaimed: Sequence[str] = (),
-) -> str:
+) -> _Next:
+    of = lease.id
     match lease.state:
         case LeaseState.INTENDED:
-            return f"{Command('leases')} again: its provider has not shown the box yet"
+            words = f"{Command('leases')} again: its provider has not shown the box yet"
+            return _Next(Await(of), words)
         case LeaseState.ACTIVE if phase == "ready" and by_itself and went_on(events) is not None:
-            return f"{by_itself}; {went_on_words(events)}"
+            return _Next(by_itself.step, f"{by_itself.words}; {went_on_words(events)}")
         case LeaseState.ACTIVE if (
             step := left_behind_step(lease, events, now, unclaimed)
         ) is not None:
-            return (
-                f"{step}; {_parked_words(lease, parked_until)}" if phase in STANDS_STILL else step
-            )
+            words = f"{step}; {_parked_words(lease, parked_until)}"
+            return _Next(left_behind(lease, events), words if phase in STANDS_STILL else step)
         case LeaseState.ACTIVE if phase == HOST_LOST:
             over = (
                 f"{Command('teardown', lease.id)} gives up the box, and says what is lost with it"
             )
-            return (
-                f"{Command('recover', lease.id)} continues its work elsewhere; {over}"
-                if jobs
-                else over
-            )
-        case LeaseState.ACTIVE if phase == "parked" and is_over:
-            kept = kept_words(lease, events) or "its work has ended"
+            if not jobs:
+                return _Next(End(of), over)
+            on = f"{Command('recover', lease.id)} continues its work elsewhere"
+            return _Next(GoElsewhere(of), f"{on}; {over}")
+        case LeaseState.ACTIVE if phase == "parked" and (
+            why := kept_words(lease, events) or ("its work has ended" if is_over else "")
+        ):
             step = parked_step(lease, events, now, unclaimed)
-            return f"{step}; {kept}; {_parked_words(lease, parked_until)}"
-        case LeaseState.ACTIVE if phase == "parked" and (why := kept_words(lease, events)):
-            step = parked_step(lease, events, now, unclaimed)
-            return f"{step}; {why}; {_parked_words(lease, parked_until)}"
+            words = f"{step}; {why}; {_parked_words(lease, parked_until)}"
+            return _Next(parked_next(lease, events), words)
         case LeaseState.ACTIVE if phase in STANDS_STILL:
             way = way_on(lease, fate) if phase == TAKEN else "resume"
-            elsewhere = Command("recover", lease.id)
-            on = elsewhere if way == "recover" else resume_step(lease, events, now)
-            return f"{on}; {_parked_words(lease, parked_until)}"
+            bills = _parked_words(lease, parked_until)
+            if way == "recover":
+                return _Next(GoElsewhere(of), f"{Command('recover', lease.id)}; {bills}")
+            return _Next(StartAgain(of, "work"), f"{resume_step(lease, events, now)}; {bills}")
         case LeaseState.ACTIVE if lease.ready_at is None:
             looks = Command("monitor", lease.id) if jobs else Command("audit", lease.id)
-            return f"{looks}, and again as long as the box still boots"
+            return _Next(Await(of), f"{looks}, and again as long as the box still boots")
         case LeaseState.ACTIVE if jobs:
-            return _job_words(lease.id, is_over=is_over, is_near=is_near, by_itself=by_itself)
+            return _of_job(lease.id, is_over=is_over, is_near=is_near, by_itself=by_itself)
         case LeaseState.ACTIVE if (setup := _setup_words(lease, events)) is not None:
             return setup
         case LeaseState.ACTIVE if lease.touched_at is not None:
-            return str(_again(lease.id))
+            return _Next(LaunchAgain(of), str(_again(lease.id)))
         case LeaseState.ACTIVE if now >= lease.terms.deadline_at:
-            return (
+            words = (
                 f"{Command('teardown', lease.id)}: its deadline has passed, and nothing was done on its box; for work: "
                 f"{Command('extend', lease.id, hours='1')}"
             )
+            return _Next(End(of), words)
         case LeaseState.ACTIVE:
-            return f"{Command('audit', lease.id)}, then {Command('push', 'DIR', lease.id)}"
+            words = f"{Command('audit', lease.id)}, then {Command('push', 'DIR', lease.id)}"
+            return _Next(Furnish(of), words)
         case LeaseState.TERMINATING:
-            return f"{Command('teardown', lease.id)} again: the last teardown was cut short"
+            words = f"{Command('teardown', lease.id)} again: the last teardown was cut short"
+            return _Next(End(of), words)
         case LeaseState.GONE | LeaseState.VOID | LeaseState.LOST:
             cause = ended_by(events)
             over = (
@@ -709,48 +768,55 @@ def _next(
                 else "nothing: this lease has ended"
             )
             further = goes_on_words(lease, jobs, events)
-            return f"{over}; {further}" if further else over
+            return _Next(Over(), f"{over}; {further}" if further else over)
 
 
-def _goes_on_words(
-    lease: Lease, killed_by: Fate | None, again: Command | None, *, by_itself: bool
-) -> str:
-    """Say how to continue the newest job, if it ended because its box was taken. Empty if it ended otherwise.
+def _goes_on(
+    lease: Lease, killed_by: Fate | None, again: Command | None, by: Watcher | None
+) -> _Next | None:
+    """Say how to continue the newest job, if it ended because its box was taken. None if it ended otherwise.
 
-    `by_itself` means that a watchdog launches it again.
+    `by` is who launches it again without being asked. None if nobody does.
     """
     if killed_by is None or lease.state is not LeaseState.ACTIVE or lease.ready_at is None:
-        return ""
-    if by_itself:
-        return f"nothing: the watchdog launches its job again, which was killed when its provider took the box ({killed_by})"
-    return (
+        return None
+    if by is not None:
+        words = f"nothing: the watchdog launches its job again, which was killed when its provider took the box ({killed_by})"
+        return _Next(Nothing(by, "launch"), words)
+    words = (
         f"{again or _again(lease.id)} again continues from what its disk kept: its last job was killed when its "
         f"provider took the box ({killed_by}); or {Command('collect', lease.id)}, then {Command('teardown', lease.id)}"
     )
+    return _Next(LaunchAgain(lease.id), words)
 
 
 def _by_itself(
     lease: Lease, events: Lines, looked_after: LookedAfter, may_be_open: str
-) -> dict[str, str]:
+) -> dict[str, _Next]:
     """Return what a watchdog does when the job has ended, for each state in which it may end. Empty if nothing.
 
     `may_be_open` says what may keep the watchdog from doing so.
     """
-    terms = lease.terms
+    terms, by = lease.terms, watcher(looked_after)
     tried = tries_of(events)
     refused = tried.refused is not None or tried.failed
-    if looked_after == "unwatched" or terms.when_done == "keep" or refused:
+    if by is None or terms.when_done == "keep" or refused:
         return {}
     ends = "parks its box" if terms.when_done == "park" else "ends it"
-    told = {
-        "finished": f"the watchdog collects its work, and {ends} {GRACE_S} s after the last job"
-    }
+    then = f"the watchdog collects its work, and {ends} {GRACE_S} s after the last job"
+    told = {"finished": (then, Nothing(by, terms.when_done))}
     rule = terms.on_failure
     if rule.does != "hold":
         does = "parks its box" if rule.does == "park" else "ends it"
         words = f"the watchdog collects its work, and {does} {duration_words(rule.after_s)} after the job's end"
-        told |= dict.fromkeys(("failed", "killed", "stopped"), words)
-    return {state: by_itself_step(words, may_be_open) for state, words in told.items()}
+        told |= dict.fromkeys(("failed", "killed", "stopped"), (words, Nothing(by, rule.does)))
+    return {
+        # What nobody has declared has to be declared first: until then, a person has something to do.
+        state: _Next(
+            AskForFiles(lease.id, ()) if may_be_open else step, by_itself_step(words, may_be_open)
+        )
+        for state, (words, step) in told.items()
+    }
 
 
 def by_itself_step(by_itself: str, may_be_open: str) -> str:
@@ -771,15 +837,12 @@ def _without_person(condition: Condition) -> Condition:
 
 def _killed_by(events: Lines) -> Fate | None:
     """Return how the box was taken, if this killed its newest job. None if it did not."""
-    launched = [x.job for _, x in events if isinstance(x, timeline.Launched) and x.job is not None]
-    ends = [
-        x
-        for _, x in events
-        if isinstance(x, timeline.Progressed | timeline.JobEnded) and x.job in launched[-1:]
-    ]
-    at = cut_off_at(events, launched[-1]) if ends and launched else None
-    taken = [x.fate for when, x in events if isinstance(x, timeline.Taken) and when == at]
-    return taken[0] if taken else None
+    newest = story_of(events).newest_job
+    if newest is None or newest.cut_off is None or newest.cut_off.fate == "walltime":
+        return None
+    return (
+        newest.cut_off.fate or "preempted"
+    )  # It had notice, and the stop itself is not recorded yet.
 
 
 def ended_by(events: Lines) -> str | None:
@@ -790,21 +853,7 @@ def ended_by(events: Lines) -> str | None:
     moved = went_on_words(events)
     if moved is not None:
         return moved
-    why: str | None = None
-    for _, event in events:
-        match event:
-            case timeline.Ending(words=words) if words:
-                why = words
-            case timeline.Done(outcome="begun", words=words):
-                why = words.removesuffix("; it is being ended")
-            case timeline.Done() | timeline.Parked() | timeline.Resumed() | timeline.NewTerms():
-                # An earlier attempt to end the lease failed, so its reason is not the reason of the end.
-                why = None
-            case timeline.Launched():
-                why = None
-            case _:
-                pass
-    return why
+    return story_of(events).ended_for
 
 
 def goes_on_words(lease: Lease, jobs: Sequence[Job], events: Lines) -> str | None:

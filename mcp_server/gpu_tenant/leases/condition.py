@@ -4,16 +4,17 @@ It depends on the box, the job, what bills, and whether the box answers.
 """
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
 
-from gpu_tenant.domain import timeline
 from gpu_tenant.domain.job_state import ENDED
-from gpu_tenant.domain.model import Job
+from gpu_tenant.domain.model import Job, JobId, LeaseId
 from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.ledger import Ledger
 
 TAKEN = "stopped by its provider"
 HOST_LOST = "lost with its host"
@@ -141,37 +142,28 @@ def _matter(
 
 def recorded_jobs(jobs: Iterable[Job], events: Lines) -> tuple[str | None, int]:
     """Return the last recorded state of the newest job, and how many other jobs have no recorded end."""
-    states: dict[str, str | None] = {job.id: None for job in jobs if job.launched_at is not None}
-    for _, event in events:
-        if isinstance(event, timeline.Launched) and event.job is not None:
-            states.pop(event.job, None)
-            states[event.job] = None  # it is the newest now, even if it was launched before
-        elif isinstance(event, timeline.Progressed | timeline.JobEnded) and event.job in states:
-            states[event.job] = event.state
-        elif isinstance(event, timeline.Stopped) and event.job in states:
-            states[event.job] = states[event.job] if states[event.job] in ENDED else "stopped"
-    if not states:
+    story = story_of(events)
+    in_order = {job.id: job for job in story.jobs if job.launched_at and not job.is_cell}
+    # Older ledgers have no line for a launch, and cells of a sweep have one together.
+    launched = [story.job(job.id) for job in jobs if job.launched_at and job.id not in in_order]
+    launched += in_order.values()
+    if not launched:
         return None, 0
-    newest = next(reversed(states))
-    return states[newest], sum(
-        state not in ENDED for name, state in states.items() if name != newest
-    )
+    *others, newest = launched
+    return newest.state, sum(not job.has_ended for job in others)
+
+
+def open_jobs(ledger: Ledger, lease_id: LeaseId) -> list[JobId]:
+    """Return the jobs that may still run on the lease's box: they were launched, and their end is not on record."""
+    story, over = story_of(ledger.events(lease_id)), ledger.ended_cells(lease_id)
+    return [
+        job.id
+        for job in ledger.jobs(lease_id)
+        if job.launched_at is not None and not story.job(job.id).has_ended and job.id not in over
+    ]
 
 
 def recorded_end(events: Lines) -> datetime | None:
     """Return when the job that was launched last has ended. None if its end is not recorded."""
-    ended_at: datetime | None = None
-    newest: str | None = None
-    for at, event in events:
-        match event:
-            case timeline.Launched():
-                newest, ended_at = event.job or newest, None
-            case timeline.JobEnded(job=job) if job == newest:
-                ended_at = at - timedelta(seconds=event.ago_s or 0)
-            case timeline.Progressed(job=job, state=state) if job == newest and state in ENDED:
-                ended_at = ended_at or at
-            case timeline.Stopped(job=job) if job == newest:
-                ended_at = ended_at or at
-            case _:
-                pass
-    return ended_at
+    newest = story_of(events).newest_job
+    return None if newest is None else newest.ended_at

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from gpu_tenant.box.guard_record import STATES, armed_in
+from gpu_tenant.box.guard_record import armed_in
 from gpu_tenant.domain.billing import Balance
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
@@ -24,7 +24,7 @@ from gpu_tenant.domain.errors import (
     LocalTrouble,
 )
 from gpu_tenant.domain.fact_life import READ_AGAIN, as_believed
-from gpu_tenant.domain.interruption import TURNS, recorded_fate
+from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import (
     Address,
     Lease,
@@ -368,7 +368,7 @@ class Context:
             # The holder of the lease meets the same error, and reports it.
             with suppress(Exception):
                 lease = self.ledger.lease(lease_id)
-                armed = armed_in(self.ledger.events(lease.id, *STATES))
+                armed = armed_in(self.ledger.events(lease.id))
                 if lease.state is not LeaseState.ACTIVE or armed is None:
                     continue
                 is_near = lease.terms.deadline_at - self.clock.now() < timedelta(seconds=WATCHED_S)
@@ -395,7 +395,7 @@ class Context:
 
     def protection(self, lease: Lease) -> Protection:
         """Return what ends the lease's bill if this computer fails. Only what has been proved counts."""
-        events = self.ledger.events(lease.id, *STATES, *TURNS)
+        events = self.ledger.events(lease.id)
         return protection(
             self.profile(lease.provider), lease, armed_in(events), fate=recorded_fate(events)
         )

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.next_step import AskForFiles, End, StartAgain
 from gpu_tenant.domain.parked import read_at_stop, why_kept
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.leases.end_reserve import resume_step
@@ -27,6 +28,16 @@ def not_ended_words(lease: Lease, events: Lines) -> str:
     if kept.missing:
         return f"it is kept, because {kept.lost}"
     return f"it is kept, because this would be lost: {kept.lost}" if kept.lost else ""
+
+
+def parked_next(lease: Lease, events: Lines) -> End | AskForFiles | StartAgain:
+    """Return what `parked_step` says, as a value."""
+    kept, read = why_kept(events), read_at_stop(events)
+    if read is not None and kept.given_up:
+        return End(lease.id)
+    if read is not None and kept.missing:
+        return AskForFiles(lease.id, kept.missing)
+    return StartAgain(lease.id, "end")
 
 
 def parked_step(lease: Lease, events: Lines, now: datetime, unclaimed: Sequence[str] = ()) -> str:

@@ -1,9 +1,8 @@
 """Finds a job that ended because its box was taken, and the command that launches it again on the same box."""
 
-from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, quoted
-from gpu_tenant.domain.interruption import cut_off_at, fate_met, recorded_fate, went_on
 from gpu_tenant.domain.model import Fate, Lease
+from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.ledger import Ledger
 
@@ -38,16 +37,13 @@ def open_run_of(ledger: Ledger, lease: Lease) -> str | None:
 
 def cut_off_job(events: Lines) -> str | None:
     """Return the newest job if it ended because its box was taken. None if not, or if its work went on elsewhere."""
-    newest = newest_launched(events)
-    if newest is None or went_on(events) is not None:
-        return None
-    return newest if cut_off_at(events, newest) is not None else None
+    cut_off = story_of(events).cut_off_job
+    return None if cut_off is None else cut_off.id
 
 
 def newest_launched(events: Lines) -> str | None:
     """Return the job that was launched last. None if none was."""
-    launched = [x.job for _, x in events if isinstance(x, timeline.Launched) and x.job is not None]
-    return launched[-1] if launched else None
+    return story_of(events).newest
 
 
 def died_unseen(events: Lines) -> Fate | None:
@@ -55,8 +51,4 @@ def died_unseen(events: Lines) -> Fate | None:
 
     The job ended when the box was taken, even if nobody has looked at the job since.
     """
-    newest = newest_launched(events)
-    if newest is None or recorded_fate(events) is not None:
-        return None
-    met = fate_met(events, newest)
-    return None if met is None else met[1]
+    return story_of(events).died_unseen

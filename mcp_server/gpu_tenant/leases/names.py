@@ -13,6 +13,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.labels import UNNAMED, Labels, short_label
 from gpu_tenant.domain.model import Declared, Lease
+from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.leases.context import Context
 
@@ -46,10 +47,10 @@ def labels_again(context: Context, lease: Lease) -> Labels:
 
 def said_labels(events: Lines) -> Labels | None:
     """Return the labels that somebody last gave the lease. None if nobody did."""
-    for _, event in reversed(events):
-        if isinstance(event, timeline.Labelled):
-            return Labels(project=event.project, name=event.name, tags=event.tags)
-    return None
+    event = story_of(events).labelled
+    if event is None:
+        return None
+    return Labels(project=event.project, name=event.name, tags=event.tags)
 
 
 def labels_of(events: Lines, jobs: Sequence[Declared]) -> Labels:
@@ -57,12 +58,7 @@ def labels_of(events: Lines, jobs: Sequence[Declared]) -> Labels:
 
     If nobody gave a project, it is the pushed directory. If nobody gave a name, it is the newest job's command.
     """
-    trees = (
-        event.tree.get("directory")
-        for _, event in reversed(events)
-        if isinstance(event, timeline.Pushed) and event.tree
-    )
-    directory = next((where for where in trees if isinstance(where, str)), None)
+    directory = story_of(events).directory
     return (said_labels(events) or UNNAMED).filled(
         project=directory and short_label(PurePath(directory).name.replace("/", " ")),
         name=short_label(jobs[-1].command) if jobs else None,

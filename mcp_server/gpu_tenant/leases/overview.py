@@ -78,13 +78,15 @@ def card_of(
     if lease.state is LeaseState.ACTIVE and lease.touched_at is not None:
         shown = shown.with_unclaimed(words_of_unclaimed(context, lease))
     if lease.recovers is not None and lease.state.live:
-        from gpu_tenant.leases.recovery_plan import awaits_work
+        from gpu_tenant.leases.recovery_plan import awaits_step, awaits_work
         from gpu_tenant.leases.recovery_words import recovered_words
 
         recovered = recovered_words(context.ledger, lease, context.looked_after)
         shown = shown.model_copy(update={"recovered": recovered})
         if (awaits := awaits_work(context.ledger, lease, context.looked_after)) is not None:
-            shown = shown.model_copy(update={"recovered": awaits.message, "next": awaits.remedy})
+            step = awaits_step(context.ledger, lease, context.looked_after)
+            shown = shown.model_copy(update={"recovered": awaits.message})
+            shown = shown.then(step, awaits.remedy)
     receipt = None if lease.state.live else context.ledger.receipt(lease.id)
     # The box was billed until it was seen gone, which was before the recorded end.
     return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown

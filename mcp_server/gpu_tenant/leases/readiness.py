@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from gpu_tenant.box.guard_record import STATES, has_lapsed
+from gpu_tenant.box.guard_record import has_lapsed
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
@@ -22,10 +22,11 @@ from gpu_tenant.domain.errors import (
     ProviderTrouble,
     Refused,
 )
-from gpu_tenant.domain.interruption import TURNS, recorded_fate
+from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState
 from gpu_tenant.domain.protection import GuardState, way_out
 from gpu_tenant.domain.reconcile import overdue, rate_words, ways_on
+from gpu_tenant.leases.condition import open_jobs
 from gpu_tenant.leases.context import WAIT_S, Context
 from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.kept_parked import kept_words, parked_step
@@ -215,7 +216,7 @@ def unguarded_words(context: Context, lease: Lease, box: Box | None) -> str | No
         return None
     if way_out(context.profile(lease.provider), lease) is None:
         return None
-    if not has_lapsed(lease, context.ledger.events(lease.id, *STATES, *TURNS)):
+    if not has_lapsed(lease, context.ledger.events(lease.id)):
         return None
     return (
         f"its box runs again, {rate_words(lease)}, and no guard holds its deadline: "
@@ -277,16 +278,9 @@ def must_be_idle(context: Context, lease: Lease) -> None:
     """Require that no job of the lease can still be running: a load test would take its GPU.
 
     Raises:
-        BadRequest: a job was launched, and nobody has seen its end.
+        BadRequest: a job was launched, and its end is not on record.
     """
-    ended = {
-        event.job
-        for _, event in context.ledger.events(lease.id)
-        if isinstance(event, timeline.JobEnded)
-    }
-    runs = [
-        job.id for job in context.ledger.jobs(lease.id) if job.launched_at and job.id not in ended
-    ]
+    runs = open_jobs(context.ledger, lease.id)
     if runs:
         raise BadRequest(
             f"{runs[0]} may still run on the box of {lease.id}: a load would take its GPU",

@@ -6,17 +6,16 @@ from datetime import datetime
 from decimal import ROUND_DOWN, Decimal
 
 from gpu_tenant.artifacts.push import PushedTree, is_unchanged, pushed_trees
-from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import NotReady, Refused
-from gpu_tenant.domain.interruption import SAID_WITHIN, notice_on_record, recorded_fate, went_on
+from gpu_tenant.domain.interruption import went_on
 from gpu_tenant.domain.model import Job, Lease, LeaseId, LeaseState
+from gpu_tenant.domain.next_step import End, GoElsewhere, NextStep, Nothing, watcher
 from gpu_tenant.domain.offers import USD_STEP, Quote, Wish
 from gpu_tenant.domain.policy import LookedAfter, owners_cap
-from gpu_tenant.domain.reconcile import GOES_ON
+from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.terms import Terms, cost_usd
-from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import span
 from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.leases.end_reserve import least_budget_usd
@@ -49,66 +48,21 @@ class RecoverableWork:
 
 
 def unfinished_jobs(ledger: Ledger, lease_id: LeaseId) -> tuple[Job, ...]:
-    """Return the jobs that were still running on the lease's box, as far as the ledger knows.
+    """Return the jobs whose work is left to be done: those that may still run on the box, and those that it cut off.
 
     A job that was seen to end is finished, even if it crashed: it would crash again on any box. A seal shows that
-    nothing was running. There are two exceptions. A job that was asked to save because its box will be taken is
-    unfinished. A job is also unfinished if it was killed when its box was taken, and not by us. The kill may be seen
+    nothing was running. A job was cut off if it was killed when its box was taken, and not by us. The kill may be seen
     before the provider shows that it took the box.
     """
-    running: set[str] = set()
-    asked: set[str] = set()
-    stopped: set[str] = set()
-    killed: dict[str, datetime] = {}
-    events = ledger.events(lease_id)
-    for at, event in events:
-        match event:
-            case timeline.Launched(job=str(job)):
-                running.add(job)
-                asked.discard(job)
-                stopped.discard(job)
-                killed.pop(job, None)
-            case timeline.Forewarned(jobs=jobs):
-                asked |= set(jobs)
-            case timeline.Sealed():
-                running.clear()
-            case timeline.Stopped(job=job):
-                running.discard(job)
-                asked.discard(job)
-                stopped.add(job)
-            case timeline.Progressed(job=job, state=state) if state in ENDED:
-                running.discard(job)
-                if state == "killed" and job not in stopped:
-                    killed.setdefault(job, at)
-            case _:
-                pass
-    taken = _first_seen_taken(ledger, ledger.lease(lease_id), events)
-    with_its_box = {
-        job for job, at in killed.items() if taken is not None and taken - at <= SAID_WITHIN
-    }
-    unfinished = (running | asked | with_its_box) - _setups(ledger, lease_id)
-    return tuple(job for job in ledger.jobs(lease_id) if job.id in unfinished)
-
-
-def _first_seen_taken(ledger: Ledger, lease: Lease, events: Lines) -> datetime | None:
-    """Return since when the provider has shown the box as taken. None if it does not show that now."""
-    since: datetime | None = None
-    if recorded_fate(events) in GOES_ON:
-        for at, event in events:
-            if isinstance(event, timeline.Taken) and event.fate is not None:
-                since = since or at
-            elif isinstance(
-                event, timeline.Taken | timeline.Ready | timeline.Resumed | timeline.Parked
-            ):
-                since = None
-    omitted = ledger.absences(lease.id)[:1] if lease.state is LeaseState.LOST else []
-    return min([*([since] if since else []), *omitted], default=None)
+    lease = ledger.lease(lease_id)
+    omitted = ledger.absences(lease_id) if lease.state is LeaseState.LOST else []
+    left = story_of(ledger.events(lease_id)).unfinished(lost_at=min(omitted, default=None))
+    return tuple(job for job in ledger.jobs(lease_id) if job.id in left)
 
 
 def _setups(ledger: Ledger, lease_id: LeaseId) -> set[str]:
     """Return the jobs that make an environment. They run again when the environment is made again."""
-    events = ledger.events(lease_id)
-    return {event.job for _, event in events if isinstance(event, timeline.Preparing)}
+    return {*story_of(ledger.events(lease_id)).environments}
 
 
 def is_begun(ledger: Ledger, lease_id: LeaseId) -> bool:
@@ -263,6 +217,17 @@ def awaits_work(ledger: Ledger, new: Lease, looked_after: LookedAfter) -> NotRea
     return NotReady(f"{new.id} has no job yet: {words}", remedy=step)
 
 
+def awaits_step(ledger: Ledger, new: Lease, looked_after: LookedAfter) -> NextStep:
+    """Return what `awaits_work` says is next, as a value."""
+    lost, by = ledger.lease(LeaseId(str(new.recovers))), watcher(looked_after)
+    is_over = not lost.state.live and lost.state is not LeaseState.LOST
+    if is_over or ledger.now() >= lost.terms.deadline_at:
+        return End(new.id)
+    if by is not None and lost.terms.recover:
+        return Nothing(by, "recover")
+    return GoElsewhere(lost.id)
+
+
 # Within which caps
 
 _WAY_HOME_H = 0.1
@@ -372,11 +337,10 @@ def as_agreed(lost: Lease, quote: Quote) -> Quote:
 
 def taken_at(ledger: Ledger, lease: Lease, now: datetime) -> datetime:
     """Return when the box was first known to be taken. Until then, its jobs may have run."""
-    events = ledger.events(lease.id)
-    told = [at for at, event in events if isinstance(event, timeline.Taken) and event.fate]
+    box = story_of(ledger.events(lease.id)).box
     omitted = ledger.absences(lease.id) if lease.state is LeaseState.LOST else []
-    heard = notice_on_record(events)
-    return min([*told[-1:], *omitted[:1], *([heard.at] if heard else [])], default=now)
+    heard = None if box.notice is None else box.notice.at
+    return min(filter(None, (box.last_taken_at, *omitted[:1], heard)), default=now)
 
 
 def lost_usd(

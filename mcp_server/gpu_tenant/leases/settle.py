@@ -112,7 +112,7 @@ def is_as_recorded(context: Context, lease: Lease, listing: Listing) -> bool:
         and listing.asked_at >= lease.created_at
         and plan(lease, Listed(box), ledger.now(), patience(profile, lease)) == Rest()
         and news(lease, box) == News()
-        and recorded_fate(ledger.events(lease.id, *TURNS)) is None
+        and recorded_fate(ledger.events(lease.id)) is None
         and not ledger.absences(lease.id)
         and is_asking_noted(context, lease)
     )
@@ -291,7 +291,7 @@ def _note_fate(context: Context, lease: Lease, box: Box) -> None:
     met = fate(lease, profile, box, now=ledger.now())
     if met is None and box.state is not BoxState.READY:
         return  # Nothing is known about the box's fate.
-    if (met.fate if met else None) != recorded_fate(ledger.events(lease.id, *TURNS)):
+    if (met.fate if met else None) != recorded_fate(ledger.events(lease.id)):
         told = timeline.Taken(fate=None)
         if met is not None:
             told = timeline.Taken(fate=met.fate, words=met.words)

@@ -12,6 +12,7 @@ from gpu_tenant.domain.interruption import (
     went_on,
 )
 from gpu_tenant.domain.model import Fate, Lease, LeaseState
+from gpu_tenant.domain.next_step import BringHome, End, StartAgain
 from gpu_tenant.domain.parked import read_in_notice
 from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.reconcile import way_on, ways_on
@@ -43,6 +44,16 @@ def left_behind_step(
     if words is None or lease.state is not LeaseState.ACTIVE:
         return None
     return f"{end_step(lease, events, now, unclaimed)}: {words}"
+
+
+def left_behind(lease: Lease, events: Lines) -> End | StartAgain | BringHome:
+    """Return what `left_behind_step` says, as a value."""
+    fate = recorded_fate(events)
+    if fate == "host_lost" or (fate == "preempted" and read_in_notice(events) is not None):
+        return End(lease.id)
+    if lease.parked_at is not None or fate is not None:
+        return StartAgain(lease.id, "end")
+    return BringHome(lease.id)
 
 
 def end_step(lease: Lease, events: Lines, now: datetime, unclaimed: Sequence[str] = ()) -> str:
@@ -80,16 +91,21 @@ def start_step(lease: Lease, events: Lines, now: datetime) -> Command:
     return resume_step(lease, events, now)
 
 
+def stops_at(events: Lines, notice_s: float | None) -> datetime | None:
+    """Return until when a box with notice from its platform will answer. None if there is no notice."""
+    heard = notice_on_record(events)
+    return None if heard is None or notice_s is None else heard.at + timedelta(seconds=notice_s)
+
+
 def stops_words(events: Lines, notice_s: float | None, now: datetime) -> str | None:
     """Say until when a box with notice from its platform will answer. None if there is no notice, or if it is over."""
-    heard = notice_on_record(events)
-    if heard is None or notice_s is None or not is_being_taken(events, now):
+    until = stops_at(events, notice_s)
+    if until is None or not is_being_taken(events, now):
         return None
-    stops_at = heard.at + timedelta(seconds=notice_s)
-    left_s = round((stops_at - now).total_seconds())
+    left_s = round((until - now).total_seconds())
     if left_s <= 0:
         return "its box stops at any moment; after that, it must be started again to be read"
-    return f"its box stops about {stops_at:%H:%M:%S} UTC, in {left_s} s; after that, it must be started again to be read"
+    return f"its box stops about {until:%H:%M:%S} UTC, in {left_s} s; after that, it must be started again to be read"
 
 
 def notice_step(

@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Literal
 
-from gpu_tenant.domain import timeline
 from gpu_tenant.domain.interruption import went_on
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.policy import owners_cap, rescue
 from gpu_tenant.domain.stop_cause import Term
+from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.terms import cost_usd
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import usd_words
@@ -23,9 +23,6 @@ NO_USD = Decimal(0)
 
 _AGAIN_S, _AT_MOST_S = 60, 3600
 _NEAR = timedelta(minutes=30)
-
-_BEGINS_ANEW = timeline.NewTerms | timeline.Resumed | timeline.Launched
-"""After one of these, earlier attempts to end the lease no longer count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +110,7 @@ def is_near(lease: Lease, now: datetime) -> bool:
 
 def attempts(events: Lines) -> list[datetime]:
     """Return the times of the attempts to end the lease since the last event that made earlier ones irrelevant."""
-    tried: list[datetime] = []
-    for at, event in events:
-        if isinstance(event, _BEGINS_ANEW):
-            tried.clear()
-        elif isinstance(event, timeline.Ending):
-            tried.append(at)
-    return tried
+    return list(story_of(events).attempts)
 
 
 def began_at(lease: Lease, events: Lines) -> datetime | None:
@@ -128,9 +119,7 @@ def began_at(lease: Lease, events: Lines) -> datetime | None:
     None if it was not tried yet. An attempt before the deadline, for another reason, does not count.
     """
     deadline = lease.terms.deadline_at
-    return next(
-        (at for at, event in events if isinstance(event, timeline.Ending) and at >= deadline), None
-    )
+    return next((at for at in story_of(events).endings if at >= deadline), None)
 
 
 def next_attempt_at(tried: Sequence[datetime]) -> datetime | None:

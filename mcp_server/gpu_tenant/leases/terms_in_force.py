@@ -1,6 +1,6 @@
 """Tells which terms apply to a lease now."""
 
-from gpu_tenant.box.guard_record import STATES, armed_in
+from gpu_tenant.box.guard_record import armed_in
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.policy import Policy, alone_words, brief_of, rules_of
 from gpu_tenant.leases.context import Context
@@ -38,7 +38,7 @@ def in_brief(context: Context, lease: str) -> tuple[tuple[str, str], ...]:
         now=context.clock.now(),
     )
     protection = context.protection(found)
-    armed = armed_in(context.ledger.events(found.id, *STATES))
+    armed = armed_in(context.ledger.events(found.id))
     alone = alone_words(protection, guard="armed" if armed is not None else "not armed")
     if found.parked_at is not None or (armed is not None and armed.has_old_instructions):
         alone = f"if this computer dies: {protection.words}"

@@ -17,8 +17,9 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LeaseHeld, Refused, TenantError
 from gpu_tenant.domain.interruption import notice_on_record
-from gpu_tenant.domain.model import Lease, LeaseState, SlurmAddress
+from gpu_tenant.domain.model import Lease, LeaseId, LeaseState, SlurmAddress
 from gpu_tenant.domain.protection import WATCHED_S
+from gpu_tenant.domain.story import story_of
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.jobs.cost_forecast import keep_course
 from gpu_tenant.leases.adopt import adopt
@@ -31,6 +32,7 @@ from gpu_tenant.leases.read_at_stop import note_read, read_before_stop
 from gpu_tenant.leases.readiness import arm_guard, close_connections, made_ready, must_run, with_box
 from gpu_tenant.leases.settle import deployment_of
 from gpu_tenant.leases.verify import not_awaited, unkept_losses
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.transfer.bandwidth_share import LowPriorityShare, limits_of_call
 
 _WRITES = (
@@ -223,20 +225,22 @@ def kept_back(context: Context, lease: str) -> tuple[str, ...]:
     )
 
 
+def unseen_ends(ledger: Ledger, lease_id: LeaseId) -> set[str]:
+    """Return the jobs that were launched, and whose end nobody has seen yet. Cells of sweeps have a table of their own."""
+    story, cells = story_of(ledger.events(lease_id)), ledger.cell_jobs(lease_id)
+    return {
+        str(job.id)
+        for job in ledger.jobs(lease_id)
+        if job.launched_at is not None
+        and job.id not in cells
+        and story.job(job.id).state not in ENDED
+    }
+
+
 async def note_unseen_ends(context: Context, lease: Lease) -> None:
     """Record the ends of jobs that are not recorded yet. The box is asked only if there may be such jobs."""
     ledger = context.ledger
-    seen = {
-        event.job
-        for _, event in ledger.events(lease.id, timeline.Progressed)
-        if isinstance(event, timeline.Progressed) and event.state in ENDED
-    }
-    cells = ledger.cell_jobs(lease.id)
-    unseen = {
-        str(job.id)
-        for job in ledger.jobs(lease.id)
-        if job.launched_at is not None and job.id not in seen and job.id not in cells
-    }
+    unseen = unseen_ends(ledger, lease.id)
     if not unseen:
         return
     with suppress(TenantError):  # If this fails, the collect is still a success.

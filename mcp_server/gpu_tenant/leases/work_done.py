@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from gpu_tenant.domain import timeline
 from gpu_tenant.domain.interruption import cut_off_at, went_on
 from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.story import JobEnd, Tries, story_of
 from gpu_tenant.domain.terms import GRACE_S, duration_words
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.leases.term_checks import next_attempt_at
@@ -17,41 +17,8 @@ LAUNCH_HOLDS_S = 120
 
 This is so even if the launch cannot begin at once.
 """
-PUSH_HOLDS_S = 300
-"""After a push, or an installation of packages, the lease does not count as done for this many seconds.
-
-After these, a launch will probably follow soon.
-"""
-
 RELAUNCH_S = 900
 """If a box that was taken runs again, it is kept for this many seconds, so that its job can be launched again."""
-
-_CHANGES = (
-    timeline.Launched
-    | timeline.JobEnded
-    | timeline.Lingers
-    | timeline.Pushed
-    | timeline.SetUp
-    | timeline.Prepared
-    | timeline.Claimed
-    | timeline.Accepted
-    | timeline.Collected
-    | timeline.NewTerms
-    | timeline.Resumed
-    | timeline.AwaitsWork
-)
-"""After one of these events, the watchdog tries again to end a lease whose end was refused."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobEnd:
-    """A job that has ended, as recorded in its lease's timeline."""
-
-    job: str
-    state: str
-    at: datetime
-    """When the job ended, by this computer's clock."""
-    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,38 +106,12 @@ def next_step(lease: Lease, work: Work, events: Lines, now: datetime) -> Step:
 # --- what the timeline says
 
 
-@dataclass(frozen=True, slots=True)
-class Tries:
-    """The attempts to end a lease whose work is done, since the last event that could change their result."""
-
-    refused: str | None
-    """Why the end was refused. None if it was not refused, or if such an event has come since."""
-    failed: list[datetime]
-    """The times of the attempts that failed for a reason that may pass."""
-    words: str = ""
-
-
 def tries_of(events: Lines) -> Tries:
     """Find the attempts to end a lease whose work is done, since the last event that could change their result.
 
     A collect that is part of an attempt does not count as such an event.
     """
-    refused: str | None = None
-    failed: list[datetime] = []
-    words, is_under_way = "", False
-    for at, event in events:
-        if isinstance(event, timeline.Done):
-            is_under_way = event.outcome == "begun"
-            if event.outcome == "refused":
-                refused, failed = event.words, []
-            elif event.outcome == "failed":
-                refused, words = None, event.words
-                failed.append(at)
-        elif is_under_way and isinstance(event, timeline.Collected):
-            continue
-        elif isinstance(event, _CHANGES):
-            refused, failed, words, is_under_way = None, [], "", False
-    return Tries(refused, failed, words)
+    return story_of(events).tries
 
 
 def held_until(events: Lines) -> datetime | None:
@@ -179,46 +120,24 @@ def held_until(events: Lines) -> datetime | None:
     A hold that a person or agent asks for replaces the hold before it. A launch that waits, a push and an installation
     of packages also hold the lease for a short time.
     """
-    said: datetime | None = None
-    besides: datetime | None = None
-    for at, event in events:
-        match event:
-            case timeline.AwaitsWork(until=until, by="said"):
-                said = until
-                besides = None if until <= at else besides
-            case timeline.AwaitsWork(until=until):
-                besides = max(filter(None, (besides, until)))
-            case timeline.Pushed() | timeline.SetUp() | timeline.Prepared():
-                besides = max(filter(None, (besides, at + timedelta(seconds=PUSH_HOLDS_S))))
-            case timeline.Launched():
-                besides = None  # What was about to be launched has been launched.
-            case _:
-                pass
-    return max(filter(None, (said, besides)), default=None)
+    return story_of(events).held_until
 
 
 def lingers_since(events: Lines) -> dict[str, datetime]:
     """Return the jobs that have left processes running, with the time when this was seen."""
-    return {event.job: at for at, event in events if isinstance(event, timeline.Lingers)}
+    return {
+        job.id: job.lingers_since for job in story_of(events).jobs if job.lingers_since is not None
+    }
 
 
 def ends_of(events: Lines) -> list[JobEnd]:
     """Return the jobs that are known to have ended, in the order in which their ends were noticed."""
-    return [
-        JobEnd(
-            job=event.job,
-            state=str(event.state),
-            at=at - timedelta(seconds=max(0.0, event.ago_s or 0.0)),
-            why=event.why,
-        )
-        for at, event in events
-        if isinstance(event, timeline.JobEnded)
-    ]
+    return list(story_of(events).ends)
 
 
 def last_launch_at(events: Lines) -> datetime | None:
     """Return when something was last launched. None if nothing was."""
-    return max((at for at, event in events if isinstance(event, timeline.Launched)), default=None)
+    return story_of(events).launched_at
 
 
 def failures(
@@ -253,12 +172,7 @@ def relaunch_until(
     cut = [at for end in ends if (at := cut_off_at(events, end.job)) is not None]
     if not cut or (launched_at is not None and max(cut) < launched_at):
         return None
-    back = [at for at, event in events if at >= max(cut) and _is_back(event)]
-    return back[-1] + timedelta(seconds=RELAUNCH_S) if back else None
-
-
-def _is_back(event: timeline.Event) -> bool:
-    """Whether a box that was taken runs again, as this event shows."""
-    if isinstance(event, timeline.Taken):
-        return event.fate is None
-    return isinstance(event, timeline.Ready | timeline.Resumed)
+    back_at = story_of(events).box.back_at
+    return (
+        None if back_at is None or back_at < max(cut) else back_at + timedelta(seconds=RELAUNCH_S)
+    )

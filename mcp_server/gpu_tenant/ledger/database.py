@@ -243,10 +243,22 @@ class Database:
             try:
                 yield self._db
                 self._db.execute("COMMIT")
+            except BaseException:
+                self._undone()
+                raise
             finally:
                 # SQLite rolls back by itself when the disk is full.
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
+
+    def _undone(self) -> None:
+        """Forget what a transaction has written that was not committed."""
+
+    def _changes(self) -> int:
+        """Return a number that changes when another connection has written to the file. No table is read for it."""
+        with self._translate_errors():
+            version: int = self._db.execute("PRAGMA data_version").fetchone()[0]
+        return version
 
     def _read(self, read: Callable[[sqlite3.Row], T], sql: str, *values: object) -> list[T]:
         """Apply `read` to every row, and return the results. Raise `LedgerCorrupt` if `read` cannot read a row."""

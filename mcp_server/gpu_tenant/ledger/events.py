@@ -1,11 +1,13 @@
 """The timeline of each lease, with one event in each line, and every look at a provider's list."""
 
 import json
+from collections import OrderedDict
 from datetime import datetime
 from itertools import groupby
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, overload
 
 from gpu_tenant.domain.model import LeaseId, LeaseState
+from gpu_tenant.domain.story import WholeTimeline
 from gpu_tenant.domain.timeline import (
     Attested,
     Event,
@@ -21,6 +23,14 @@ from gpu_tenant.ledger.holds import Holds
 
 _OUTLIVES = ("ended", "recovery")
 """The keys of the alarms about the end of a lease and its recovery. They stay open when the lease ends."""
+
+
+_KNOWN_AT_MOST = 64
+"""The timelines of at most so many leases are kept in memory."""
+
+
+def _line(at: str, kind: str, detail: str) -> Line:
+    return Line(moment(at), event_of(kind, json.loads(detail)))
 
 
 def end_alarms(db: Connection, lease_id: LeaseId, *, at: datetime) -> None:
@@ -41,40 +51,94 @@ class Ran(NamedTuple):
     """
 
 
+class _Known:
+    """The timeline of one lease as it was last read from the file, and what this process has written since."""
+
+    def __init__(self) -> None:
+        self.changes = -1
+        """How many changes of other connections the file had then."""
+        self.upto = 0
+        """The number of its newest line that was read from the file."""
+        self._read: tuple[Line, ...] = ()
+        self.now = WholeTimeline()
+
+    def take(self, changes: int, newer: list[tuple[int, Line]]) -> None:
+        """Take in what the file has after the line `upto`. What this process wrote is among it."""
+        self.changes = changes
+        if not newer:
+            return
+        self.upto = newer[-1][0]
+        self._read = (*self._read, *(line for _, line in newer))
+        if len(self._read) != len(self.now):
+            self.now = WholeTimeline(self._read)
+
+    def add(self, line: Line) -> None:
+        """Take in a line that this process has just written."""
+        self.now = WholeTimeline((*self.now, line))
+
+
 class Timeline(Holds):
     """The append-only part of the ledger."""
+
+    _known: OrderedDict[str, _Known] | None = None
+    """The timelines that this process has read, the one that was used last at the end."""
 
     def note(self, lease_id: LeaseId, event: Event, *, at: datetime) -> None:
         """Add a line to the lease's timeline."""
         with self._transaction() as db:
             self._note(db, lease_id, event, at)
 
-    @staticmethod
-    def _note(db: Connection, lease_id: str, event: Event, at: datetime) -> None:
+    def _note(self, db: Connection, lease_id: str, event: Event, at: datetime) -> None:
+        kind, detail, when = kind_of(event), json.dumps(event.as_stored()), at.isoformat()
         db.execute(
             "INSERT INTO events(lease_id, kind, detail, at) VALUES (?,?,?,?)",
-            (lease_id, kind_of(event), json.dumps(event.as_stored()), at.isoformat()),
+            (lease_id, kind, detail, when),
         )
+        known = self._known and self._known.get(lease_id)
+        if known:
+            known.add(_line(when, kind, detail))
 
-    def events(self, lease_id: str, *kinds: type[Event]) -> list[Line]:
-        """Return the lease's timeline, oldest first. If kinds are named, only the lines of these kinds."""
-        named = json.dumps([each.kind for each in kinds]) if kinds else None
-        return self._read(
-            lambda row: Line(moment(row["at"]), event_of(row["kind"], json.loads(row["detail"]))),
-            "SELECT at, kind, detail FROM events WHERE lease_id=?1"
-            " AND (?2 IS NULL OR kind IN (SELECT value FROM json_each(?2))) ORDER BY seq",
-            lease_id,
-            named,
-        )
+    def _undone(self) -> None:
+        """The lines of this transaction were not written after all."""
+        self._known = None
+
+    @overload
+    def events(self, lease_id: str) -> WholeTimeline: ...
+    @overload
+    def events(self, lease_id: str, *kinds: type[Event]) -> list[Line]: ...
+
+    def events(self, lease_id: str, *kinds: type[Event]) -> WholeTimeline | list[Line]:
+        """Return the lease's timeline, oldest first. If kinds are named, only the lines of these kinds.
+
+        The lines are read from the file once. After that, they are read only if another connection has written to the
+        file since, and then only the newer ones.
+        """
+        known = self._known = OrderedDict() if self._known is None else self._known
+        changes = self._changes()
+        had = known.pop(lease_id, None) or _Known()
+        if had.changes != changes:
+            had.take(
+                changes,
+                self._read(
+                    lambda row: (int(row["seq"]), _line(row["at"], row["kind"], row["detail"])),
+                    "SELECT seq, at, kind, detail FROM events WHERE lease_id=? AND seq>? ORDER BY seq",
+                    lease_id,
+                    had.upto,
+                ),
+            )
+        known[lease_id] = had
+        if len(known) > _KNOWN_AT_MOST:
+            known.popitem(last=False)
+        if not kinds:
+            return had.now
+        named = {each.kind for each in kinds}
+        return [line for line in had.now if line.kind in named]
 
     def lines_by_lease(self, *kinds: type[Event]) -> dict[LeaseId, list[Line]]:
         """Return the lines of these kinds in the timelines of all leases, oldest first."""
         found: dict[LeaseId, list[Line]] = {}
         for lease_id, line in self._read(
-            lambda row: (
-                LeaseId(row["lease_id"]),
-                Line(moment(row["at"]), event_of(row["kind"], json.loads(row["detail"]))),
-            ),
+            lambda row: (LeaseId(row["lease_id"]), _line(row["at"], row["kind"], row["detail"])),
             "SELECT lease_id, at, kind, detail FROM events"
             " WHERE kind IN (SELECT value FROM json_each(?)) ORDER BY seq",
             json.dumps([each.kind for each in kinds]),

@@ -152,6 +152,21 @@ class Sweeps(LeaseTable):
             )
         )
 
+    def ended_cells(self, lease_id: LeaseId) -> set[JobId]:
+        """Return the jobs of that lease that are cells of sweeps and do not run, as their boxes have said."""
+        from gpu_tenant.domain.sweep_placement import OVER
+
+        return {
+            placement.job
+            for sweep in self.sweeps_on(lease_id)
+            for placement in self.placements(sweep)
+            if placement.lease_id == lease_id
+            and (
+                placement.released == "withdrawn"
+                or (placement.said is not None and placement.said.word in OVER)
+            )
+        }
+
     def release(self, placements: Sequence[Placement], why: Released, *, at: datetime) -> None:
         """Record that the cells are no longer where they were placed. An earlier release of a cell stays as it was.
 

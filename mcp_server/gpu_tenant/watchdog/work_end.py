@@ -309,6 +309,7 @@ class WorkEnd:
             lease,
             "begun",
             f"{step.words}; it is being {'parked' if step.does == 'park' else 'ended'}",
+            step.words,
         )
         self._told.report(
             f"{step.words}: it is being {'parked' if step.does == 'park' else 'ended'}"
@@ -394,9 +395,13 @@ class WorkEnd:
         self._told.alarm("ended", words, Level.NOTICE)
 
     def _note(
-        self, lease: Lease, outcome: Literal["begun", "refused", "failed"], words: str
+        self,
+        lease: Lease,
+        outcome: Literal["begun", "refused", "failed"],
+        words: str,
+        why: str | None = None,
     ) -> None:
-        done = timeline.Done(outcome=outcome, words=words)
+        done = timeline.Done(outcome=outcome, words=words, why=why)
         self._tenancy.ledger.note(lease.id, done, at=self._tenancy.clock.now())
 
     # --- the news

@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from gpu_tenant.box.caretaker import ENDED, JobState
-from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.model import Lease, LeaseState, Profile
+from gpu_tenant.domain.next_step import GoElsewhere, Nothing
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.survival import stop_keeps
 from gpu_tenant.faces.dashboard.background_tasks import Trouble
@@ -16,7 +16,7 @@ from gpu_tenant.faces.dashboard.sparkline import Sparkline, sparkline_of
 from gpu_tenant.jobs.monitor import Gpu, Watched
 from gpu_tenant.jobs.progress import Progress
 from gpu_tenant.leases.cards import Card, Leases
-from gpu_tenant.leases.condition import HOST_LOST, STANDS_STILL, TAKEN, recorded_jobs
+from gpu_tenant.leases.condition import HOST_LOST, STANDS_STILL, recorded_jobs
 from gpu_tenant.leases.park import unsure_of
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.service import Tenancy
@@ -106,6 +106,7 @@ class LeaseRow(Record):
     verbs: tuple[Verb, ...] = Field(
         description="the actions that make sense now, the most fitting first"
     )
+    by_itself: bool = Field(description="whether a watchdog does what is next without being asked")
 
 
 class Stray(Record):
@@ -209,6 +210,7 @@ def row_of(
         ended=ended,
         signed_ahead=lease.terms.on_deadline == "waive",
         verbs=_offered_verbs(card, profile, job, ended=ended, is_silent=blind is not None),
+        by_itself=isinstance(card.step, Nothing),
     )
 
 
@@ -338,8 +340,14 @@ def _offered_verbs(
 def _verbs_of_still(card: Card, ended: JobState | None) -> tuple[Verb, ...]:
     """Return the actions for a stopped box. It must first be started, because a stopped box can prove nothing."""
     more: tuple[Verb, ...] = ("waive", "extend", "terms")
-    if card.phase == TAKEN and card.next.startswith(str(Command("recover", card.lease))):
-        return ("recover", "resume", "teardown", *more)
+    match card.step:
+        case GoElsewhere():
+            return ("recover", "resume", "teardown", *more)
+        case Nothing(does="recover"):
+            # Whoever starts the old box while a new one is rented lets two boxes bill.
+            return ("recover", "teardown", *more)
+        case _:
+            pass
     if not card.jobs:
         return ("resume", "teardown", *more)
     if ended in ("finished", "failed", "killed"):

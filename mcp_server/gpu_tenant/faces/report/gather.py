@@ -19,7 +19,7 @@ from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.domain.policy import rules_of
 from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.seal import Manifest, SealedFile
-from gpu_tenant.domain.stop_cause import stop_cause
+from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.terms import cost_usd
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.trackers import OFFLINE_RUNS, as_named, link_words
@@ -420,7 +420,7 @@ async def _job(
         metrics, words = await asyncio.to_thread(_metrics, job, logs, others)
     artifacts, discard = as_named(job.artifacts, job.discard)
     last = describe(seen[-1]) if seen else None
-    cause = stop_cause(events, job.id)
+    cause = story_of(events).job(job.id).stop_cause
     if last and cause and isinstance(seen[-1], timeline.Progressed) and seen[-1].state == "stopped":
         last = f"{last.removesuffix('.')}: {cause.sentence}."
     met = fate_met(events, job.id)

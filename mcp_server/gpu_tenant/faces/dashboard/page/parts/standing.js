@@ -83,8 +83,8 @@ export const isWasted = ({card}) => card.condition.is_wasted;
  * Whether a person must do something about the lease, and its first action is what they must do.
  * @param {TimedRow} row
  */
-export const isCalledFor = ({card, verbs}) =>
-  ["recover", "resume_and_end"].includes(verbs[0]) ||
+export const isCalledFor = ({card, verbs, by_itself: byItself}) =>
+  (!byItself && ["recover", "resume_and_end"].includes(verbs[0])) ||
   Boolean(card.condition.to_do && card.condition.to_do.matter !== "silent");
 
 /** @param {string} state of a job */
