@@ -86,12 +86,12 @@ LOGINS = (*(f"file:{path}" for path in FILES), *(f"env:{name}" for name in VARIA
 @pytest.fixture
 def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Owner]:
     home = tmp_path / "home"
-    for path in FILES:
+    for number, path in enumerate(FILES):
         file = home / path.removeprefix("~/")
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(CANARY, encoding="utf-8")
+        file.write_text(f"{CANARY}-{number}", encoding="utf-8")
     for name in VARIABLES:
-        monkeypatch.setenv(name, CANARY)
+        monkeypatch.setenv(name, f"{CANARY}-{name}")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("GPU_TENANT_HOME", str(home / ".gpu-tenant"))
     tree = home / "train"

@@ -15,7 +15,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, CredentialRefused, LocalTrouble, SecretRefused
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.ports import Credential
-from gpu_tenant.files.protected_files import Guarded
+from gpu_tenant.files.protected_files import Guarded, homes
 from gpu_tenant.process_hardening import UNATTENDED
 
 _FORMS = "NAME=env:VARIABLE, NAME=file:PATH, NAME=keyring:SERVICE/USER, NAME=ref:NAME, or NAME=text:WORDS"
@@ -43,7 +43,7 @@ class KeyPlaces:
     @property
     def guarded(self) -> Guarded:
         """The places of these keys, and of the owner's keys to other clouds and machines, as they are now."""
-        return Guarded(self.places, Path.home(), open_places=(self.configuration.parent / "kept",))
+        return Guarded(self.places, *homes(), open_places=(self.configuration.parent / "kept",))
 
     @property
     def owner_references(self) -> Mapping[str, str]:

@@ -87,7 +87,7 @@ async def begin_sweep(
     known = context.ledger.sweep_like(grid.digest)
     ended = known.id if known is not None and _has_ended(context, known) else None
     for lease in found:
-        require_its_own(lease, grid.artifacts)
+        require_its_own(context.session(lease), grid.artifacts)
         _must_be_free(context, lease, grid, None if ended else known)
     values = resolve_all(env, context.environ, key_places=context.key_places)
     must_be_allowed(context, found, env)
