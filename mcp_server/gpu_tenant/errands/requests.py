@@ -45,7 +45,7 @@ def errand_of(
         ordered = order
     if order is not None:
         must_be_allowed_at(context, str(directory), order.env_from)
-    must_be_allowed_at(context, str(directory), tuple(said.get("env") or ()))
+    must_be_allowed_at(context, str(directory), _entries(said))
     given = {name: value for name, value in said.items() if value not in (None, (), [], "")}
     fields = {
         name: value
@@ -68,6 +68,11 @@ def errand_of(
             f"{field}: {first['msg'].lower()}",
             remedy=f"{Command('run')} again, with another value",
         ) from None
+
+
+def _entries(said: Mapping[str, object]) -> tuple[str, ...]:
+    named = said.get("env")
+    return tuple(map(str, named)) if isinstance(named, list | tuple) else ()
 
 
 def _allowed(context: Context, directory: Path, usual: Usual, said: Mapping[str, object]) -> Usual:

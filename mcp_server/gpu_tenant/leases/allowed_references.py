@@ -18,10 +18,10 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.ledger.signatures import signature_wanted
 from gpu_tenant.providers.credentials import in_tree, resolve
 
-_NEEDS_NONE = ("text", "ref", "cmd")
-"""Kinds of references that need no signature.
+_TO_ALLOW = ("env", "file", "keyring")
+"""The kinds of references that lead to any secret of the owner's.
 
-A text is no secret of the owner's. The other two lead only to what the owner has written down.
+A text is none. `ref:` and `cmd:` lead only to what the owner has written down. Anything else is refused when it is read.
 """
 
 
@@ -124,7 +124,7 @@ def _must_have(context: Context, where: str, named: Iterable[tuple[str, str]]) -
 
 def _is_allowed(context: Context, reference: str) -> bool:
     return (
-        reference.partition(":")[0] in _NEEDS_NONE
+        reference.partition(":")[0] not in _TO_ALLOW
         or reference in context.key_places.owner_references.values()
     )
 
