@@ -272,7 +272,7 @@ def test_a_person_at_a_terminal_signs_once_for_what_their_tree_names(owner: Owne
 def test_a_file_that_a_tree_names_is_in_the_tree_also_when_it_is_read(owner: Owner) -> None:
     file, token = owner.tree / "gpu-tenant.toml", owner.tree / "token"
     file.write_text('[env]\nK = "file:token"\n', encoding="utf-8")
-    token.symlink_to(owner.state.parent / ".claude" / ".credentials.json")
+    token.symlink_to(owner.state.parent / ".npmrc")
     order = str(owner.tree)
     rent = lambda: called(lambda t: t.provision(smoke="none", order=order))  # noqa: E731
 
@@ -286,7 +286,7 @@ def test_a_file_that_a_tree_names_is_in_the_tree_also_when_it_is_read(owner: Own
     lease = rent().lease
     launched(lease)
     token.unlink()
-    token.symlink_to(owner.state.parent / ".claude" / ".credentials.json")
+    token.symlink_to(owner.state.parent / ".npmrc")
 
     with pytest.raises(SecretRefused, match="not in its work tree"):
         launched(lease, command="true")

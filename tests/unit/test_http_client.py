@@ -198,7 +198,7 @@ async def test_a_wait_of_more_than_a_minute_is_told_instead_of_waited(
 ) -> None:
     desk.says(Answer(429, "slow down", {"Retry-After": "61"}))
 
-    with pytest.raises(RateLimited, match="429: slow down"):
+    with pytest.raises(RateLimited, match="429: “slow down”"):
         await wire.call("POST", "/boxes")
 
     assert (len(desk.asked), passed_s(clock)) == (1, 0)
