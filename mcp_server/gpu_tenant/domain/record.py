@@ -48,7 +48,10 @@ _LONGEST_NAME = 80
 
 def as_name(said: str) -> str:
     """Return a provider's name for a thing, as it stands inside of our sentences: short, and without odd characters."""
-    return sentence(_ODD.sub(" ", said), most=_LONGEST_NAME)
+    shown = sentence(
+        said, most=4 * _LONGEST_NAME
+    )  # whole escape sequences go before single characters
+    return sentence(_ODD.sub(" ", shown), most=_LONGEST_NAME)
 
 
 Name = Annotated[str, AfterValidator(as_name)]
