@@ -10,9 +10,9 @@ from gpu_tenant.box.session import Session
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.ports import OnThisComputer
 from gpu_tenant.files.artifact_directory import MARKER, PARTIAL, make_place, outside_the_box
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.transports.local import LocalTransport
 
 
 async def claim_directory(directory: Path, lease: Lease, ledger: Ledger) -> Path:
@@ -60,7 +60,7 @@ def require_its_own(session: Session, patterns: Sequence[str]) -> None:
     Raises:
         BadRequest: a pattern leads outside. It would take other files of this computer for the box's work.
     """
-    if not isinstance(session.transport, LocalTransport):
+    if not isinstance(session.transport, OnThisComputer):
         return
     home = os.path.normpath(session.transport.home)
     # Beside the home are the directories that stand for a rehearsed box's other disks.
