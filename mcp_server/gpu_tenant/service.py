@@ -525,10 +525,14 @@ class Tenancy:
         from gpu_tenant.artifacts.push import push, pushed_trees, records_of
         from gpu_tenant.files.paths import must_be_named
         from gpu_tenant.jobs.smoke import left_out_of_push
+        from gpu_tenant.leases.allowed_references import secret_files_must_be_allowed
         from gpu_tenant.leases.setup import begin_if_ordered
         from gpu_tenant.transfer.bandwidth_share import limits_of_call
 
         context = self.context
+        secret_files_must_be_allowed(
+            context, Path(must_be_named(directory)).expanduser(), include_secrets
+        )
         found = await active(context, lease)
         async with (
             silence_explained(context, found),
@@ -579,6 +583,7 @@ class Tenancy:
         """
         from gpu_tenant.box.environment.prepare import EnvironmentRequest as Wanted
         from gpu_tenant.box.environment.prepare import Setup
+        from gpu_tenant.leases.allowed_references import must_be_allowed
         from gpu_tenant.leases.orders import with_ordered
         from gpu_tenant.leases.setup import must_be_set_up
         from gpu_tenant.providers.credentials import references, resolve_all
@@ -590,6 +595,7 @@ class Tenancy:
         )
         env = with_ordered(found, env)
         values = resolve_all(env, context.environ, key_places=context.key_places)
+        must_be_allowed(context, [found], env)
         profile = context.profile(found.provider)
         setup = Setup(context.session(found), script("prepare.py"), ledger=context.ledger)
         return await setup.prepare(
@@ -646,6 +652,7 @@ class Tenancy:
         from gpu_tenant.files.patterns import require_patterns, told_apart
         from gpu_tenant.jobs.launch import launch
         from gpu_tenant.jobs.smoke import unclaimed_output
+        from gpu_tenant.leases.allowed_references import must_be_allowed
         from gpu_tenant.leases.orders import with_ordered
         from gpu_tenant.leases.recovery_words import tree_words
         from gpu_tenant.leases.take_work import held_for_work, require_box_for_work
@@ -685,6 +692,7 @@ class Tenancy:
         async with held_for_work(context, found, "launch") as found:
             env = with_ordered(found, env)
             values = resolve_all(env, context.environ, key_places=context.key_places)
+            must_be_allowed(context, [found], env)
             own = activation(context.ledger, found.id) if python == "prepared" else {}
             profile = context.profile(found.provider)
             launched = await launch(

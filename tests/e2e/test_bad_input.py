@@ -20,6 +20,7 @@ from e2e.leased import command
 from e2e.owner import MODEL, Owner, command_lines, error_of
 from mcp import Client
 from sshd import Sshd, make_key
+from terminal import typed_at
 
 from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.model import LeaseState
@@ -370,8 +371,9 @@ def test_a_secret_in_the_work_tree_goes_only_when_it_is_named(owner: Owner) -> N
 
     told = owner.is_told(BAD_CALL, "SECRET_REFUSED", "push", str(owner.tree), lease)
     before = owner.work(lease).exists()
-    owner.does("push", str(owner.tree), lease, "--include-secret", ".env")
+    status, _, shown = typed_at(["push", str(owner.tree), lease, "--include-secret", ".env"], "")
 
+    assert status == 0, shown
     assert ".env" in told
     assert "--include-secret NAME" in told
     assert not before
@@ -384,6 +386,8 @@ def test_a_secret_by_reference_is_written_nowhere(
     canary = f"canary-{secrets.token_hex(16)}"
     monkeypatch.setenv("WANDB_API_KEY", canary)
     lease = owner.has_box()
+    allowed = '[references]\nwandb = "env:WANDB_API_KEY"\n'
+    (owner.state / "config.toml").write_text(allowed, encoding="utf-8")
     by_reference = ["--env", "WANDB_API_KEY=env:WANDB_API_KEY"]
     seen = 'test -n "$WANDB_API_KEY" && echo yes > seen && sleep 600'
     launching = owner.starts("launch", "--lease", lease, "--artifact", "seen", *by_reference, seen)

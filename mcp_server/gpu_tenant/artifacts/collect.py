@@ -110,7 +110,7 @@ async def collect(
     artifacts, discard = told_apart(artifacts, discard)
     require_patterns((*artifacts, *discard))
     require_narrow(discard)
-    require_its_own(lease, artifacts)
+    require_its_own(session, artifacts)
     seal_now = partial(reseal, session, ledger=ledger, artifacts=artifacts, discard=discard)
     tally = _Tally(progress)
     began_at = ledger.now()

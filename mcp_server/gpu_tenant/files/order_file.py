@@ -42,8 +42,8 @@ FIRST = """\
 # one can use it, so what listens there must ask for a password. Other platforms open none.
 # public_ports = ["8000/http", "9000/tcp"]
 
-# Variables of every job and of the setup, by reference. No value is stored:
-# env:NAME, file:PATH, keyring:SERVICE/USER, or ref:NAME of your own config.toml.
+# Variables of every job and of the setup, by reference. No value is stored: env:NAME, file:PATH in this tree,
+# keyring:SERVICE/USER, or ref:NAME of your own config.toml. You are asked once whether this tree may have them.
 # [env]
 # HF_TOKEN = "env:HF_TOKEN"
 

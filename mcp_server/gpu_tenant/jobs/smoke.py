@@ -34,7 +34,7 @@ from gpu_tenant.domain.untrusted_text import fence, plain, quote_text
 from gpu_tenant.domain.wording import in_words
 from gpu_tenant.files.missing_file import missing_files
 from gpu_tenant.files.patterns import literal_pattern, matches_kept_name, told_apart
-from gpu_tenant.files.protected_files import Guarded
+from gpu_tenant.files.protected_files import Guarded, homes
 from gpu_tenant.files.remove_tree import remove_tree
 from gpu_tenant.files.worktree import left_out_lines, left_out_reasons, read_tree
 from gpu_tenant.jobs import memory_estimate, memory_probe, sandbox
@@ -349,7 +349,9 @@ class _Inside:
     ) -> None:
         self._own, self._directory, self._environ = own, directory, environ
         self._guarded, self._network = guarded, network
-        self._homes = {Path.home().resolve(), Path(environ.get("HOME") or Path.home()).resolve()}
+        said = Path(environ.get("HOME") or Path.home())
+        # The home that the caller names is the last, so that its caches count.
+        self._homes = tuple(dict.fromkeys(home.resolve() for home in (*reversed(homes()), said)))
 
     @property
     def environ(self) -> dict[str, str]:

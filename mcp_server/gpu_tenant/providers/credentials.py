@@ -1,5 +1,6 @@
 """Reads secrets where they are kept. A reference names the place: `env:`, `file:`, `keyring:` or `cmd:`."""
 
+import os
 import shlex
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, CredentialRefused, LocalTrouble, SecretRefused
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.ports import Credential
-from gpu_tenant.files.protected_files import Guarded
+from gpu_tenant.files.protected_files import Guarded, homes
 from gpu_tenant.process_hardening import UNATTENDED
 
 _FORMS = "NAME=env:VARIABLE, NAME=file:PATH, NAME=keyring:SERVICE/USER, NAME=ref:NAME, or NAME=text:WORDS"
@@ -42,7 +43,7 @@ class KeyPlaces:
     @property
     def guarded(self) -> Guarded:
         """The places of these keys, and of the owner's keys to other clouds and machines, as they are now."""
-        return Guarded(self.places, Path.home(), open_places=(self.configuration.parent / "kept",))
+        return Guarded(self.places, *homes(), open_places=(self.configuration.parent / "kept",))
 
     @property
     def owner_references(self) -> Mapping[str, str]:
@@ -131,6 +132,36 @@ class KeyPlaces:
                 if place.is_file() and place.stat().st_size < _LARGEST_KEY_BYTES:
                     found.add(place.read_text(encoding="utf-8").strip())
         return frozenset(found - {""})
+
+
+_IN_TREE = "/./"
+"""In the path of a `file:` reference, this stands after a directory that the file may not leave, as in rsync."""
+
+
+def in_tree(name: str, path: str, tree: Path) -> str:
+    """Return the path of a file in the work tree, in a form that never leads out of it, not even over a link.
+
+    Raises:
+        SecretRefused: the path leads out of the tree.
+    """
+    # `tree / path` is `path` if that is absolute. A tree may name itself by its absolute path.
+    inside = os.path.relpath(tree / os.path.expanduser(path), tree)  # noqa: PTH111 - an unknown user's `~x` stays
+    bound = f"{tree}{_IN_TREE}{inside}"
+    _must_stay(name, bound)
+    return bound
+
+
+def _must_stay(name: str, path: str) -> None:
+    tree, bound, _ = path.partition(_IN_TREE)
+    if not bound:
+        return
+    real, root = (Path(os.path.realpath(Path(x).expanduser())) for x in (path, tree))
+    if real == root or not real.is_relative_to(root):
+        raise SecretRefused(
+            f"the file that {name} refers to is not in its work tree {tree}",
+            remedy="a work tree may name files of its own alone; the owner of this computer can write the reference "
+            "under `[references]` in config.toml",
+        )
 
 
 def _of_account(name: str) -> SecretRefused:
@@ -321,6 +352,7 @@ def resolve(name: str, reference: str, *, environ: Mapping[str, str]) -> str:
                 raise _nowhere(name, f"this process has no variable {rest}")
             return environ[rest]
         case "file":
+            _must_stay(name, rest)
             try:
                 return Path(rest).expanduser().read_text(encoding="utf-8").strip()
             except (OSError, UnicodeDecodeError) as error:

@@ -27,7 +27,7 @@ from gpu_tenant.domain.errors import (
     Rejected,
 )
 from gpu_tenant.domain.ports import Asking, Clock, Credential
-from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.untrusted_text import cite
 from gpu_tenant.providers.response_limits import BOUNDS, Bounds, silent, unpack
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
@@ -362,11 +362,10 @@ def redact(value: Json) -> Json:
 
 
 def words(body: str) -> str:
-    """Return what a provider said, safe to show in a sentence: short, without secrets and control characters."""
+    """Quote what a provider said, safe to show in a sentence: short, without secrets and control characters."""
     with contextlib.suppress(ValueError, RecursionError):
         body = json.dumps(redact(json.loads(body)))
-    text = " ".join(plain(body).split())
-    return text if len(text) <= _WORDS_CHARS else f"{text[:_WORDS_CHARS]}..."
+    return cite(body, most=_WORDS_CHARS)
 
 
 def figure(value: Json) -> float | None:

@@ -123,8 +123,11 @@ async def run(
     async with output.tenancy() as tenancy:
         if again is None:
             line = join_words(words) if words else ""
-            errand = _errand(tenancy, directory, line, {"artifacts": artifact, **said})
-            name = begin(tenancy, errand)
+
+            async def asked() -> ErrandRequest:
+                return _errand(tenancy, directory, line, {"artifacts": artifact, **said})
+
+            name = begin(tenancy, await as_owner(tenancy, asked))
         else:
             name = again or _newest(tenancy)
             discard = said["discard"]

@@ -38,7 +38,7 @@ from gpu_tenant.domain.permit import (
 )
 from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
-from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.untrusted_text import plain, quote_text
 from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import (
@@ -313,7 +313,10 @@ class VastConnector:
         elif state is BoxState.PARKED and row.get("is_bid") is True:
             told.append(_OUTBID)
         if state in (BoxState.BROKEN, BoxState.UNKNOWN):
-            told += [f"Vast.ai calls it {plain(word)}", words(str(row.get("status_msg") or ""))]
+            told += [
+                f"Vast.ai calls it {quote_text(word)}",
+                words(str(row.get("status_msg") or "")),
+            ]
         return "; ".join(filter(None, told)) or None
 
     def refused_image(self, source: AtProvider) -> str | None:
