@@ -16,6 +16,7 @@ from errands import an_errand, goes_on
 from mcp import Client
 
 from gpu_tenant.app import open_tenancy
+from gpu_tenant.artifacts.push import pushed_trees
 from gpu_tenant.faces.mcp.server import make_server
 from gpu_tenant.files.git_commit import commit_of
 from gpu_tenant.files.worktree import files_of
@@ -351,6 +352,29 @@ async def test_no_verb_starts_git_or_what_the_tree_names(
         await tenancy.aclose()
 
     assert trap.hits == []
+
+
+async def test_any_name_arrives_on_the_box_as_it_is(trap: Trap, tmp_path: Path) -> None:
+    names = [b"a\nb.py", "\U0001f600.py".encode(), b"x" * 255, b"bad\xff", b"-rf", b"a b", b"a\\b"]
+    tree = a_work(tmp_path / "tree")
+    git(tree, "init", "-q")
+    for n, name in enumerate(names):
+        (tree / os.fsdecode(name)).write_bytes(b"%d" % n)
+    a_commit(tree)
+    tenancy = open_tenancy()
+    try:
+        lease = (await tenancy.provision(smoke="none")).lease
+        pushed = await tenancy.push(lease, str(tree))
+        (event,) = pushed_trees(tenancy.ledger, tenancy.ledger.lease(lease).id)
+    finally:
+        await tenancy.aclose()
+
+    box = tmp_path / "state" / "boxes" / lease / "home" / "gpu-tenant" / lease / "work"
+    assert [(box / os.fsdecode(name)).read_bytes() for name in names] == [
+        b"%d" % n for n in range(len(names))
+    ]
+    assert pushed.files == len(names) + 3
+    assert event.is_clean is True
 
 
 @pytest.fixture

@@ -239,7 +239,7 @@ def _parse_index(content: bytes, id_bytes: int, written_ns: int) -> Index:
     """
     signature, version, count = struct.unpack_from(">4sII", content)
     if signature != b"DIRC" or version not in (2, 3, 4):
-        raise ValueError("no index of a known version")
+        raise ValueError
     entries: dict[str, Entry] = {}
     at, name, total = 12, b"", 0
     for _ in range(count):
@@ -260,7 +260,7 @@ def _parse_index(content: bytes, id_bytes: int, written_ns: int) -> Index:
             cut, at = _varint(content, at)
             end = content.index(b"\0", at)
             if cut > len(name):
-                raise ValueError("a name takes more from the one before than it has")
+                raise ValueError
             name = name[: len(name) - cut] + content[at:end]
             at = end + 1
         else:
@@ -269,7 +269,7 @@ def _parse_index(content: bytes, id_bytes: int, written_ns: int) -> Index:
             at = begin + ((end - begin) // 8 + 1) * 8
         total += len(name)
         if len(name) > _LONGEST_NAME or total > _MOST_NAMES_BYTES or len(id_) != 2 * id_bytes:
-            raise ValueError("longer than any index")
+            raise ValueError
         if mode & _FILE_TYPE != _TREE:  # a directory stands for what a sparse checkout leaves out
             stat = (ctime_s, ctime_ns, mtime_s, mtime_ns, inode)
             entries[os.fsdecode(name)] = Entry(mode, id_, size, stat, bool(more & _SKIPPED))
@@ -288,7 +288,7 @@ def _cached_tree(content: bytes, at: int, id_bytes: int) -> str | None:
         at += 8
         # A small first letter says that the index cannot be understood without the extension.
         if signature[:1].islower() and signature != b"sdir":
-            raise ValueError("it needs another file")
+            raise ValueError
         if signature == b"TREE":
             _, _, rest = content[at : at + length].partition(b"\0")
             counts, _, rest = rest.partition(b"\n")
@@ -304,7 +304,7 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
         at += 1
         value = ((value + 1) << 7) | (content[at] & 0x7F)
         if value > _LONGEST_NAME:
-            raise ValueError("longer than any name")
+            raise ValueError
     return value, at + 1
 
 

@@ -109,7 +109,7 @@ async def push(
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """What .gitignore names stays here, and so do secrets, unless you name them (`--include`, `--include-secret`). The answer lists it.
+    """What git ignores stays here, and so do secrets, unless you name them (`--include`, `--include-secret`). The answer lists it.
 
     Nothing on the box is removed. A file that was written on the box and is saved nowhere else is replaced only if you
     name it (`--overwrite`).
