@@ -18,7 +18,7 @@ def read_env_file(file: Path) -> dict[str, str]:
         BadRequest: it is no regular file that can be read, or a line is not `NAME=VALUE`. No value is repeated.
     """
     try:
-        content = read_small(file, _MOST_BYTES, follow=True)
+        content = read_small(file, _MOST_BYTES, links="followed")
         text = None if content is None else content.decode("utf-8-sig")
     except (TooLarge, UnicodeDecodeError):
         text = None

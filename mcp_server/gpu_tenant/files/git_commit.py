@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import new
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from gpu_tenant.files.git_repository import Entry, Repository, find_repository
 from gpu_tenant.files.owner_git import owner_settings
@@ -132,7 +132,7 @@ def _may_be_converted(
     places = [folder / ".gitattributes" for folder in above]
     places += [directory / name for name in tracked if name.rpartition("/")[2] == ".gitattributes"]
     texts = [_content(place) for place in places]
-    texts.append(_content(owner_settings()["core.attributesfile"], follow=True))
+    texts.append(_content(owner_settings()["core.attributesfile"], "followed"))
     try:
         texts.append(repository.read("info/attributes", _MOST_BYTES) or b"")
         if "core.attributesfile" in repository.settings:
@@ -142,8 +142,8 @@ def _may_be_converted(
     return any(map(_CONVERTS.search, texts))
 
 
-def _content(path: Path, *, follow: bool = False) -> bytes:
+def _content(path: Path, links: Literal["refused", "followed"] = "refused") -> bytes:
     try:
-        return read_small(path, _MOST_BYTES, follow=follow) or b""
+        return read_small(path, _MOST_BYTES, links=links) or b""
     except TooLarge:
         return b"filter"  # nobody knows what else it says

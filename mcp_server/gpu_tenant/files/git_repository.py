@@ -53,7 +53,7 @@ class Entry(NamedTuple):
         return self.mode & _FILE_TYPE == _GITLINK
 
 
-class Index(NamedTuple):
+class GitIndex(NamedTuple):
     """The index: each file by its name relative to the top of the work tree."""
 
     entries: dict[str, Entry]
@@ -115,7 +115,7 @@ class Repository:
         return None
 
     @cached_property
-    def index(self) -> Index | None:
+    def index(self) -> GitIndex | None:
         """The index. None if there is none, or if it cannot be read as a whole."""
         with suppress(TooLarge, ValueError, struct.error, IndexError, OSError):
             content = _read_inside(self.place, "index", _MOST_INDEX_BYTES)
@@ -231,7 +231,7 @@ def _text_inside(directory: Path, name: str, most_bytes: int = _SMALL_BYTES) -> 
 # The index. Its format is described in git's own gitformat-index.
 
 
-def _parse_index(content: bytes, id_bytes: int, written_ns: int) -> Index:
+def _parse_index(content: bytes, id_bytes: int, written_ns: int) -> GitIndex:
     """Parse an index of version 2, 3 or 4.
 
     Raises:
@@ -273,7 +273,7 @@ def _parse_index(content: bytes, id_bytes: int, written_ns: int) -> Index:
         if mode & _FILE_TYPE != _TREE:  # a directory stands for what a sparse checkout leaves out
             stat = (ctime_s, ctime_ns, mtime_s, mtime_ns, inode)
             entries[os.fsdecode(name)] = Entry(mode, id_, size, stat, bool(more & _SKIPPED))
-    return Index(entries, _cached_tree(content, at, id_bytes), written_ns)
+    return GitIndex(entries, _cached_tree(content, at, id_bytes), written_ns)
 
 
 def _cached_tree(content: bytes, at: int, id_bytes: int) -> str | None:

@@ -51,7 +51,7 @@ def _configuration_home() -> Path:
 
 def _settings(file: Path, depth: int) -> Iterator[tuple[str, str]]:
     try:
-        content = read_small(file, _MOST_BYTES, follow=True)
+        content = read_small(file, _MOST_BYTES, links="followed")
     except TooLarge:
         return
     for name, value in config_values(os.fsdecode(content or b"")):

@@ -3,21 +3,26 @@
 import os
 import stat
 from pathlib import Path
+from typing import Literal
 
 
 class TooLarge(Exception):
     """The file is larger than its reader takes."""
 
 
-def read_small(path: Path, most_bytes: int, *, follow: bool = False) -> bytes | None:
+def read_small(
+    path: Path, most_bytes: int, *, links: Literal["refused", "followed"] = "refused"
+) -> bytes | None:
     """Return the content of the file. None if there is no regular file, or if it cannot be read.
 
-    A link is followed only with `follow`. A pipe or a device never makes this wait.
+    A link is followed only if its reader says so. A pipe or a device never makes this wait.
 
     Raises:
         TooLarge: it has more than `most_bytes`.
     """
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    flags = (
+        os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links == "followed" else os.O_NOFOLLOW)
+    )
     try:
         opened = os.open(path, flags)
     except (OSError, ValueError):

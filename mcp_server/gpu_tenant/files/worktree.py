@@ -325,7 +325,7 @@ def _rules_of(
         BadRequest: the file is too large.
     """
     try:
-        content = read_small(file, _MOST_RULES_BYTES, follow=is_owners)
+        content = read_small(file, _MOST_RULES_BYTES, links="followed" if is_owners else "refused")
     except TooLarge as large:
         raise _too_large(file) from large
     return (_Rules(os.fspath(root), _patterns(content), source),) if content else ()
