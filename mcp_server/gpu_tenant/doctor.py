@@ -38,7 +38,6 @@ from gpu_tenant.providers.credentials import find_credential, read_table
 
 _TOOLS = {
     "ssh": "you need it to log in to a box by hand",
-    "git": "without it, the commit of your work tree is not recorded",
 }
 """What is missing without each of these programs."""
 

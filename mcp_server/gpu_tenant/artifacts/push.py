@@ -67,9 +67,9 @@ class PushedTree(Record):
     include_secrets: tuple[str, ...]
     include: tuple[str, ...] = ()
     commit: str | None = None
-    """The git commit that the tree was at. None if the tree is in no git repository, or git is not installed."""
+    """The git commit that the tree was at. None if none of its files is in a git repository's commit."""
     is_clean: bool | None = None
-    """Whether the tree had no changes against that commit."""
+    """Whether the tree had no changes against that commit. None if that could not be told."""
 
 
 async def push(
@@ -110,7 +110,7 @@ async def push(
     ledger.touch(lease.id, at=ledger.now())
     here, commit, known = await asyncio.gather(
         asyncio.to_thread(_read, files),
-        asyncio.to_thread(commit_of, directory),
+        asyncio.to_thread(commit_of, directory, files),
         session.caretaker.index([escape(name) for name in files], then="push"),
     )
     there = known.files

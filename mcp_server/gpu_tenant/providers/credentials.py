@@ -1,4 +1,4 @@
-"""Reads secrets where they are kept. A reference names the place: `env:`, `file:`, `keyring:` or `cmd:`."""
+"""Reads secrets where they are kept. A reference names the place: `env:`, `file:`, `env-file:`, `keyring:` or `cmd:`."""
 
 import os
 import shlex
@@ -15,6 +15,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, CredentialRefused, LocalTrouble, SecretRefused
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.ports import Credential
+from gpu_tenant.files.env_file import read_env_file
 from gpu_tenant.files.protected_files import Guarded, homes
 from gpu_tenant.process_hardening import UNATTENDED
 
@@ -82,6 +83,10 @@ class KeyPlaces:
             SecretRefused: it leads to such a key. A job should get a key of its own, which can be revoked alone.
         """
         scheme, _, rest = reference.partition(":")
+        if scheme == "env-file" and (
+            name in self.variables or self.guarded.holds(Path(rest).expanduser())
+        ):
+            raise _of_account(name)
         if scheme == "file":
             path, places = Path(rest).expanduser(), self.guarded
             try:
@@ -204,6 +209,22 @@ def references(assignments: Sequence[str]) -> tuple[str, ...]:
     Code that needs it later, such as a sweep or a recovery, finds `NAME=text:` and asks a person for the value.
     """
     return tuple(map(_without_value, assignments))
+
+
+def of_env_files(files: Sequence[str], env: Sequence[str]) -> list[str]:
+    """Return `env` with a reference for each variable of those files. A later file, and `env`, go before an earlier one.
+
+    A reference names the file, so the value is read from it again whenever it is needed.
+
+    Raises:
+        BadRequest: a file cannot be read, or a line is not `NAME=VALUE`.
+    """
+    found: dict[str, str] = {}
+    for file in files:
+        place = Path(file).expanduser().absolute()
+        found |= dict.fromkeys(read_env_file(place), f"env-file:{place}")
+    named = {entry.partition("=")[0] for entry in env}
+    return [*(f"{name}={told}" for name, told in found.items() if name not in named), *env]
 
 
 def must_be_references(assignments: Sequence[str]) -> None:
@@ -357,6 +378,12 @@ def resolve(name: str, reference: str, *, environ: Mapping[str, str]) -> str:
                 return Path(rest).expanduser().read_text(encoding="utf-8").strip()
             except (OSError, UnicodeDecodeError) as error:
                 raise _nowhere(name, f"{rest} cannot be read ({type(error).__name__})") from None
+        case "env-file":
+            file = Path(rest).expanduser()
+            values = read_env_file(file)
+            if name not in values:
+                raise _nowhere(name, f"{file} has no line {name}=")
+            return values[name]
         case "keyring":
             return _from_keyring(name, rest)
         case "cmd":

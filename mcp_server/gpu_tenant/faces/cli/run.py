@@ -86,6 +86,12 @@ WAITS_FOR_A_PERSON = 10
     multiple=True,
     help="a variable for the command: NAME=env:VAR, NAME=file:PATH, NAME=keyring:S/U, NAME=ref:R or NAME=text:T",
 )
+@click.option(
+    "--env-file",
+    multiple=True,
+    type=click.Path(),
+    help="a file here of NAME=VALUE lines; its path is on record, and no value",
+)
 @name_option
 @click.option("--yes", "-y", is_flag=True, help="rent without the question")
 @click.option(
@@ -192,7 +198,9 @@ def _tell(drive: Drive, standing: ErrandStatus, as_json: bool) -> None:
 def _errand(tenancy: Tenancy, directory: str, command: str, said: dict[str, Any]) -> ErrandRequest:
     """Make the request from the command line and `gpu-tenant.toml`. The command line takes precedence."""
     from gpu_tenant.errands.requests import errand_of
+    from gpu_tenant.providers.credentials import of_env_files
 
+    said["env"] = of_env_files(said.pop("env_file"), said["env"])
     return errand_of(tenancy.context, Path(directory), {"command": command, **said})
 
 
