@@ -18,7 +18,7 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.ledger.signatures import signature_wanted
 from gpu_tenant.providers.credentials import in_tree, resolve
 
-_TO_ALLOW = ("env", "file", "keyring")
+_TO_ALLOW = ("env", "file", "env-file", "keyring")
 """The kinds of references that lead to any secret of the owner's.
 
 A text is none. `ref:` and `cmd:` lead only to what the owner has written down. Anything else is refused when it is read.
