@@ -81,19 +81,18 @@ class Refusal(Exception):
 
 # --- progress ------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.progress"] = r'''
-"""Reports to the tenant how much of a long request is done so far."""
+"""Reports to the tenant how much of a long request is done so far, and ends with the tenant's connection."""
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 import time
 
 
 class Telling:
-    """Reports to the tenant how much is done so far, if the request asks for reports.
-
-    If the tenant has disconnected, the write fails and ends this process, because nobody needs its work any more.
-    """
+    """Reports to the tenant how much is done so far, if the request asks for reports."""
 
     def __init__(self) -> None:
         self.every_s: float | None = None
@@ -111,6 +110,20 @@ class Telling:
 
 
 TELLING = Telling()
+
+
+def end_with_asker() -> None:
+    """End this process as soon as the tenant has disconnected, whatever it does then. Nobody needs its work any more."""
+    import threading
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(1, 0)  # a broken pipe is always told
+        if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll()):
+            os._exit(1)
+
+    if hasattr(select, "poll"):
+        threading.Thread(target=watch, daemon=True).start()
 '''
 
 
@@ -291,6 +304,11 @@ def _find(chunk: str | list, name: str, at: int, end: int) -> int:
     return next((place for place in places if _fits(chunk, name, place)), -1)
 
 
+def _are_at(piece: list[Segment], parts: list[str], at: int) -> bool:
+    near = parts[at : at + len(piece)]
+    return all(one.matches(part) for one, part in zip(piece, near))  # noqa: B905
+
+
 class Pattern:
     """One glob. `matches` says whether it covers an escaped path.
 
@@ -302,15 +320,13 @@ class Pattern:
         """Raises: Refusal: `text` is not a valid pattern, begins with `!`, or contains `..`."""
         from_home = text == "~" or text.startswith("~/")
         self.text, self.relative, self.prefix = text, not (from_home or text.startswith("/")), b""
+        if len(text) > LONGEST:
+            raise Refusal("BAD_REQUEST", "a pattern has at most %d characters" % LONGEST)
         names = [n for n in text.split("/") if n not in ("", ".")][1 if from_home else 0 :]
         try:
-            if len(text) > LONGEST:
-                raise ValueError("it is longer than %d characters" % LONGEST)
             segments = [Segment(n) for n in names]
         except ValueError as error:
-            raise Refusal(
-                "BAD_REQUEST", "not a pattern: %s (%s)" % (ascii(text[:LONGEST]), error)
-            ) from None
+            raise Refusal("BAD_REQUEST", "not a pattern: %s (%s)" % (ascii(text), error)) from None
         if (
             text.startswith("!")
             or any(one.literal == b".." for one in segments)
@@ -358,9 +374,7 @@ class Pattern:
         at, moves = 0, self._is_anywhere
         for piece in self._pieces:
             last = len(parts) - self._below - len(piece) if moves else at
-            while not all(
-                one.matches(part) for one, part in zip(piece, parts[at : at + len(piece)])
-            ):
+            while not _are_at(piece, parts, at):
                 at += 1
                 if at > last:
                     return False
@@ -545,6 +559,7 @@ import fcntl
 import json
 import math
 import os
+import stat
 
 from box_scripts.caretaker.refusal import Refusal
 
@@ -553,6 +568,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 SPARE_BYTES = 2048
+MOST_BYTES = 1 << 28
 NUMBER = (int, float)
 TEXTS = [str]
 STARTED = {
@@ -690,19 +706,31 @@ def journal_line(raw: bytes) -> dict:
 
 
 def read_record(path: str, fields: dict) -> dict | None:
-    """Return the record at `path`. None if there is no such file.
+    """Return the record at `path`. None if there is no such file. What a job put there instead of a file is none.
 
     Raises:
         Refusal: RECORD_CORRUPT: it cannot be read, or does not have these fields with these types.
     """
     record: dict | None
     try:
-        with open(path, "rb") as file:
-            record = json_value(file.read())
-    except FileNotFoundError:
-        return None
+        # A pipe would be waited for.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENXIO):
+            return None
+        raise
+    try:
+        seen = os.fstat(fd)
+        if not stat.S_ISREG(seen.st_mode):
+            return None
+        record = None
+        if seen.st_size <= MOST_BYTES:
+            with os.fdopen(os.dup(fd), "rb") as file:
+                record = json_value(file.read())
     except ValueError:
         record = None
+    finally:
+        os.close(fd)
     if not is_whole(record, fields):
         raise Refusal("RECORD_CORRUPT", path + " is not a whole record; it was left as it is")
     return record
@@ -891,7 +919,7 @@ class Job:
 
     def is_held(self) -> bool:
         """Whether the job's supervisor, or a launch in progress, holds the lock of the job."""
-        if not os.path.exists(self.path("lock")):
+        if not os.path.isfile(self.path("lock")):
             return False
         fd = lock_file(self.path("lock"), fcntl.LOCK_SH | fcntl.LOCK_NB)
         if fd is not None:
@@ -935,14 +963,13 @@ class Job:
 
 
 def all_jobs(home: str) -> list[Job]:
+    """Return every job that has a directory here. Anything else in that place is a file that nobody has claimed."""
+    place = os.path.join(home, "jobs")
     try:
-        return [
-            Job(home, name)
-            for name in sorted(os.listdir(os.path.join(home, "jobs")))
-            if JOB_NAME(name)
-        ]
-    except FileNotFoundError:
+        names = sorted(os.listdir(place))
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    return [Job(home, n) for n in names if JOB_NAME(n) and os.path.isdir(os.path.join(place, n))]
 '''
 
 
@@ -1643,6 +1670,119 @@ def tail(home: str, request: dict) -> dict:
 '''
 
 
+# --- mounts --------------------------------------------------------------------------------------
+PARTS["box_scripts.caretaker.mounts"] = r'''
+"""Finds mounted file systems that are on another machine's disk, or on no disk."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from box_scripts.caretaker.paths import is_below
+
+NO_FILES = (b"/proc", b"/sys", b"/dev", b"/run")
+
+
+def mount_names(mountinfo: str) -> list[str]:
+    """Return a short name for each mount, in order. Two mounts at one place have two names."""
+    import hashlib
+
+    seen: dict[bytes, int] = {}
+    names = []
+    for place in _places(mountinfo):
+        seen[place] = seen.get(place, 0) + 1
+        names.append(hashlib.sha256(b"%d %s" % (seen[place], place)).hexdigest()[:16])
+    return names
+
+
+def later_mounts(
+    mountinfo: str, known: list[str] | None, work: bytes, tops: list[bytes]
+) -> list[bytes]:
+    """Return the places that hide what was written there: those where something was mounted since the lease began.
+
+    `known` are the names of the mounts from the beginning. If they were not recorded, only the work directory is
+    sure to have had no mounts.
+    """
+    where = [work] if known is None else [work, *tops]
+    return [
+        place
+        for place, name in zip(_places(mountinfo), mount_names(mountinfo))  # noqa: B905 - Python 3.7 knows no strict
+        if name not in (known or ()) and any(is_below(place, top) for top in where)
+    ]
+
+
+def _places(mountinfo: str) -> list[bytes]:
+    """Return where each mount is, in order, except those where no job writes files."""
+    places = []
+    for line in mountinfo.splitlines():
+        mount, _, system = line.partition(" - ")
+        if system:
+            place = _unquoted(mount.split()[4])
+            if not any(is_below(place, top) for top in NO_FILES):
+                places.append(place)
+    return places
+
+
+def _unquoted(place: str) -> bytes:
+    return os.fsencode(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), place))
+
+
+def far_mounts(mountinfo: str) -> set[bytes]:
+    """Return the directories where another machine's disk is mounted, or a file system that is on no disk."""
+    no_disk = ("proc", "sysfs", "cgroup", "cgroup2", "devtmpfs")
+    found = mounted_systems(mountinfo).items()
+    return {place for place, system in found if ELSEWHERE(system) or system in no_disk}
+
+
+def mounted_systems(mountinfo: str) -> dict[bytes, str]:
+    """Return the type of the file system at each mount point. If there are several, only the last one is visible."""
+    found = {}
+    for line in mountinfo.splitlines():
+        mount, _, system = line.partition(" - ")
+        if system:
+            found[_unquoted(mount.split()[4])] = system.split(" ")[0]
+    return found
+
+
+class Outliving:
+    """The directories that outlive a stop. Other disks that are mounted below them do not count."""
+
+    def __init__(self, kept: list[bytes], disks: list[bytes], mountinfo: str) -> None:
+        """`kept` are the directories. Those also in `disks` count only if a disk is mounted exactly there now."""
+        mounted = mounted_systems(mountinfo)
+        gone = {place for place in disks if mounted.get(place, "tmpfs") in ("tmpfs", "ramfs")}
+        self._kept = [os.path.realpath(place) for place in kept if place not in gone]
+        self._others = [
+            place
+            for place in mounted
+            if any(is_below(place, top) and place != top for top in self._kept)
+        ]
+
+    def has(self, path: bytes) -> bool:
+        """Whether the file outlives a stop."""
+        return any(is_below(path, top) for top in self._kept) and not any(
+            is_below(path, other) for other in self._others
+        )
+
+
+ELSEWHERE = re.compile(
+    r"nfs|cifs|smb|fuse|ceph|lustre|gluster|beegfs|gpfs|weka|9p|virtiofs|afs"
+).match
+
+
+def far_devices(mountinfo: str) -> set[int]:
+    """Return the devices whose files get their times from another machine's clock."""
+    found = set()
+    for line in mountinfo.splitlines():
+        mount, _, system = line.partition(" - ")
+        if ELSEWHERE(system):
+            major, minor = mount.split()[2].split(":")
+            found.add(os.makedev(int(major), int(minor)))
+    return found
+'''
+
+
 # --- since ---------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.since"] = r'''
 """Records the time from which on written files count."""
@@ -1651,12 +1791,16 @@ from __future__ import annotations
 
 import os
 
+from box_scripts.caretaker.mounts import mount_names
+from box_scripts.caretaker.processes import text_of
 from box_scripts.caretaker.records import SINCE, Locked, read_record, write_record
 from box_scripts.caretaker.refusal import Refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from box_scripts.caretaker.jobs import Job
+
+MOST_MOUNTS = 2000  # the record must stay small; with more, only the work directory is checked
 
 
 def set_since(home: str, name: str, directory: bytes) -> int:
@@ -1676,8 +1820,19 @@ def set_since(home: str, name: str, directory: bytes) -> int:
             moments.append(os.fstat(fd).st_ctime_ns)
             os.close(fd)
             os.unlink(marker)
-        write_record(path, {"since_ns": min(moments)})
+        mounts = mount_names(text_of("/proc/self/mountinfo"))[:MOST_MOUNTS]
+        write_record(path, {"since_ns": min(moments), "mounts": mounts})
     return min(moments)
+
+
+def mounts_at_first(home: str) -> list[str] | None:
+    """Return the names of the mounts from before the first push or launch. None if they were not recorded."""
+    for name in ("since-push.json", "since.json"):
+        record = read_record(os.path.join(home, name), SINCE)
+        mounts = record.get("mounts") if record else None
+        if isinstance(mounts, list):
+            return mounts if len(mounts) < MOST_MOUNTS else None
+    return None
 
 
 def accounted_since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int | None:
@@ -2392,74 +2547,6 @@ def _ours_of(paths: Iterable[bytes]) -> Iterator[bytes]:
 '''
 
 
-# --- mounts --------------------------------------------------------------------------------------
-PARTS["box_scripts.caretaker.mounts"] = r'''
-"""Finds mounted file systems that are on another machine's disk, or on no disk."""
-
-from __future__ import annotations
-
-import os
-import re
-
-from box_scripts.caretaker.paths import is_below
-
-
-def far_mounts(mountinfo: str) -> set[bytes]:
-    """Return the directories where another machine's disk is mounted, or a file system that is on no disk."""
-    no_disk = ("proc", "sysfs", "cgroup", "cgroup2", "devtmpfs")
-    found = mounted_systems(mountinfo).items()
-    return {place for place, system in found if ELSEWHERE(system) or system in no_disk}
-
-
-def mounted_systems(mountinfo: str) -> dict[bytes, str]:
-    """Return the type of the file system at each mount point. If there are several, only the last one is visible."""
-    found = {}
-    for line in mountinfo.splitlines():
-        mount, _, system = line.partition(" - ")
-        if system:
-            place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), mount.split()[4])
-            found[os.fsencode(place)] = system.split(" ")[0]
-    return found
-
-
-class Outliving:
-    """The directories that outlive a stop. Other disks that are mounted below them do not count."""
-
-    def __init__(self, kept: list[bytes], disks: list[bytes], mountinfo: str) -> None:
-        """`kept` are the directories. Those also in `disks` count only if a disk is mounted exactly there now."""
-        mounted = mounted_systems(mountinfo)
-        gone = {place for place in disks if mounted.get(place, "tmpfs") in ("tmpfs", "ramfs")}
-        self._kept = [os.path.realpath(place) for place in kept if place not in gone]
-        self._others = [
-            place
-            for place in mounted
-            if any(is_below(place, top) and place != top for top in self._kept)
-        ]
-
-    def has(self, path: bytes) -> bool:
-        """Whether the file outlives a stop."""
-        return any(is_below(path, top) for top in self._kept) and not any(
-            is_below(path, other) for other in self._others
-        )
-
-
-ELSEWHERE = re.compile(
-    r"nfs|cifs|smb|fuse|ceph|lustre|gluster|beegfs|gpfs|weka|9p|virtiofs|afs"
-).match
-
-
-def far_devices(mountinfo: str) -> set[int]:
-    """Return the devices whose files get their times from another machine's clock."""
-    found = set()
-    for line in mountinfo.splitlines():
-        mount, _, system = line.partition(" - ")
-        if ELSEWHERE(system):
-            major, minor = mount.split()[2].split(":")
-            found.add(os.makedev(int(major), int(minor)))
-    return found
-'''
-
-
 # --- caches --------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.caches"] = r'''
 """Recognises the files of caches by their paths."""
@@ -2739,6 +2826,7 @@ import os
 
 from box_scripts.caretaker.caches import is_cache
 from box_scripts.caretaker.hashing import Changing
+from box_scripts.caretaker.paths import unescape_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -2856,7 +2944,7 @@ class WrittenFiles:
             "unclaimed": {
                 "count": len(self.unclaimed),
                 "bytes": sum(size for size, _ in self.unclaimed),
-                "largest": [{"at": at, "size": size} for size, at in largest],
+                "largest": [_with_time(at, size) for size, at in largest],
             },
             "discarded": {
                 "count": sum(t["count"] for t in tallies),
@@ -2866,6 +2954,14 @@ class WrittenFiles:
             "pushed": {"count": self._pushed[0], "bytes": self._pushed[1]},
             "empty": {"count": len(self.empty), "first": sorted(self.empty)[:20]},
         }
+
+
+def _with_time(at: str, size: int) -> dict:
+    """Describe the file with the time of its last change, which a job cannot set back."""
+    try:
+        return {"at": at, "size": size, "ctime_ns": os.lstat(unescape_path(at)).st_ctime_ns}
+    except OSError:  # it is gone
+        return {"at": at, "size": size}
 
 
 ODD_BYTES, NAME_BYTES = 10 << 20, 2048
@@ -3308,7 +3404,7 @@ from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, Job, all_jobs
 from box_scripts.caretaker.links import link_entries
 from box_scripts.caretaker.logins import somebody_may_have_worked
-from box_scripts.caretaker.mounts import Outliving
+from box_scripts.caretaker.mounts import Outliving, later_mounts
 from box_scripts.caretaker.open_files import open_files
 from box_scripts.caretaker.own_files import Own
 from box_scripts.caretaker.paths import escape_path, unescape_path
@@ -3318,7 +3414,7 @@ from box_scripts.caretaker.processes import boot_id, started_ns, text_of
 from box_scripts.caretaker.pushed_files import Sent
 from box_scripts.caretaker.records import GUARD, NO_GUARD, journal_line, read_record
 from box_scripts.caretaker.refusal import Refusal
-from box_scripts.caretaker.since import accounted_since_ns
+from box_scripts.caretaker.since import accounted_since_ns, mounts_at_first
 from box_scripts.caretaker.survey import Survey
 from box_scripts.caretaker.unclaimed import DEFAULT_DISCARD, WrittenFiles, discarded_by
 
@@ -3445,6 +3541,10 @@ def manifest(home: str, request: dict) -> dict:
             survey.problems.append(problem)
         else:
             unread.add(reason)
+    mountinfo, before = text_of("/proc/self/mountinfo"), mounts_at_first(home)
+    for place in later_mounts(mountinfo, before, request["work"], tops):
+        detail = "mounted since the lease began, so it hides what was written there; unmount it"
+        survey.problem(escape_path(place), "mounted_over", detail)
     hashes = Hashes(home, request.get("key"))
     entries: list[dict] = []
     writers = open_files() if survey.files else {}
@@ -3465,6 +3565,7 @@ def manifest(home: str, request: dict) -> dict:
             )
         kind = "log" if name.startswith("log/") else "artifact"
         facts = {"size": seen.st_size, "sha256": sha256, "mtime_ns": seen.st_mtime_ns}
+        facts["ctime_ns"] = seen.st_ctime_ns
         entries.append(dict(facts, name=name, at=at, kind="file", **{"class": kind}))
     entries += link_entries(survey, {path for _, path in survey.files})
 
@@ -4732,6 +4833,9 @@ PART_OF = {  # this part has a function with the verb's name
     "guard": "guard",
 }
 
+LOOKS = {"status", "tail", "manifest", "patterns", "complete", "index"}
+"""These may end at any moment: they begin no process, and remove and replace no file of a job."""
+
 
 def function_of(verb: str) -> Callable[[str, dict], dict]:
     """Return the function that carries out that verb. Its part is compiled only now, with the parts that it imports."""
@@ -5828,10 +5932,10 @@ import json
 import os
 import sys
 
-from box_scripts.caretaker.progress import TELLING
+from box_scripts.caretaker.progress import TELLING, end_with_asker
 from box_scripts.caretaker.refusal import Refusal
 from box_scripts.caretaker.requests import checked_arguments
-from box_scripts.caretaker.verbs import PART_OF, function_of
+from box_scripts.caretaker.verbs import LOOKS, PART_OF, function_of
 
 
 def _answer(argv: list[str]) -> dict:
@@ -5868,6 +5972,8 @@ def _answer(argv: list[str]) -> dict:
         from box_scripts.caretaker.next_look import note_next_look
 
         note_next_look(home, back_in_s)
+    if verb in LOOKS:
+        end_with_asker()
     return dict(function_of(verb)(home, request), ok=True)
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from box_scripts.caretaker.paths import escape_path, unescape_path, utf8_bytes
 from box_scripts.caretaker.pattern_bounds import Bounds
 from box_scripts.caretaker.patterns import Pattern
 from box_scripts.caretaker.refusal import Refusal
-from box_scripts.caretaker.paths import escape_path, unescape_path, utf8_bytes
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.files.patterns import (
     literal_pattern,

@@ -114,6 +114,11 @@ def _find(chunk: str | list, name: str, at: int, end: int) -> int:
     return next((place for place in places if _fits(chunk, name, place)), -1)
 
 
+def _are_at(piece: list[Segment], parts: list[str], at: int) -> bool:
+    near = parts[at : at + len(piece)]
+    return all(one.matches(part) for one, part in zip(piece, near))  # noqa: B905
+
+
 class Pattern:
     """One glob. `matches` says whether it covers an escaped path.
 
@@ -125,15 +130,13 @@ class Pattern:
         """Raises: Refusal: `text` is not a valid pattern, begins with `!`, or contains `..`."""
         from_home = text == "~" or text.startswith("~/")
         self.text, self.relative, self.prefix = text, not (from_home or text.startswith("/")), b""
+        if len(text) > LONGEST:
+            raise Refusal("BAD_REQUEST", "a pattern has at most %d characters" % LONGEST)
         names = [n for n in text.split("/") if n not in ("", ".")][1 if from_home else 0 :]
         try:
-            if len(text) > LONGEST:
-                raise ValueError("it is longer than %d characters" % LONGEST)
             segments = [Segment(n) for n in names]
         except ValueError as error:
-            raise Refusal(
-                "BAD_REQUEST", "not a pattern: %s (%s)" % (ascii(text[:LONGEST]), error)
-            ) from None
+            raise Refusal("BAD_REQUEST", "not a pattern: %s (%s)" % (ascii(text), error)) from None
         if (
             text.startswith("!")
             or any(one.literal == b".." for one in segments)
@@ -181,9 +184,7 @@ class Pattern:
         at, moves = 0, self._is_anywhere
         for piece in self._pieces:
             last = len(parts) - self._below - len(piece) if moves else at
-            while not all(
-                one.matches(part) for one, part in zip(piece, parts[at : at + len(piece)])
-            ):
+            while not _are_at(piece, parts, at):
                 at += 1
                 if at > last:
                     return False

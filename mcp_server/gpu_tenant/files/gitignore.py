@@ -33,9 +33,13 @@ _SPECIAL = "*?[\\"
 class _Star(str):
     """A run of stars in a rule."""
 
+    __slots__ = ()
+
 
 class _Slash(str):
     """A slash between two components. It is `\\/` if it was escaped."""
+
+    __slots__ = ()
 
 
 Token = Position | _Star | _Slash
@@ -234,7 +238,7 @@ def _path_glob(tokens: Sequence[Token]) -> PathGlob:
             begun.append(token)
             continue
         is_deep = len(begun) == 1 and _is_deep(begun[0])
-        if is_deep and token == "\\/":  # then git does not let `**` match nothing
+        if is_deep and len(token) > 1:  # then git does not let `**` match nothing
             components.append(_name_glob([_Star("*")]))
         components.append(None if is_deep else _name_glob(begun))
         begun = []
