@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from dataclasses import asdict
+from io import RawIOBase
 from pathlib import Path
 from threading import Thread
 
@@ -13,13 +14,15 @@ from gpu_tenant.files.worktree import read_tree
 
 def main() -> None:
     """Read the request from stdin, and write the answer to stdout. Both are one line of JSON."""
-    asked = json.loads(sys.stdin.buffer.readline())
-    Thread(target=_end_with_asker, daemon=True).start()
+    # Not through a buffer: while it waits for more, it could not be closed at the end.
+    stdin = os.fdopen(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
+    asked = json.loads(stdin.readline())
+    Thread(target=_end_with, args=(stdin,), daemon=True).start()
     sys.stdout.buffer.write(json.dumps(_answer(asked)).encode() + b"\n")
 
 
-def _end_with_asker() -> None:
-    sys.stdin.buffer.raw.read(1)
+def _end_with(stdin: RawIOBase) -> None:
+    stdin.read(1)
     os._exit(1)
 
 
