@@ -1827,12 +1827,11 @@ def set_since(home: str, name: str, directory: bytes) -> int:
 
 def mounts_at_first(home: str) -> list[str] | None:
     """Return the names of the mounts from before the first push or launch. None if they were not recorded."""
-    for name in ("since-push.json", "since.json"):
-        record = read_record(os.path.join(home, name), SINCE)
-        mounts = record.get("mounts") if record else None
-        if isinstance(mounts, list):
-            return mounts if len(mounts) < MOST_MOUNTS else None
-    return None
+    paths = (os.path.join(home, name) for name in ("since-push.json", "since.json"))
+    records = [record for record in (read_record(path, SINCE) for path in paths) if record]
+    first = min(records, key=lambda record: record["since_ns"], default={})
+    mounts = first.get("mounts")
+    return mounts if isinstance(mounts, list) and len(mounts) < MOST_MOUNTS else None
 
 
 def accounted_since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int | None:
