@@ -9,7 +9,6 @@ Ignored files and links stay on this computer. They are listed with their sizes.
 the push, and not only when a job fails.
 """
 
-import codecs
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -18,13 +17,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from pathspec.patterns.gitignore.base import GitIgnorePatternError
-from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
-
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.wording import size, some
 from gpu_tenant.files.git_repository import Repository, find_repository
+from gpu_tenant.files.gitignore import Rule, bytes_of, parse_rules
 from gpu_tenant.files.owner_git import expanded, owner_settings
 from gpu_tenant.files.paths import escape
 from gpu_tenant.files.read_small import TooLarge, read_small
@@ -206,15 +203,15 @@ class _Rules:
     """The rules of one file. They are about the entries below the directory `root`."""
 
     root: str
-    patterns: Sequence[GitIgnoreSpecPattern]
+    rules: Sequence[Rule]
     source: Left
 
     def ignore(self, path: str, *, folder: bool) -> bool | None:
         """Whether the entry is excluded. None if no rule matches it."""
-        name = path.removeprefix(self.root).removeprefix("/")
-        for pattern in reversed(self.patterns):
-            if pattern.regex is not None and _names(pattern.regex, name, folder=folder):
-                return pattern.include
+        parts = bytes_of(path.removeprefix(self.root).removeprefix("/")).split("/")
+        for rule in reversed(self.rules):
+            if rule.matches(parts, is_directory=folder):
+                return not rule.is_negated
         return None
 
 
@@ -247,23 +244,6 @@ class _Scope:
                 tracked |= _tracked(inner, directory)
         rules += _rules_of(directory / ".gitignore", directory)
         return replace(self, rules=rules, tracked=tracked)
-
-
-def _names(rule: re.Pattern[str], name: str, *, folder: bool) -> bool:
-    """Whether `rule` matches the entry itself. The folders above it were judged before.
-
-    We do not use `GitIgnoreSpec`: it excludes a file if a rule excludes a folder above it. With rules like `*`, `!*/`,
-    `!*.py`, it leaves out files that these rules keep. In the patterns of pathspec, the group `ps_d` is the slash
-    after a name. If the group matched, the rule matched only a folder in the name, not the whole name.
-    """
-    if any(found.groupdict().get("ps_d") is None for found in rule.finditer(name)):
-        return True
-    itself = len(name) + 1
-    return folder and any(
-        found.end("ps_d") == itself
-        for found in rule.finditer(name + "/")
-        if found.groupdict().get("ps_d")
-    )
 
 
 def _beginning(directory: Path) -> _Scope:
@@ -312,7 +292,7 @@ def _rules_of_repository(repository: Repository) -> tuple[_Rules, ...]:
         if os.path.realpath(place).startswith(f"{repository.root}/"):
             rules = _rules_of(place, repository.root, "owner")
     if content:
-        rules += (_Rules(os.fspath(repository.root), _patterns(content), "excluded"),)
+        rules += (_Rules(os.fspath(repository.root), parse_rules(content), "excluded"),)
     return rules
 
 
@@ -328,7 +308,7 @@ def _rules_of(
         content = read_small(file, _MOST_RULES_BYTES, links="followed" if is_owners else "refused")
     except TooLarge as large:
         raise _too_large(file) from large
-    return (_Rules(os.fspath(root), _patterns(content), source),) if content else ()
+    return (_Rules(os.fspath(root), parse_rules(content), source),) if content else ()
 
 
 def _too_large(file: Path) -> BadRequest:
@@ -364,13 +344,3 @@ def _walk(directory: Path, scope: _Scope, rest: list[tuple[Path, Left]]) -> Iter
                     rest.append((path, "report"))
                 else:
                     yield path
-
-
-def _patterns(content: bytes) -> list[GitIgnoreSpecPattern]:
-    # Read the rules as git does: a byte order mark is skipped, only a newline ends a line, a name
-    # may contain any byte, and an invalid rule matches nothing.
-    patterns = []
-    for line in os.fsdecode(content.removeprefix(codecs.BOM_UTF8)).split("\n"):
-        with suppress(GitIgnorePatternError):
-            patterns.append(GitIgnoreSpecPattern(line.removesuffix("\r")))
-    return patterns

@@ -15,6 +15,7 @@ from gpu_tenant.artifacts.losses import (
     differs,
     so_far,
     unclaimed_by_name,
+    unclaimed_versions,
     uncollected_loss,
 )
 from gpu_tenant.artifacts.stores.protocol import DurableStore
@@ -90,7 +91,7 @@ class Assessment:
         """The hash of exactly these losses. A person's signature is for this hash."""
         # What a running job has written so far is not part of the hash: a signature for the job covers everything that
         # it writes.
-        return digest_of([words for loss in self.losses for words in (loss.what, *loss.names)])
+        return digest_of([words for x in self.losses for words in (x.what, *x.names, *x.versions)])
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -612,6 +613,7 @@ def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> It
     yield Loss(
         what=what,
         names=unclaimed_by_name(seal, lease) if seal.unclaimed.count > IN_WORDS else (),
+        versions=unclaimed_versions(seal),
         remedy=f"keep them with {keep}, or give them up with {lose}",
     )
 
