@@ -5,14 +5,14 @@ import inspect
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import anyio
 from mcp.server import MCPServer
 from mcp.server.apps import Apps
-from mcp.server.elicitation import AcceptedElicitation
+from mcp.server.elicitation import AcceptedElicitation, DeclinedElicitation
 from mcp.server.mcpserver import Context, Elicit, ElicitationResult, Resolve
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.resources import FileResource
@@ -33,10 +33,14 @@ from gpu_tenant.files.skill_files import skill_directory
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.context import LeaseName, progress_to
 from gpu_tenant.leases.end import MOST_TOLD, ask_owner, attest, awaits_owner
+from gpu_tenant.leases.spending_plan import SpendingPlan, speaker
 from gpu_tenant.leases.watch_actions import pull
 from gpu_tenant.process_hardening import UNATTENDED
 from gpu_tenant.service import Tenancy
 from gpu_tenant.transfer.eta import Eta
+
+if TYPE_CHECKING:
+    from gpu_tenant.errands.answers import RentalPlan
 
 _log = logging.getLogger(__name__)
 
@@ -144,6 +148,7 @@ class StrictTool(Tool):
             self.fn_metadata.validate_arguments(arguments)
         except ValidationError as error:
             raise ToolError(self._wrong_arguments(error)) from None
+        speaker.set("agent")
         try:
             async with _progress_told(context):
                 with anyio.CancelScope(shield=self.name in _SHIELDED):
@@ -319,8 +324,8 @@ def _verb(name: str, rooms: _Rooms) -> Callable[..., Any]:
         return _teardown_or_ask(rooms)
     if name == "collect":
         return _collect_or_snapshot(rooms)
-    if name == "run":
-        return _run_or_ask(rooms)
+    if name in _ASKING:
+        return _ASKING[name](rooms)
     method = getattr(Tenancy, name)
 
     async def verb(**arguments: Any) -> Any:
@@ -378,18 +383,53 @@ def _collect_or_snapshot(rooms: _Rooms) -> Callable[..., Any]:
     return collect
 
 
+def _can_ask(ctx: Context[None]) -> bool:
+    """Whether the host can put a question to its user, and somebody is there to answer."""
+    can = ctx.client_capabilities and ctx.client_capabilities.elicitation is not None
+    return bool(can) and not os.environ.get(UNATTENDED)
+
+
+def _with_answer(
+    verb: Callable[..., Any], method: Callable[..., Any], ask: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Give the verb the method's schema, and before each call the answer to what `ask` asks."""
+    signature = signature_of(method)
+    parameters = [p for p in signature.parameters.values() if p.name != "self"]
+    added = inspect.Parameter(
+        "answer",
+        inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[ElicitationResult[EmptyForm], Resolve(ask)],
+    )
+    verb.__signature__ = signature.replace(parameters=[*parameters, added])  # type: ignore[attr-defined]
+    verb.__annotations__ = {
+        **{p.name: p.annotation for p in (*parameters, added)},
+        "return": signature.return_annotation,
+    }
+    verb.__doc__ = method.__doc__
+    return verb
+
+
+def _key(method: Callable[..., Any], said: dict[str, Any]) -> str:
+    """Return the arguments of a call in one form, with its defaults."""
+    parameters = signature_of(method).parameters.values()
+    told = {p.name: said.get(p.name, p.default) for p in parameters if p.name != "self"}
+    return json.dumps(told, default=str)
+
+
+def _said(answer: ElicitationResult[EmptyForm]) -> Literal["yes", "no", "nothing"]:
+    if isinstance(answer, AcceptedElicitation):
+        return "yes"
+    return "no" if isinstance(answer, DeclinedElicitation) else "nothing"
+
+
 def _run_or_ask(rooms: _Rooms) -> Callable[..., Any]:
     """Return `run` as a tool. If the host can ask its user, it asks once before anything is rented.
 
-    The user's answer is not a signature. It agrees to a plan within the owner's limits, as a call with `agree` does.
+    The user's answer is not a signature. It agrees to a plan within the owner's limits.
     """
-    asked = set[str]()
     method = Tenancy.run
-    signature = signature_of(method)
-    parameters = [p for p in signature.parameters.values() if p.name != "self"]
-
-    def key(said: dict[str, Any]) -> str:
-        return json.dumps({p.name: said.get(p.name, p.default) for p in parameters}, default=str)
+    shown: dict[str, RentalPlan] = {}
+    signed = set[str]()
 
     async def ask(
         id: str,
@@ -402,38 +442,108 @@ def _run_or_ask(rooms: _Rooms) -> Callable[..., Any]:
         max_usd: float,
         smoke: str,
         on: str,
+        include: list[str],
         agree: str,
         ctx: Context[None],
     ) -> EmptyForm | Elicit[EmptyForm]:
-        said = {k: v for k, v in locals().items() if k in signature.parameters}
-        can_ask = ctx.client_capabilities and ctx.client_capabilities.elicitation is not None
-        if agree or not can_ask or os.environ.get(UNATTENDED):
+        said = {k: v for k, v in locals().items() if k in signature_of(method).parameters}
+        tenancy = rooms.tenancy()
+        owner = tenancy.context.owner
+        if not _can_ask(ctx) or owner.limits.asks_above_usd(can_ask=True) is None:
             return EmptyForm()
-        told = await rooms.tenancy().plan_run(**said)
-        if told is None:
+        key = _key(method, said)
+        told = await tenancy.plan_run(**{k: v for k, v in said.items() if k != "agree"})
+        if told is None or not owner.asks(told.spending, can_ask=True):
             return EmptyForm()
-        asked.add(key(said))
-        return Elicit("Rent this?\n" + "\n".join(f"- {line}" for line in told.lines), EmptyForm)
+        if owner.is_signed(told.spending):
+            signed.add(key)
+            return EmptyForm()
+        shown[key] = told
+        return Elicit(told.question, EmptyForm)
 
     async def run(answer: ElicitationResult[EmptyForm], **said: Any) -> RunTold:
-        if key(said) in asked:
-            asked.discard(key(said))
-            if isinstance(answer, AcceptedElicitation):
-                said["agree"] = "yes"
-        return await method(rooms.tenancy(), **said)
+        tenancy, key = rooms.tenancy(), _key(method, said)
+        if key in signed:
+            signed.discard(key)
+            said["agree"] = "yes"
+        if (plan := shown.pop(key, None)) is not None:
+            said["agree"] = "yes"
+            if _said(answer) == "no":
+                tenancy.decline_run(plan)
+                said = {"id": plan.run}
+            else:
+                # After a question that nobody answered, only a signature agrees.
+                tenancy.context.owner.note_answer(plan.spending, _said(answer))
+        told: RunTold = await method(tenancy, **said)
+        return told
 
-    added = inspect.Parameter(
-        "answer",
-        inspect.Parameter.KEYWORD_ONLY,
-        annotation=Annotated[ElicitationResult[EmptyForm], Resolve(ask)],
-    )
-    run.__signature__ = signature.replace(parameters=[*parameters, added])  # type: ignore[attr-defined]
-    run.__annotations__ = {
-        **{p.name: p.annotation for p in (*parameters, added)},
-        "return": signature.return_annotation,
+    return _with_answer(run, method, ask)
+
+
+def _provision_or_ask(rooms: _Rooms) -> Callable[..., Any]:
+    """Return `provision` as a tool. It asks as `run` does, because it spends the same money."""
+    method = Tenancy.provision
+
+    async def plan(tenancy: Tenancy, said: dict[str, Any]) -> SpendingPlan | None:
+        left = ("price_usd_h", "unguarded", "smoke", "wait_s")
+        return await tenancy.plan_provision(**{k: v for k, v in said.items() if k not in left})
+
+    return _asking(rooms, method, plan)
+
+
+def _change_or_ask(rooms: _Rooms) -> Callable[..., Any]:
+    """Return `change_lease` as a tool. It asks before a later deadline promises money that nobody agreed to."""
+
+    async def plan(tenancy: Tenancy, said: dict[str, Any]) -> SpendingPlan | None:
+        return tenancy.plan_change(
+            said["lease"], said["action"], said.get("hours"), said.get("budget_usd")
+        )
+
+    return _asking(rooms, Tenancy.change_lease, plan)
+
+
+def _asking(
+    rooms: _Rooms,
+    method: Callable[..., Any],
+    plan_of: Callable[[Tenancy, dict[str, Any]], Awaitable[SpendingPlan | None]],
+) -> Callable[..., Any]:
+    """Return the verb as a tool that first asks the host's user whether they agree to what it promises."""
+    shown = dict[str, SpendingPlan]()
+
+    async def ask(ctx: Context[None], **said: Any) -> EmptyForm | Elicit[EmptyForm]:
+        if not _can_ask(ctx):
+            return EmptyForm()
+        tenancy = rooms.tenancy()
+        plan, owner = await plan_of(tenancy, said), tenancy.context.owner
+        if plan is None or not owner.asks(plan, can_ask=True) or owner.is_signed(plan):
+            return EmptyForm()
+        if tenancy.ledger.declined(plan.subjects):
+            return EmptyForm()  # the call itself says that this is over
+        shown[_key(method, said)] = plan
+        return Elicit(plan.question, EmptyForm)
+
+    async def verb(answer: ElicitationResult[EmptyForm], **said: Any) -> Any:
+        tenancy = rooms.tenancy()
+        if (plan := shown.pop(_key(method, said), None)) is not None:
+            tenancy.context.owner.note_answer(plan, _said(answer))
+            if _said(answer) == "no":
+                from gpu_tenant.leases.owner_approval import declined
+
+                raise declined(plan)
+        return await method(tenancy, **said)
+
+    verb.__name__ = method.__name__
+    parameters = [p for p in signature_of(method).parameters.values() if p.name != "self"]
+    of_call = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=Context[None])
+    plain = [
+        p.replace(default=inspect.Parameter.empty, kind=inspect.Parameter.KEYWORD_ONLY)
+        for p in parameters
+    ]
+    ask.__signature__ = inspect.Signature([*plain, of_call])  # type: ignore[attr-defined]
+    ask.__annotations__ = {p.name: p.annotation for p in (*plain, of_call)} | {
+        "return": EmptyForm | Elicit[EmptyForm]
     }
-    run.__doc__ = method.__doc__
-    return run
+    return _with_answer(verb, method, ask)
 
 
 def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
@@ -445,8 +555,7 @@ def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
     async def tell(
         lease: str, on_refusal: str, ctx: Context[None]
     ) -> EmptyForm | Elicit[EmptyForm]:
-        can_tell = ctx.client_capabilities and ctx.client_capabilities.elicitation is not None
-        if on_refusal != "ask_owner" or not can_tell or os.environ.get(UNATTENDED):
+        if on_refusal != "ask_owner" or not _can_ask(ctx):
             return EmptyForm()
         wants = await ask_owner(rooms.tenancy().context, lease)
         if wants is None:
@@ -486,6 +595,14 @@ def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
 
     verify_and_teardown.__doc__ = Tenancy.verify_and_teardown.__doc__
     return verify_and_teardown
+
+
+_ASKING: dict[str, Callable[[_Rooms], Callable[..., Any]]] = {
+    "run": _run_or_ask,
+    "provision": _provision_or_ask,
+    "change_lease": _change_or_ask,
+}
+"""The tools that promise money, and ask a person first where the host can."""
 
 
 def _lease_card() -> Apps:
