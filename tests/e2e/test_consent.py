@@ -326,3 +326,66 @@ async def test_a_rule_that_is_none_rents_nothing(renting: Tenant) -> None:
 
     assert "[limits] ask" in refusal
     assert renting.creates() == 0
+
+
+# A box that this program did not rent
+
+
+def a_stranger_s(tenant: Tenant) -> str:
+    """The id of somebody else's box in the account."""
+    before = set(tenant.stage.world.state.things)
+    tenant.fault("foreign_box")
+    (box,) = set(tenant.stage.world.state.things) - before
+    return box
+
+
+async def test_a_box_that_is_not_ours_is_shown_as_its_provider_shows_it_and_its_bill_is_told(
+    renting: Tenant,
+) -> None:
+    box = a_stranger_s(renting)
+    async with Client(make_server()) as client:
+        leases = await told(client, "list_leases")
+
+    (row,) = leases["foreign"]
+    assert row["box"] == box
+    assert row["name"] == "somebody-elses-run"
+    assert "RTX" in row["gpus"] or "x " in row["gpus"]
+    assert row["created_at"]
+    assert "ask the person" in row["next"]
+    assert f"target='{box}'" in row["next"]
+    assert float(leases["burning_usd_h"]) == 0
+    assert float(leases["foreign_usd_h"]) == float(row["price_usd_h"]) > 0
+
+
+async def test_a_stranger_s_box_is_adopted_over_a_signature_where_nobody_can_be_asked(
+    renting: Tenant,
+) -> None:
+    box = a_stranger_s(renting)
+    async with Client(make_server()) as client:
+        asked = {"provider": "vastai", "target": box, "wait_s": 0}
+        refusal = words(await client.call_tool("provision", asked))
+        assert "SIGNATURE_WANTED" in refusal
+        assert "somebody-elses-run" in refusal
+        assert renting.tenancy.ledger.leases("live") == []
+
+        signed_by_a_person(renting, refusal)
+        card = await told(client, "provision", **asked)
+
+    terms = renting.lease(card["lease"]).terms
+    assert (terms.idle_h, terms.when_done) == (None, "keep")
+
+
+@pytest.mark.parametrize("action", ["accept", "decline", "cancel"])
+async def test_a_stranger_s_box_is_adopted_by_a_yes_alone(action: Action, renting: Tenant) -> None:
+    rule(renting, "never")
+    box, person = a_stranger_s(renting), Person(action)
+    async with person.client() as client:
+        asked = {"provider": "vastai", "target": box, "wait_s": 0}
+        answer = await client.call_tool("provision", asked)
+
+    (question,) = person.asked
+    assert "Take this box over?" in question
+    assert "somebody-elses-run" in question
+    assert "at its deadline, in 24.0 h" in question
+    assert answer.is_error == (action != "accept")
+    assert len(renting.tenancy.ledger.leases("live")) == (1 if action == "accept" else 0)

@@ -126,20 +126,16 @@ def _plan(context: Context, profile: Profile, box: Box, asked: RentRequest) -> S
         would=f"put {box.id} at {profile.title} under a lease, though this program did not rent it",
         usd=None,
         lines=(
-            shown_words(box, context.clock.now()),
+            _shown_words(box),
             *_terms_words(_terms(context, asked), context.clock.now()),
         ),
     )
 
 
-def shown_words(box: Box, now: datetime) -> str:
+def _shown_words(box: Box) -> str:
     """Say what its provider shows of a box that is not ours."""
     rate = "at an unknown rate" if box.price_usd_h is None else f"at {box.price_usd_h} USD/h"
-    age = (
-        None
-        if box.created_at is None
-        else f"made {span((now - box.created_at).total_seconds())} ago"
-    )
+    age = None if box.created_at is None else f"made {box.created_at:%Y-%m-%d %H:%M} UTC"
     named = None if box.name is None else f"named {quote_text(box.name)}"
     told = (named, box.gpus and plain(box.gpus), str(box.state), rate, age)
     return f"its provider shows: {', '.join(filter(None, told))}"

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 import anyio
 from mcp.server import MCPServer
@@ -40,9 +40,14 @@ from gpu_tenant.service import Tenancy
 from gpu_tenant.transfer.eta import Eta
 
 if TYPE_CHECKING:
-    from gpu_tenant.errands.answers import RentalPlan
+    pass
 
 _log = logging.getLogger(__name__)
+
+P = TypeVar("P")
+
+_ANSWERS_WITHIN_S = 600
+"""A person's answer belongs to a question that was put at most so long ago."""
 
 INSTRUCTIONS = """\
 gpu-tenant rents, watches and ends GPU boxes without losing data or leaving a meter running.
@@ -416,6 +421,31 @@ def _key(method: Callable[..., Any], said: dict[str, Any]) -> str:
     return json.dumps(told, default=str)
 
 
+class _Shown(Generic[P]):
+    """The plans that people are asked about now, each by the call that it belongs to."""
+
+    def __init__(self) -> None:
+        self._plans: dict[str, tuple[float, P]] = {}
+
+    def note(self, key: str, plan: P) -> P:
+        """Record that this plan is shown for that call. Returns it."""
+        self._plans[key] = asyncio.get_running_loop().time(), plan
+        return plan
+
+    def again(self, key: str) -> P | None:
+        """Return the plan that was shown for that call a moment ago. None if there is none.
+
+        A host may send the answer with a second request. It belongs to the question only if that reads the same then.
+        """
+        at, plan = self._plans.get(key, (0.0, None))
+        is_new = asyncio.get_running_loop().time() - at < _ANSWERS_WITHIN_S
+        return plan if is_new else None
+
+    def taken(self, key: str) -> P | None:
+        """Return the plan that was shown for that call, and forget it. None if none was."""
+        return self._plans.pop(key, (0.0, None))[1]
+
+
 def _said(answer: ElicitationResult[EmptyForm]) -> Literal["yes", "no", "nothing"]:
     if isinstance(answer, AcceptedElicitation):
         return "yes"
@@ -428,7 +458,7 @@ def _run_or_ask(rooms: _Rooms) -> Callable[..., Any]:
     The user's answer is not a signature. It agrees to a plan within the owner's limits.
     """
     method = Tenancy.run
-    shown: dict[str, RentalPlan] = {}
+    shown = _Shown["RentalPlan"]()
     signed = set[str]()
 
     async def ask(
@@ -452,21 +482,22 @@ def _run_or_ask(rooms: _Rooms) -> Callable[..., Any]:
         if not _can_ask(ctx) or owner.limits.asks_above_usd(can_ask=True) is None:
             return EmptyForm()
         key = _key(method, said)
+        if (before := shown.again(key)) is not None:
+            return Elicit(before.question, EmptyForm)
         told = await tenancy.plan_run(**{k: v for k, v in said.items() if k != "agree"})
         if told is None or not owner.asks(told.spending, can_ask=True):
             return EmptyForm()
         if owner.is_signed(told.spending):
             signed.add(key)
             return EmptyForm()
-        shown[key] = told
-        return Elicit(told.question, EmptyForm)
+        return Elicit(shown.note(key, told).question, EmptyForm)
 
     async def run(answer: ElicitationResult[EmptyForm], **said: Any) -> RunTold:
         tenancy, key = rooms.tenancy(), _key(method, said)
         if key in signed:
             signed.discard(key)
             said["agree"] = "yes"
-        if (plan := shown.pop(key, None)) is not None:
+        if (plan := shown.taken(key)) is not None:
             said["agree"] = "yes"
             if _said(answer) == "no":
                 tenancy.decline_run(plan)
@@ -508,23 +539,24 @@ def _asking(
     plan_of: Callable[[Tenancy, dict[str, Any]], Awaitable[SpendingPlan | None]],
 ) -> Callable[..., Any]:
     """Return the verb as a tool that first asks the host's user whether they agree to what it promises."""
-    shown = dict[str, SpendingPlan]()
+    shown = _Shown[SpendingPlan]()
 
     async def ask(ctx: Context[None], **said: Any) -> EmptyForm | Elicit[EmptyForm]:
         if not _can_ask(ctx):
             return EmptyForm()
-        tenancy = rooms.tenancy()
+        tenancy, key = rooms.tenancy(), _key(method, said)
+        if (before := shown.again(key)) is not None:
+            return Elicit(before.question, EmptyForm)
         plan, owner = await plan_of(tenancy, said), tenancy.context.owner
         if plan is None or not owner.asks(plan, can_ask=True) or owner.is_signed(plan):
             return EmptyForm()
         if tenancy.ledger.declined(plan.subjects):
             return EmptyForm()  # the call itself says that this is over
-        shown[_key(method, said)] = plan
-        return Elicit(plan.question, EmptyForm)
+        return Elicit(shown.note(key, plan).question, EmptyForm)
 
     async def verb(answer: ElicitationResult[EmptyForm], **said: Any) -> Any:
         tenancy = rooms.tenancy()
-        if (plan := shown.pop(_key(method, said), None)) is not None:
+        if (plan := shown.taken(_key(method, said))) is not None:
             tenancy.context.owner.note_answer(plan, _said(answer))
             if _said(answer) == "no":
                 from gpu_tenant.leases.owner_approval import declined
