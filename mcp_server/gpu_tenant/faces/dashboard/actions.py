@@ -168,6 +168,7 @@ async def _stop_and_park(opened: Tenancy, lease: str, body: Stop) -> Record:
 
 
 async def _collect(opened: Tenancy, lease: str, body: Collect) -> Record:
+    speaker.set("person")
     return await opened.collect(
         lease, body.to, artifacts=list(body.artifacts), discard=list(body.discard)
     )
