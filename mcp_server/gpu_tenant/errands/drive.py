@@ -1293,9 +1293,13 @@ def _ways(run: str, patterns: Sequence[str], *, is_written: bool) -> tuple[str, 
     """
     keeps = Command("run", resume=run, artifact=list(patterns))
     gives_up = Command("run", resume=run, discard=list(patterns))
-    what = "it" if len(patterns) == 1 else "them"
-    signed = ", if the person signs" if is_written else ""
-    return (f"{keeps} keeps {what}; {gives_up} gives {what} up{signed}",)
+    if len(patterns) == 1 and is_written:
+        return (f"{keeps} keeps it; {gives_up} gives it up, if the person signs",)
+    if len(patterns) == 1:
+        return (f"{keeps} keeps it; {gives_up} gives it up",)
+    if is_written:
+        return (f"{keeps} keeps them; {gives_up} gives them up, if the person signs",)
+    return (f"{keeps} keeps them; {gives_up} gives them up",)
 
 
 def _agree_words(plan: RentalPlan) -> str:

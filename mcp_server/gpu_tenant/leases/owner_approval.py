@@ -286,7 +286,7 @@ class Owner:
             added = most_usd(usd_h, terms.deadline_at - max(until, self._ledger.now()), None)
         return SpendingPlan(
             kind="extend",
-            subjects=(f"{lease.id} until {until:%Y-%m-%d %H:%M:%S}",),
+            subjects=(f"{lease.id} {until.isoformat()}",),
             would=f"move the deadline of {lease.id}",
             usd=added,
             lines=(f"its deadline is then {terms.deadline_at:%Y-%m-%d %H:%M} UTC",),

@@ -105,7 +105,7 @@ def _of_wait(
     usd = (cap * Decimal(str(hours))).quantize(Decimal("0.01"))
     return SpendingPlan(
         kind="rent",
-        subjects=(f"{wish} for {cap} USD/h and {hours:g} h",),
+        subjects=(f"{wish} {cap} {hours:g}",),
         would=f"rent a box when there is one, within {wait_h:g} h: {what}",
         usd=usd if asked.budget_usd is None else min(usd, asked.budget_usd),
         lines=(f"no box above {cap} USD/h, for {hours:g} h",),

@@ -57,7 +57,7 @@ class SpendingPlan:
         if self.kind == "adopt":
             return digest_of((self.kind, *self.subjects))
         whole = None if self.usd is None else self.usd.to_integral_value(ROUND_CEILING)
-        return digest_of((self.kind, self.would, f"{whole} USD at most"))
+        return digest_of((self.kind, self.would, str(whole)))
 
     @property
     def question(self) -> str:
