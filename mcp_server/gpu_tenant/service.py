@@ -715,17 +715,15 @@ class Tenancy:
 
         Everything it writes must be an artifact or discarded, or the box cannot be torn down.
         """
-        from gpu_tenant.artifacts.given_up import given_up_by
         from gpu_tenant.artifacts.push import pushed_trees
         from gpu_tenant.box.environment.history import activation
         from gpu_tenant.domain.sweep_grid import grid_of
         from gpu_tenant.files.patterns import require_patterns, told_apart
         from gpu_tenant.jobs.launch import launch
         from gpu_tenant.jobs.smoke import unclaimed_output
-        from gpu_tenant.leases.give_up import names_to_give_up
+        from gpu_tenant.leases.give_up import must_give_up_nothing
         from gpu_tenant.leases.orders import with_ordered
         from gpu_tenant.leases.recovery_words import tree_words
-        from gpu_tenant.leases.spending_plan import speaker
         from gpu_tenant.leases.take_work import held_for_work, require_box_for_work
         from gpu_tenant.providers.credentials import references, resolve_all
         from gpu_tenant.sweeps.commands import begin_sweep
@@ -743,7 +741,9 @@ class Tenancy:
                 prefix=name,
             )
             for each in dict.fromkeys((lease, *leases)):
-                await require_box_for_work(context, each)
+                box = await require_box_for_work(context, each)
+                lost = [pattern for cell in grid.cells for pattern in grid.discard_of(cell)]
+                await must_give_up_nothing(context, box, lost, ())
             begun = await begin_sweep(
                 context,
                 [lease, *leases],
@@ -765,16 +765,7 @@ class Tenancy:
             values = resolve_all(env, context.environ, key_places=context.key_places)
             own = activation(context.ledger, found.id) if python == "prepared" else {}
             profile = context.profile(found.provider)
-            if given_up and context.ledger.jobs(found.id) and speaker.get() != "program":
-                # What an earlier job wrote is not given up by declaring a later one.
-                only = await given_up_by(
-                    context.session(found),
-                    given_up,
-                    ledger=context.ledger,
-                    artifacts=kept,
-                    running="listed",
-                )
-                names_to_give_up(context, found, given_up, only)
+            await must_give_up_nothing(context, found, given_up, kept)
             launched = await launch(
                 context.session(found),
                 command,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from gpu_tenant.artifacts.given_up import OnlyCopy
+from gpu_tenant.artifacts.given_up import OnlyCopy, given_up_by
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.wording import some
 from gpu_tenant.leases.context import Context
@@ -36,6 +36,26 @@ def names_to_give_up(
     )
     context.ledger.use_signature(code, at=context.clock.now())
     return names
+
+
+async def must_give_up_nothing(
+    context: Context, lease: Lease, discard: Sequence[str], artifacts: Sequence[str]
+) -> None:
+    """Require that a new job's declaration gives up no only copy of what an earlier job wrote.
+
+    Raises:
+        SignatureWanted: it would, and no person has signed for these files.
+    """
+    if not discard or not context.ledger.jobs(lease.id) or speaker.get() == "program":
+        return
+    only = await given_up_by(
+        context.session(lease),
+        discard,
+        ledger=context.ledger,
+        artifacts=artifacts,
+        running="listed",
+    )
+    names_to_give_up(context, lease, discard, only)
 
 
 def _covers(pattern: str, copy: OnlyCopy) -> bool:
