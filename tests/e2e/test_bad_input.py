@@ -180,7 +180,8 @@ def test_the_line_that_is_shown_with_an_unclaimed_file_keeps_it_or_gives_it_up(
     shown = owner.does("collect", lease)
     lines = [x for x in shown.split("`") if option in x]
 
-    owner.does(*shlex.split(lines[0])[1:])
+    does = owner.does if option == "--artifact" else owner.does_signed
+    does(*shlex.split(lines[0])[1:])
     owner.does("teardown", lease)
 
 
