@@ -1,10 +1,11 @@
 """The plan of a rental, as a person is shown it before they agree: which box, until when, and for how much."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.errors import Limit, Refused
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.offers import Quote
 from gpu_tenant.domain.policy import running_usd_h
@@ -13,6 +14,7 @@ from gpu_tenant.domain.terms import RentRequest, Terms
 from gpu_tenant.domain.wording import some, usd_words
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provision import must_be_hours, terms_by_quote
+from gpu_tenant.leases.rent import must_have_room
 from gpu_tenant.leases.spending_plan import SpendingPlan, most_usd
 
 
@@ -29,6 +31,8 @@ def plan_of_rental(
     A quote that has rented already is answered with its lease, and a wish that stands was agreed to.
     """
     ledger, now = context.ledger, context.clock.now()
+    if asked.hours is not None:
+        must_be_hours(asked.hours)
     if count == 1 and ledger.rented_by(quotes):
         return None
     found = [quote for quote in map(ledger.quote, quotes) if quote is not None]
@@ -42,6 +46,7 @@ def plan_of_rental(
         return _of_wait(standing[0].id, standing[0].what, found, asked, wait_h, now, context)
     if not found:
         return None  # what is wrong with these names is told by whoever rents by them
+    _must_fit_one(context, found, asked, count)
     each = [most_by_quote(quote, asked, now) for quote in found]
     known = [usd for usd in each if usd is not None]
     usd = None if len(known) < len(each) else max(known)
@@ -56,6 +61,21 @@ def plan_of_rental(
         usd=usd,
         lines=tuple(_lines(found, terms_by_quote(first, asked, now))),
     )
+
+
+def _must_fit_one(
+    context: Context, quotes: Sequence[Quote], asked: RentRequest, count: int
+) -> None:
+    """Check that the owner's limits have room for one of these quotes, before a person is asked about them.
+
+    Raises:
+        Limit: they have none.
+    """
+    for quote in quotes[:-1]:
+        with suppress(Limit):
+            must_have_room(context, quote, asked, count)
+            return
+    must_have_room(context, quotes[-1], asked, count)
 
 
 def most_by_quote(quote: Quote, asked: RentRequest, now: datetime) -> Decimal | None:

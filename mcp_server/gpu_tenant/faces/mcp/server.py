@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import anyio
 from mcp.server import MCPServer
@@ -26,6 +26,7 @@ from gpu_tenant.artifacts.snapshot import Snapshot
 from gpu_tenant.domain.choices import Purpose
 from gpu_tenant.domain.command import Command, in_tools
 from gpu_tenant.domain.errors import BadRequest, BoxUnreachable, Refused, TenantError
+from gpu_tenant.errands.answers import RentalPlan
 from gpu_tenant.faces.mcp import chat_card
 from gpu_tenant.faces.watch import WATCH_EVERY_S, watching
 from gpu_tenant.files.rehearsal_marker import rehearsal_of
@@ -38,9 +39,6 @@ from gpu_tenant.leases.watch_actions import pull
 from gpu_tenant.process_hardening import UNATTENDED
 from gpu_tenant.service import Tenancy
 from gpu_tenant.transfer.eta import Eta
-
-if TYPE_CHECKING:
-    pass
 
 _log = logging.getLogger(__name__)
 
@@ -458,7 +456,7 @@ def _run_or_ask(rooms: _Rooms) -> Callable[..., Any]:
     The user's answer is not a signature. It agrees to a plan within the owner's limits.
     """
     method = Tenancy.run
-    shown = _Shown["RentalPlan"]()
+    shown = _Shown[RentalPlan]()
     signed = set[str]()
 
     async def ask(
