@@ -143,7 +143,7 @@ def test_a_discard_that_an_artifact_pattern_overrules_is_told_before_a_byte_is_f
 
     assert "'out/' keeps out/a.json" in told
     line = next(x for x in told.split("`") if x.startswith("gpu-tenant collect"))
-    owner.does(*shlex.split(line)[1:])
+    owner.does_signed(*shlex.split(line)[1:])
     assert json.loads(owner.does("collect", lease, "--json"))["files"] == 2, "b.json and the log"
 
 
@@ -181,7 +181,8 @@ def test_the_line_that_is_shown_with_an_unclaimed_file_keeps_it_or_gives_it_up(
     shown = owner.does("collect", lease)
     lines = [x for x in shown.split("`") if option in x]
 
-    owner.does(*shlex.split(lines[0])[1:])
+    does = owner.does if option == "--artifact" else owner.does_signed
+    does(*shlex.split(lines[0])[1:])
     owner.does("teardown", lease)
 
 
@@ -468,7 +469,8 @@ def test_unclaimed_bytes_are_named_and_both_ways_out_work(owner: Owner, way_out:
 
     collected = json.loads(owner.does("collect", lease, "--json"))
     told = owner.is_told(REFUSED, "UNVERIFIED", "teardown", lease)
-    owner.does("collect", lease, way_out, "cache.bin")
+    does = owner.does if way_out == "--artifact" else owner.does_signed
+    does("collect", lease, way_out, "cache.bin")
     owner.does("teardown", lease)
 
     assert (collected["unclaimed_files"], collected["unclaimed_bytes"]) == (1, 4000)

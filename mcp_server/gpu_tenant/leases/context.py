@@ -132,8 +132,6 @@ class Context:
         """
         self.watches: Watcher | None = None
         """The role in which this process looks after every lease while it runs. None if it does not look after them."""
-        self.said_by: Literal["person", "program"] = "program"
-        """Who named what this call is about. Only a command that a person types at a terminal is a person's own word."""
         self.key_places = KeyPlaces.of(profiles.values(), home.root)
         self._transports: dict[tuple[str, str], Transport] = {}
         self.balances: dict[str, tuple[datetime, Balance | None]] = {}

@@ -614,7 +614,7 @@ def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> It
         what=what,
         names=unclaimed_by_name(seal, lease) if seal.unclaimed.count > IN_WORDS else (),
         versions=unclaimed_versions(seal),
-        remedy=f"keep them with {keep}, or give them up with {lose}",
+        remedy=f"keep them with {keep}; {lose} gives them up, if the person signs",
     )
 
 

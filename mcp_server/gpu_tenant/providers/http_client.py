@@ -378,6 +378,14 @@ def figure(value: Json) -> float | None:
     return value if abs(value) < _LARGEST_FIGURE else None
 
 
+def counted_gpus(count: Json, name: Json) -> str | None:
+    """Return GPUs in words, such as `2 x RTX 4090`. None if the provider does not name them."""
+    number = figure(count)
+    if not isinstance(name, str) or not name:
+        return None
+    return name if number is None else f"{number:g} x {name}"
+
+
 def _retry_after_s(reply: Reply, now: datetime) -> float:
     """Return how many seconds the provider asks us to wait. 5 if it does not say."""
     said = reply.headers.get("Retry-After", "")

@@ -62,12 +62,12 @@ async def tenancy(
     # Imported here, because this imports most of the program, which `--help` and a wrong call do not need.
     from gpu_tenant.app import open_tenancy
     from gpu_tenant.faces.cli import prompts
+    from gpu_tenant.leases.speaker import speaker
 
+    speaker.set("person" if prompts.is_at_terminal() else "agent")
     opened = open_tenancy(
         environ, tell=lambda words: click.echo(f"note: {words}", err=True), purpose=purpose
     )
-    if prompts.is_at_terminal():
-        opened.context.said_by = "person"
     try:
         if opened.ledger.is_rehearsed and _speaks_of_money() and not _is_told("rehearsal"):
             click.echo("note: rehearsal, no money", err=True)

@@ -253,8 +253,12 @@ class _Terminal:
             return None
         while True:
             word = await prompts.choice("Rent it?", ("yes", "no", "more"), default="no")
-            if word != "more":
-                return "person" if word == "yes" else None
+            if word == "no":
+                # The run stays open for the person. But from now on, no agent agrees in the person's place.
+                self._tenancy.context.owner.note_answer(plan.spending, "nothing")
+                return None
+            if word == "yes":
+                return "person"
             for line in plan.lines:
                 for part in output.in_lines(line, 2, err=self._aside):
                     click.echo(f"  {part}", err=self._aside)

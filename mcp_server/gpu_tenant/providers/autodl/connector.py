@@ -319,6 +319,7 @@ class AutodlConnector:
             state=state,
             address=address,
             price_usd_h=price,
+            name=shown.name or None,
             words=f"AutoDL calls it {words(shown.status)}" if told else None,
             created_at=instant(shown.created_at),
         )

@@ -97,6 +97,7 @@ class _Networks(BaseModel):
 
 class _Droplet(BaseModel):
     id: int
+    name: str | None = None
     status: str
     size: _Size
     networks: _Networks
@@ -439,6 +440,8 @@ class DigitalOceanConnector:
             state=state,
             address=ssh_address(f"root@{address}") if address else None,
             price_usd_h=shown.size.price_hourly.quantize(USD_STEP),
+            name=shown.name or None,
+            gpus=shown.size.slug,
             words=words,
             created_at=instant(shown.created_at),
         )

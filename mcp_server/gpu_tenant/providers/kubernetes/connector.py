@@ -602,6 +602,7 @@ class KubernetesConnector:
             state=seen.state,
             address=address,
             price_usd_h=self._usd_h(_gpus(shown)),
+            name=metadata["name"],
             words=seen.words,
             taken=seen.taken,
             created_at=instant(metadata.get("creationTimestamp")),

@@ -407,6 +407,8 @@ class LambdaCloudConnector:
             price_usd_h=Decimal(0) if state is BoxState.BOOTING else _usd_h(shown.instance_type),
             running_usd_h=_usd_h(shown.instance_type),
             booting_usd_h=Decimal(0),
+            name=shown.name or None,
+            gpus=shown.instance_type.description,
             words=f"Lambda Cloud calls it {quote_text(shown.status)}" if told else None,
             taken="preempted" if shown.status == "preempted" else None,
             # The API does not tell an instance's age. This is our own note from just before its

@@ -47,6 +47,7 @@ from gpu_tenant.providers.http_client import (
     Reply,
     Spacing,
     Wire,
+    counted_gpus,
     figure,
     words,
 )
@@ -295,6 +296,8 @@ class VastConnector:
             price_usd_h=None if price is None else price.quantize(USD_STEP),
             running_usd_h=None if running is None else running.quantize(USD_STEP),
             interruptible=row.get("is_bid") is True,
+            name=label if isinstance(label, str) and label else None,
+            gpus=counted_gpus(row.get("num_gpus"), row.get("gpu_name")),
             words=self._words(row, word, state),
             published=_published(row) if state is BoxState.READY else (),
             taken="host_lost"
