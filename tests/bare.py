@@ -1,4 +1,4 @@
-"""The suite on a computer that is not ours: a clone with nothing beside it, an empty home, and no optional program.
+"""The suite on a computer that is not ours: a clone with nothing beside it, an empty home, no optional program.
 
 `make test-bare` runs it. Of parts.txt only what everything needs is there. A test that lacks a part skips, in CI, too, and
 the last lines count what was not run. Arguments go to make. What is not committed is not in the clone.
