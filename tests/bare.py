@@ -65,6 +65,8 @@ def _optional() -> Iterator[str]:
 def _link_others(into: Path, optional: set[str]) -> None:
     """The folder has a link to every program that PATH finds, but for the optional ones."""
     into.mkdir()
+    # A name on PATH may be a script for a shell, which chooses among interpreters.
+    (into / "python3").symlink_to(Path(sys.executable).resolve())
     for place in os.environ["PATH"].split(os.pathsep):
         for program in Path(place).glob("*"):
             link = into / program.name
