@@ -39,9 +39,8 @@ def cache_of(program: Path, environ: Mapping[str, str]) -> Cache | None:
 
 def install_line(installer: Installer) -> str:
     """Return the line for a shell that installs this program to stay, from where this copy came from."""
-    return (
-        f"{'uv tool' if installer == 'uv' else 'pipx'} install {shlex.quote(source_of(_origin()))}"
-    )
+    what = shlex.quote(source_of(_origin()))
+    return f"uv tool install {what}" if installer == "uv" else f"pipx install {what}"
 
 
 def source_of(origin: Mapping[str, object]) -> str:
