@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from arranged import PATIENCE_S
+from parts import required
 from unit.test_caretaker_seal import CARETAKER, Box, Reply, member, whys
 
 SCRIPTS = [hashlib.sha256(at.read_bytes()).hexdigest() for at in CARETAKER.parent.glob("*.py")]
@@ -459,6 +460,7 @@ def test_a_job_that_removed_its_own_record_is_still_at_work(
 def test_shells_that_wait_services_elsewhere_and_what_was_there_before_are_let_be(
     box: Box, begun: list[subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
+    required("bash")
     begin(begun, ["sleep", "600"], box.work)
     time.sleep(2.2)  # noqa: TID251 - the clock that dates a process goes in seconds
     box.ran()
