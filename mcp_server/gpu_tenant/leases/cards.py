@@ -50,6 +50,7 @@ from gpu_tenant.domain.protection import Protection
 from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.reconcile import way_on
 from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.domain.rental import rental_is_over
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.survival import deleted_at
 from gpu_tenant.domain.terms import GRACE_S, cost_usd, duration_words
@@ -70,7 +71,7 @@ from gpu_tenant.leases.condition import (
     recorded_end,
     recorded_jobs,
 )
-from gpu_tenant.leases.end_reserve import raise_step, resume_step
+from gpu_tenant.leases.end_reserve import raise_step, resume_step, start_words
 from gpu_tenant.leases.kept_parked import kept_words, parked_next, parked_step
 from gpu_tenant.leases.launch_again import died_unseen
 from gpu_tenant.leases.names import labels_of
@@ -736,6 +737,11 @@ def _next(
                 return _Next(End(of), over)
             on = f"{Command('recover', lease.id)} continues its work elsewhere"
             return _Next(GoElsewhere(of), f"{on}; {over}")
+        case LeaseState.ACTIVE if phase in STANDS_STILL and rental_is_over(lease, now):
+            lost = start_words(lease, events, now, "")
+            if jobs and not is_over:
+                return _Next(GoElsewhere(of), f"{Command('recover', lease.id)}; {lost}")
+            return _Next(End(of), lost)
         case LeaseState.ACTIVE if phase == "parked" and (
             why := kept_words(lease, events) or ("its work has ended" if is_over else "")
         ):
