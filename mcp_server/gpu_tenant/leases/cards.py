@@ -31,14 +31,14 @@ from gpu_tenant.domain.next_step import (
     Await,
     BringHome,
     End,
-    Extend,
     Furnish,
     GiveMore,
+    GiveTime,
     GoElsewhere,
     Lack,
     LaunchAgain,
     NextStep,
-    Nothing,
+    NothingToDo,
     Over,
     StartAgain,
     Watcher,
@@ -50,6 +50,7 @@ from gpu_tenant.domain.protection import Protection
 from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.reconcile import way_on
 from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.domain.rental import rental_is_over
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.survival import deleted_at
 from gpu_tenant.domain.terms import GRACE_S, cost_usd, duration_words
@@ -70,7 +71,7 @@ from gpu_tenant.leases.condition import (
     recorded_end,
     recorded_jobs,
 )
-from gpu_tenant.leases.end_reserve import raise_step, resume_step
+from gpu_tenant.leases.end_reserve import raise_step, resume_step, start_words
 from gpu_tenant.leases.kept_parked import kept_words, parked_next, parked_step
 from gpu_tenant.leases.launch_again import died_unseen
 from gpu_tenant.leases.names import labels_of
@@ -437,7 +438,7 @@ def card(
         words = f"{state_words(lease, events)}; {on}"
         shown_next = _Next(woken_step(lease, events, by), words)
     elif recovers and by is not None:
-        shown_next = _Next(Nothing(by, "recover"), recovers)
+        shown_next = _Next(NothingToDo(by, "recover"), recovers)
     more: tuple[Lack, str] | None = None
     if too_little is not None:
         pays_until = ends_at or lease.terms.deadline_at
@@ -698,7 +699,7 @@ def _of_job(
     when_over = f"when the job has ended: {home}, then {end}"
     if is_near:
         longer = f"{Command('extend', lease, hours=2)} if it needs longer; {when_over}"
-        return _Next(Extend(of), longer)
+        return _Next(GiveTime(of), longer)
     return _Next(Await(of), f"{Command('monitor', lease)}; {when_over}")
 
 
@@ -736,6 +737,11 @@ def _next(
                 return _Next(End(of), over)
             on = f"{Command('recover', lease.id)} continues its work elsewhere"
             return _Next(GoElsewhere(of), f"{on}; {over}")
+        case LeaseState.ACTIVE if phase in STANDS_STILL and rental_is_over(lease, now):
+            lost = start_words(lease, events, now, "")
+            if jobs and not is_over:
+                return _Next(GoElsewhere(of), f"{Command('recover', lease.id)}; {lost}")
+            return _Next(End(of), lost)
         case LeaseState.ACTIVE if phase == "parked" and (
             why := kept_words(lease, events) or ("its work has ended" if is_over else "")
         ):
@@ -791,7 +797,7 @@ def _goes_on(
         return None
     if by is not None:
         words = f"nothing: the watchdog launches its job again, which was killed when its provider took the box ({killed_by})"
-        return _Next(Nothing(by, "launch"), words)
+        return _Next(NothingToDo(by, "launch"), words)
     words = (
         f"{again or _again(lease.id)} again continues from what its disk kept: its last job was killed when its "
         f"provider took the box ({killed_by}); or {Command('collect', lease.id)}, then {Command('teardown', lease.id)}"
@@ -813,12 +819,12 @@ def _by_itself(
         return {}
     ends = "parks its box" if terms.when_done == "park" else "ends it"
     then = f"the watchdog collects its work, and {ends} {GRACE_S} s after the last job"
-    told = {"finished": (then, Nothing(by, terms.when_done))}
+    told = {"finished": (then, NothingToDo(by, terms.when_done))}
     rule = terms.on_failure
     if rule.does != "hold":
         does = "parks its box" if rule.does == "park" else "ends it"
         words = f"the watchdog collects its work, and {does} {duration_words(rule.after_s)} after the job's end"
-        told |= dict.fromkeys(("failed", "killed", "stopped"), (words, Nothing(by, rule.does)))
+        told |= dict.fromkeys(("failed", "killed", "stopped"), (words, NothingToDo(by, rule.does)))
     return {
         # What nobody has declared has to be declared first: until then, a person has something to do.
         state: _Next(

@@ -191,7 +191,7 @@ async def recover(
             await _launch_all(context, new, work, values[1:])
             _on_record(context, lost, new, work, met, kept)
     new = context.ledger.lease(new.id)
-    alarms = filter(None, (_trust_words(lost, new), ends_early_words(new)))
+    alarms = filter(None, (_trust_words(lost, new), ends_early_words(new, lost.terms.deadline_at)))
     return card_of(context, new, "; ".join(alarms) or None)
 
 

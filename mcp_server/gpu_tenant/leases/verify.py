@@ -55,7 +55,7 @@ from gpu_tenant.domain.wording import IN_WORDS, in_words, size, some
 from gpu_tenant.files.artifact_directory import is_on_the_box
 from gpu_tenant.files.patterns import matches_kept_name
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.end_reserve import resume_step
+from gpu_tenant.leases.end_reserve import start_words
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.term_checks import began_at, beyond
 from gpu_tenant.leases.won_back import not_yet
@@ -120,8 +120,8 @@ def _way_back(lease: Lease, ledger: Ledger) -> str | None:
     events = ledger.events(lease.id)
     if recorded_fate(events) is None:
         return None
-    on = resume_step(lease, events, ledger.now())
-    return f"its provider has stopped it: {on} starts it again, if that can be had"
+    again = start_words(lease, events, ledger.now(), " starts it again, if that can be had")
+    return f"its provider has stopped it: {again}"
 
 
 def cannot_be_seen(why: str, remedy: str) -> Assessment:
@@ -296,8 +296,8 @@ async def started_since(context: Context, lease: Lease, read: timeline.ReadAtSto
 
 
 def _parked(context: Context, lease: Lease, why: str) -> Assessment:
-    on = resume_step(lease, context.ledger.events(lease.id), context.clock.now())
-    return cannot_be_seen(why, f"{on}, then run the same command again")
+    events, then = context.ledger.events(lease.id), ", then run the same command again"
+    return cannot_be_seen(why, start_words(lease, events, context.clock.now(), then))
 
 
 async def _reread(
