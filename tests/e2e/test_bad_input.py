@@ -438,29 +438,43 @@ def test_a_command_that_daemonises_is_lingering_and_can_be_stopped(owner: Owner)
     owner.does("teardown", lease)
 
 
-def test_a_declared_artifact_that_never_appeared_keeps_the_box(owner: Owner) -> None:
+def test_an_artifact_that_never_appeared_keeps_no_box(owner: Owner) -> None:
     lease = owner.has_run(MODEL, "out/", "checkpoints/*.pt")
 
     collected = json.loads(owner.does("collect", lease, "--json"))
-    told = owner.is_told(REFUSED, "UNVERIFIED", "teardown", lease)
+    ended = json.loads(owner.does("teardown", lease, "--json"))
 
     assert collected["never_appeared"] == ["checkpoints/*.pt"]
-    assert "the declared artifact checkpoints/*.pt never appeared" in told
-    assert f"`gpu-tenant monitor {lease}`" in told
-    assert owner.stands(lease) is LeaseState.ACTIVE
-    owner.does("collect", lease, "--discard", "checkpoints/*.pt")
-    owner.does("teardown", lease)
+    assert collected["next"] == f"`gpu-tenant teardown {lease}`"
+    assert ended["receipt"]["ground"] == "verified"
+    assert owner.stands(lease) is LeaseState.GONE
 
 
-def test_an_artifact_that_does_not_load_keeps_the_box(owner: Owner) -> None:
+def test_an_artifact_that_does_not_load_keeps_no_box(owner: Owner) -> None:
     lease = owner.has_run("mkdir -p out && echo '[1,' > out/model.json")
     owner.does("collect", lease)
 
-    told = owner.is_told(REFUSED, "UNVERIFIED", "teardown", lease)
+    ended = json.loads(owner.does("teardown", lease, "--json"))
 
-    assert "work/out/model.json does not load as json" in told
-    assert f"`gpu-tenant waive {lease}`" in told
-    assert owner.waives(lease, lease)[0] == 0
+    assert ended["receipt"]["ground"] == "verified"
+    assert owner.stands(lease) is LeaseState.GONE
+
+
+def test_what_holds_no_bytes_keeps_no_box(owner: Owner) -> None:
+    odd = "cd out; mkfifo pipe; ln -s checkpoint-400 latest; ln -s /dev/null null; ln -s a b; ln -s b a"
+    lease = owner.has_run(f"{MODEL}; ({odd})", "out/")
+
+    collected = json.loads(owner.does("collect", lease, "--json"))
+    owner.does("teardown", lease)
+
+    assert [told.partition(":")[0] for told in collected["not_files"]] == [
+        "out/a",
+        "out/b",
+        "out/latest",
+        "out/null",
+        "out/pipe",
+    ]
+    assert (Path(collected["directory"]) / "work/out/latest").readlink() == Path("checkpoint-400")
 
 
 @pytest.mark.parametrize("way_out", ["--artifact", "--discard"])

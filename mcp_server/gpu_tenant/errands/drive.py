@@ -1038,7 +1038,6 @@ class Drive:
             lease=lease.id,
             losses=report.losses,
             unclaimed=collected.unclaimed_largest if collected else (),
-            never_appeared=collected.never_appeared if collected else (),
             ways=tuple(ways),
             usd_h=lease.price_usd_h,
         )
@@ -1090,9 +1089,6 @@ class Drive:
             return list(
                 _ways(self._run, unclaimed_patterns(lease, seal.unclaimed), is_written=True)
             )
-        if collected.never_appeared:
-            gives_up = Command("run", resume=self._run, discard=collected.never_appeared)
-            return [f"{gives_up} gives it up, if the job will not write it any more"]
         return [collected.next]
 
     def _asking(self, asks: Unanswered, words: str, *, then: str = "") -> ErrandStatus:
@@ -1427,7 +1423,7 @@ def _places(receipt: Receipt, artifacts: Sequence[str]) -> dict[str, Path]:
 
 
 def _unsaid(collected: Collected) -> bool:
-    return bool(collected.unclaimed_files or collected.never_appeared or collected.cannot_be_kept)
+    return bool(collected.unclaimed_files or collected.cannot_be_kept)
 
 
 def begin(tenancy: Verbs, errand: ErrandRequest) -> str:

@@ -55,7 +55,6 @@ def collect_line(shown: Collected) -> str:
 def not_collected(shown: Collected) -> str | None:
     """Return what prevents the box from being torn down. None if nothing does."""
     told = [f"cannot be kept: {words}" for words in shown.cannot_be_kept]
-    told += [f"never appeared: {pattern}" for pattern in shown.never_appeared]
     if shown.unclaimed_files:
         named = ", ".join(shown.unclaimed_largest)
         told.append(f"unclaimed: {some(shown.unclaimed_files, 'file')}: {named}")

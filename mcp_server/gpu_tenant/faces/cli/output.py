@@ -382,6 +382,7 @@ def print_collected(shown: Collected) -> None:
             )
         )
     rows += [("cannot be kept", words) for words in shown.cannot_be_kept]
+    rows += [("holds no bytes", words) for words in shown.not_files]
     rows += [("never appeared", pattern) for pattern in shown.never_appeared]
     rows += [
         ("only here", f"{name}: it is no longer on the box") for name in shown.only_here[:_TOLD]
