@@ -358,6 +358,10 @@ class Progressed(Told):
     fraction: float | None = None
     done: float | None = None
     total: float | None = None
+    exit_code: int | None = None
+    cause: str | None = None
+    """Why it ended, in one of the words of `jobs/failure_cause.py`. None if it finished, or if nobody judged it."""
+    evidence: str | None = None
 
 
 class Tracked(Told):

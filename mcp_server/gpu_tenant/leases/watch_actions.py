@@ -17,11 +17,11 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LeaseHeld, Refused, TenantError
 from gpu_tenant.domain.interruption import notice_on_record
-from gpu_tenant.domain.model import Lease, LeaseId, LeaseState, SlurmAddress
+from gpu_tenant.domain.model import JobId, Lease, LeaseId, LeaseState, SlurmAddress
 from gpu_tenant.domain.protection import WATCHED_S
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.files.skill_files import script
-from gpu_tenant.jobs.cost_forecast import keep_course
+from gpu_tenant.jobs.cost_forecast import JobEnd, keep_course
 from gpu_tenant.leases.adopt import adopt
 from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.context import Context, call_bytes_s, progress_to
@@ -240,10 +240,18 @@ async def note_unseen_ends(context: Context, lease: Lease) -> None:
     if not unseen:
         return
     with suppress(TenantError):  # If this fails, the collect is still a success.
-        for brief in (await context.caretaker(lease).standing()).jobs:
+        caretaker = context.caretaker(lease)
+        for brief in (await caretaker.standing()).jobs:
             if brief.job in unseen and brief.state in ENDED:
+                status = await caretaker.status(JobId(brief.job), offset=0, limit=0, sample="plain")
                 keep_course(
-                    lease.id, brief.job, brief.state, None, ledger=ledger, at=context.clock.now()
+                    lease.id,
+                    brief.job,
+                    brief.state,
+                    None,
+                    ledger=ledger,
+                    at=context.clock.now(),
+                    end=JobEnd(exit_code=status.exit_code),
                 )
 
 

@@ -184,6 +184,7 @@ class LeaseEnder:
             return f"{refusal.message}; {refusal.remedy}"
         self._report_end(
             f"its box was ended (ground: {torn.receipt.ground}); it cost {usd_words(torn.receipt.spent_usd)}"
+            f"{f'; the work: {outcome.words}' if (outcome := torn.receipt.outcome) else ''}"
         )
         return None
 

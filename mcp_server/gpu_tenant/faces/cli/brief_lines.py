@@ -69,4 +69,5 @@ def snapshot(shown: Snapshot) -> str:
 def torn_down(shown: TornDown) -> str:
     """Return on which ground the box was destroyed, what is kept, and what it cost."""
     r = shown.receipt
-    return f"{shown.state}: {r.ground}, {some(r.kept_files, 'file')} kept, {cost_words(r.spent_usd, r.counts)}"
+    work = f"; the work: {r.outcome.words}" if r.outcome and r.outcome.grade != "done" else ""
+    return f"{shown.state}: {r.ground}, {some(r.kept_files, 'file')} kept, {cost_words(r.spent_usd, r.counts)}{work}"
