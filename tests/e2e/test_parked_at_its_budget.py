@@ -196,8 +196,11 @@ async def test_what_is_asked_of_a_lease_that_has_just_ended_tells_when_why_and_w
             assert f"{lease} has ended at 2" in told.message
             assert "are spent" in told.message
             assert "its receipt says verified" in told.message
+            assert "the work: failed: exit status 2; out/ never appeared" in told.message
             assert f"what was kept of it is in {scene.kept().parent}" in told.message
             assert f"gpu-tenant report {lease}" in told.remedy
+        report = await report_of(tenancy.context, lease)
+        assert "the work: failed: exit status 2" in report.result
 
 
 def test_a_watchdog_that_has_ended_is_not_believed_to_look(tmp_path: Path) -> None:
