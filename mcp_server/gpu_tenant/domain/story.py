@@ -521,6 +521,7 @@ class _Fold:
                 | timeline.Together()
                 | timeline.Tracked()
                 | timeline.Accepted()
+                | timeline.Claimed()
                 | timeline.Snapped()
                 | timeline.Collected()
                 | timeline.Stored()

@@ -12,12 +12,11 @@ from gpu_tenant.artifacts.file_sets import incomplete_sets
 from gpu_tenant.artifacts.unbegun_jobs import unbegun_jobs
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.evidence import Evidence
-from gpu_tenant.domain.interruption import cut_off_at, went_on
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import JobId, Lease, LeaseId
 from gpu_tenant.domain.outcome import Doubt, Outcome, outcome_from
 from gpu_tenant.domain.seal import Manifest, SealedFile
-from gpu_tenant.domain.stop_cause import stop_cause
+from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.untrusted_text import plain, quote_text, sentence
 from gpu_tenant.domain.wording import some
 from gpu_tenant.files.paths import below
@@ -42,7 +41,6 @@ def outcome_of(
 
     None if no job was ever launched, or if the work went on under another lease.
     """
-    events = ledger.events(lease.id)
     jobs = [job.id for job in ledger.jobs(lease.id) if job.launched_at is not None]
     if seal is not None:
         logs = {entry.name for entry in seal.entries if entry.role == "log"}
@@ -51,7 +49,7 @@ def outcome_of(
             for job in ledger.jobs(lease.id)
             if job.launched_at is None and f"log/{job.id}.log" in logs
         ]
-    if not jobs or went_on(events) is not None:
+    if not jobs or story_of(ledger.events(lease.id)).moved is not None:
         return None
     kept = Path(lease.kept_in) if lease.kept_in is not None else None
     doubts = [*_of_job(ledger, lease, jobs, kept)]
@@ -75,13 +73,14 @@ def _of_job(
     if not alone:
         return
     job, events = alone[-1], ledger.events(lease.id)
+    story = story_of(events).job(job)
     log = _end_of(kept, f"log/{job}.log") if kept is not None else ""
     crash = _crash_in(log)
-    end = _recorded_end(events, job)
+    end = _recorded_end(events, job, story.state)
     if end is None:
         if crash is not None:
             yield Doubt("failed", _shown(crash))
-        elif cut_off_at(events, job) is not None:
+        elif story.cut_off is not None:
             yield Doubt("failed", f"the box was taken while {job} ran")
         else:
             yield Doubt("suspect", f"how {job} ended is not on record")
@@ -95,23 +94,24 @@ def _of_job(
         case "stopped" if end.exit_code == 0:
             pass  # Its command had finished, and only what it left running was stopped.
         case "stopped":
-            cause = stop_cause(events, job)
+            cause = story.stop_cause
             yield Doubt("failed", cause.sentence if cause else "it was stopped before it ended")
         case _:
             yield Doubt("failed", _failure(end, crash))
 
 
-def _recorded_end(lines: timeline.Lines, job: str) -> timeline.Progressed | None:
-    """Return the recorded end of the job. None if no end is recorded."""
+def _recorded_end(lines: timeline.Lines, job: str, state: str | None) -> timeline.Progressed | None:
+    """Return the recorded end of the job, with the exit status if it was read. None if no end is recorded."""
+    if state not in ENDED:
+        return None
     found: timeline.Progressed | None = None
     for _, event in lines:
         if isinstance(event, timeline.Launched) and event.job == job:
             found = None
         elif isinstance(event, timeline.Progressed) and event.job == job and event.state in ENDED:
             found = event
-        elif isinstance(event, timeline.JobEnded) and event.job == job and found is None:
-            found = timeline.Progressed(job=job, state=event.state)
-    return found
+    told = found or timeline.Progressed(job=job)
+    return told.model_copy(update={"state": state})
 
 
 def _failure(end: timeline.Progressed, crash: Crash | None) -> str:
