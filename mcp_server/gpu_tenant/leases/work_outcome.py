@@ -97,7 +97,7 @@ def _of_job(
             cause = story.stop_cause
             yield Doubt("failed", cause.sentence if cause else "it was stopped before it ended")
         case _:
-            yield Doubt("failed", _failure(end, crash))
+            yield Doubt("failed", _failure(end, crash, log))
 
 
 def _recorded_end(lines: timeline.Lines, job: str, state: str | None) -> timeline.Progressed | None:
@@ -114,14 +114,14 @@ def _recorded_end(lines: timeline.Lines, job: str, state: str | None) -> timelin
     return told.model_copy(update={"state": state})
 
 
-def _failure(end: timeline.Progressed, crash: Crash | None) -> str:
+def _failure(end: timeline.Progressed, crash: Crash | None, log: str) -> str:
     """Say why the job failed: what its box counted, or else the exception; and its exit status."""
     told: list[str] = []
     if end.cause not in (None, "exit", "signal", "unknown") and end.evidence:
         told.append(sentence(f"{end.cause}: {end.evidence}", most=_LONGEST))
     elif crash is not None:
         told.append(_shown(crash))
-    elif end.evidence:
+    elif end.evidence and log.strip():
         told.append(sentence(end.evidence, most=_LONGEST))
     status = f"exit status {end.exit_code}"
     if end.exit_code is not None and not any(status in words for words in told):
