@@ -2387,6 +2387,8 @@ if TYPE_CHECKING:
 RESTART_NS = 300 * 10**9  # the image's services write their files within this time of a start
 QUIET_BYTES = 1 << 20  # files that the image's services write are smaller
 DEEPEST, LONGEST = 512, 3500
+IN_MEMORY = b"/dev/shm"  # the only place below /dev that holds files
+WITHOUT_BYTES = {"special", "dangling", "escapes", "link_target_not_kept"}  # such things hold none
 
 
 class Survey:
@@ -2463,12 +2465,13 @@ class Survey:
 
     def walk(self, top: bytes, is_accounted: bool) -> None:
         """Sort all files below `top`, except those that were walked over before. Links are not followed."""
-        if any(is_below(top, place) for place in self._walked | self.skip):
+        skip = self.skip - {b"/dev"} if is_below(top, IN_MEMORY) else self.skip
+        if any(is_below(top, place) for place in self._walked | skip):
             return
         pending = [top]
         while pending:
             path = pending.pop()
-            if path in self._walked or path in self.skip:
+            if path in self._walked or path in skip:
                 continue
             TELLING.did(1, 0)
             if path.count(b"/") > DEEPEST or len(path) > LONGEST:
@@ -2512,18 +2515,24 @@ class Survey:
                 claimed = claimed or self._claims(at + "/%00", inner and inner + "/%00")
             if claimed:
                 self.links.append((name, path))
-            if inner is not None and not is_below(self.work, target):
+            if (claimed or inner is not None) and not is_below(self.work, target):
                 self.leads.add(target)
-        elif not stat.S_ISREG(seen.st_mode):
+            return
+        if not stat.S_ISREG(seen.st_mode):
             if claimed:
                 self.problem(at, "special", "neither a file, a directory nor a link")
         elif self._is_ours(path, seen):
             return  # our own files never count, even if a pattern matches
         elif claimed:
             self.files.append((name, path))
+            self.note_match(at)
         elif is_new:
             self.written.append((at, path, seen.st_size))
-        if claimed and len(self.matched) < len(self.artifacts):
+
+    def note_match(self, at: str) -> None:
+        """Note which patterns match a file or link that is kept."""
+        if len(self.matched) < len(self.artifacts):
+            inner = self.inner(at)
             for pattern in self.artifacts:
                 text = inner if pattern.relative else at
                 if text is not None and (pattern.matches(text) or pattern.matches(text + "/%00")):
@@ -3321,7 +3330,10 @@ if TYPE_CHECKING:
 
 
 def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
-    """Return an entry for each link that leads to a kept file in the work directory. Any other link is a problem.
+    """Return an entry for each link that leads to a place in the work directory, or to nothing.
+
+    A link that leads out of it gets none, and is told: it has no bytes, and what it leads to is listed by itself. So
+    is one that leads to nothing, or to something that is not kept.
 
     The target in the entry is the link's own text. If this text is absolute, or has `..` in its middle, the target is
     a simpler path to the same place. The hash is that of the target's text.
@@ -3336,19 +3348,17 @@ def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
         except OSError as error:
             survey.problem(at, "changing", error.strerror)
             continue
-        if not os.path.exists(path):
+        is_dangling = not os.path.exists(path)
+        if is_dangling:
             survey.problem(at, "dangling", "it leads to nothing: " + escape_path(text))
-            continue
         if not is_below(target, survey.work) or not is_below(path, survey.work):
-            survey.problem(
-                at,
-                "escapes",
-                "it leads out of the work directory, or into it; declare %s itself"
-                % escape_path(target),
-            )
+            if not is_dangling:
+                words = "it leads out of the work directory, or into it: to "
+                survey.problem(at, "escapes", words + escape_path(target))
             continue
-        if not any(is_below(file, target) for file in kept):
+        if not is_dangling and not any(is_below(file, target) for file in kept):
             survey.problem(at, "link_target_not_kept", escape_path(target) + " is no artifact")
+        survey.note_match(at)
         text = _plain_way(path, text, survey.work)
         facts = {
             "size": len(text),
@@ -3414,7 +3424,7 @@ from box_scripts.caretaker.pushed_files import Sent
 from box_scripts.caretaker.records import GUARD, NO_GUARD, journal_line, read_record
 from box_scripts.caretaker.refusal import Refusal
 from box_scripts.caretaker.since import accounted_since_ns, mounts_at_first
-from box_scripts.caretaker.survey import Survey
+from box_scripts.caretaker.survey import WITHOUT_BYTES, Survey
 from box_scripts.caretaker.unclaimed import DEFAULT_DISCARD, WrittenFiles, discarded_by
 
 
@@ -3530,6 +3540,8 @@ def manifest(home: str, request: dict) -> dict:
     for pattern in artifacts:  # declared files count, even outside the accounted directories
         if not pattern.relative:
             survey.walk(pattern.prefix, False)
+    for top in sorted(survey.leads):  # of links that were found there
+        survey.walk(top, True)
     unread: set[str] = set()  # discards of places that cannot be read, which is no problem then
     problems, survey.problems = survey.problems, []
     for problem in problems:
@@ -3641,7 +3653,8 @@ def _lost_by_stop(
     outliving = Outliving(request["kept"], request.get("kept_disks", []), mountinfo)
     found = [(entry.get("size", 0), entry["at"]) for entry in entries]
     # A place that cannot be read may contain anything, so it counts, too.
-    found += [*written_files.unclaimed, *((0, problem["at"]) for problem in survey.problems)]
+    amiss = [problem["at"] for problem in survey.problems if problem["why"] not in WITHOUT_BYTES]
+    found += [*written_files.unclaimed, *((0, at) for at in amiss)]
     sizes: dict[str, int] = {}
     for size, at in found:
         if not outliving.has(unescape_path(at)):

@@ -1072,11 +1072,6 @@ class Tenancy:
         parked = context.ledger.lease(lease)
         if (copied := await copy_of_ended(context, parked, to)) is not None:
             return copied
-        if parked.parked_at is not None and discard and not artifacts and to is None:
-            from gpu_tenant.leases.read_at_stop import give_up_missing
-
-            async with context.held_in_turn(parked.id, "collect"):
-                return give_up_missing(context, context.ledger.lease(parked.id), discard)
         found = await must_run(context, lease)
         directory = Path(to) if to else await wanted_place(context, found)
         is_elsewhere = found.kept_in is None or directory != Path(found.kept_in)

@@ -23,7 +23,7 @@ from box_scripts.caretaker.pushed_files import Sent
 from box_scripts.caretaker.records import GUARD, NO_GUARD, journal_line, read_record
 from box_scripts.caretaker.refusal import Refusal
 from box_scripts.caretaker.since import accounted_since_ns, mounts_at_first
-from box_scripts.caretaker.survey import Survey
+from box_scripts.caretaker.survey import WITHOUT_BYTES, Survey
 from box_scripts.caretaker.unclaimed import DEFAULT_DISCARD, WrittenFiles, discarded_by
 
 
@@ -139,6 +139,8 @@ def manifest(home: str, request: dict) -> dict:
     for pattern in artifacts:  # declared files count, even outside the accounted directories
         if not pattern.relative:
             survey.walk(pattern.prefix, False)
+    for top in sorted(survey.leads):  # of links that were found there
+        survey.walk(top, True)
     unread: set[str] = set()  # discards of places that cannot be read, which is no problem then
     problems, survey.problems = survey.problems, []
     for problem in problems:
@@ -250,7 +252,8 @@ def _lost_by_stop(
     outliving = Outliving(request["kept"], request.get("kept_disks", []), mountinfo)
     found = [(entry.get("size", 0), entry["at"]) for entry in entries]
     # A place that cannot be read may contain anything, so it counts, too.
-    found += [*written_files.unclaimed, *((0, problem["at"]) for problem in survey.problems)]
+    amiss = [problem["at"] for problem in survey.problems if problem["why"] not in WITHOUT_BYTES]
+    found += [*written_files.unclaimed, *((0, at) for at in amiss)]
     sizes: dict[str, int] = {}
     for size, at in found:
         if not outliving.has(unescape_path(at)):

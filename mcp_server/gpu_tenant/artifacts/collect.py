@@ -62,6 +62,9 @@ class Collected(Record):
     discarded_bytes: int
     discarded_by: tuple[str, ...]
     cannot_be_kept: tuple[str, ...]
+    not_files: tuple[str, ...] = Field(
+        default=(), description="pipes, and links that lead to nothing kept: they hold no bytes"
+    )
     never_appeared: tuple[str, ...]
     only_here: tuple[str, ...] = Field(
         default=(), description="collected before, and no longer on the box"
@@ -338,9 +341,11 @@ def answer_of(
     given_up: Collection[str],
 ) -> Collected:
     """Return the answer of a collect that brought `fetched`. Patterns in `given_up` do not count as missing."""
-    cannot = tuple(f"{lease.from_work(p.at)}: {p.why} ({p.detail})" for p in seal.problems)
-    never_appeared = tuple(p for p in seal.unmatched if p not in given_up)
-    clean = not (cannot or never_appeared or seal.unclaimed.count)
+    cannot, not_files = (
+        tuple(f"{lease.from_work(p.at)}: {p.why} ({p.detail})" for p in problems)
+        for problems in (seal.unsealed, seal.not_files)
+    )
+    clean = not (cannot or seal.unclaimed.count)
     return Collected(
         lease=lease.id,
         seal=seal.digest,
@@ -355,17 +360,14 @@ def answer_of(
         discarded_bytes=seal.discarded.size_bytes,
         discarded_by=tuple(p.pattern for p in seal.discarded.patterns),
         cannot_be_kept=cannot,
-        never_appeared=never_appeared,
-        next=str(Command("teardown", lease.id))
-        if clean
-        else _keep_or_lose(lease, seal, never_appeared),
+        not_files=not_files,
+        never_appeared=tuple(p for p in seal.unmatched if p not in given_up),
+        next=str(Command("teardown", lease.id)) if clean else _keep_or_lose(lease, seal),
     )
 
 
-def _keep_or_lose(lease: Lease, seal: Manifest, never_appeared: Sequence[str]) -> str:
+def _keep_or_lose(lease: Lease, seal: Manifest) -> str:
     """Return the commands that settle what prevents a teardown: by keeping the files, or by giving them up."""
     if seal.unclaimed.count:
         return claim_words(lease, seal.unclaimed)
-    if never_appeared:
-        return f"{Command('collect', lease.id, discard=never_appeared)} gives it up, if the job will not write it any more"
     return f"for what is named above: {Command('collect', lease.id, discard='PATTERN')} gives it up"

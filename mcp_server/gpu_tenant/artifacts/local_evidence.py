@@ -45,10 +45,6 @@ class Loss(Record):
         default=(),
         description="the names of what a job that still runs had written at that moment",
     )
-    missing: str | None = Field(
-        default=None,
-        description="the declared artifact that never appeared, if it is nothing else",
-    )
 
 
 async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Evidence | Loss]:

@@ -75,12 +75,24 @@ class Elsewhere(Unclaimed):
     """Whether these are all such files. If not, there was no time to look further."""
 
 
+WITHOUT_BYTES = frozenset({"special", "dangling", "escapes", "link_target_not_kept"})
+"""Problems with things that hold no bytes: pipes, sockets and devices, and links that lead to nothing kept.
+
+A link that leads to nothing is kept as it is. What a link leads to elsewhere on the box is listed by itself.
+"""
+
+
 class Problem(Record):
-    """Something that keeps a file from being sealed."""
+    """Something that is not sealed as a plain file."""
 
     at: str
     why: str
     detail: str
+
+    @property
+    def may_hold_bytes(self) -> bool:
+        """Whether a file may be lost there. If not, this is only told."""
+        return self.why not in WITHOUT_BYTES
 
 
 class Manifest(Record):
@@ -97,6 +109,7 @@ class Manifest(Record):
     discarded: Discarded
     pushed: Heap
     problems: tuple[Problem, ...]
+    """See `unsealed` and `not_files`."""
     unmatched: tuple[str, ...] = Field(description="declared artifacts that match nothing")
     empty: Empty = Empty.model_construct()
     lost_by_stop: Unclaimed | None = Field(
@@ -107,3 +120,13 @@ class Manifest(Record):
         default=None,
         description="the files in places that are not accounted for; None: nobody looked",
     )
+
+    @property
+    def unsealed(self) -> tuple[Problem, ...]:
+        """The places where a file could not be sealed, so that it would be lost."""
+        return tuple(problem for problem in self.problems if problem.may_hold_bytes)
+
+    @property
+    def not_files(self) -> tuple[Problem, ...]:
+        """The pipes, sockets, devices and links that hold no bytes."""
+        return tuple(problem for problem in self.problems if not problem.may_hold_bytes)

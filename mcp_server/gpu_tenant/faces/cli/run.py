@@ -290,8 +290,7 @@ class _Terminal:
         if self._quiet or not prompts.is_at_terminal():
             return None
         _print_losses(asks, err=True)
-        open_files = (*asks.unclaimed, *asks.never_appeared)
-        if not open_files:
+        if not asks.unclaimed:
             return None
         word = await prompts.choice(
             "Keep what nobody has claimed, lose it, or decide later",
@@ -305,7 +304,7 @@ class _Terminal:
         named = [literal_pattern(name) for name in asks.unclaimed]
         if word == "keep":
             return Answers(artifacts=named)
-        return Answers(discard=[*named, *asks.never_appeared])
+        return Answers(discard=named)
 
 
 _QUIET_BYTES = 4096

@@ -129,6 +129,8 @@ export interface Collected {
   discarded_bytes: number;
   discarded_by: string[];
   cannot_be_kept: string[];
+  /** pipes, and links that lead to nothing kept: they hold no bytes */
+  not_files: string[];
   never_appeared: string[];
   /** collected before, and no longer on the box */
   only_here: string[];
@@ -486,6 +488,11 @@ export interface Options {
   options: string;
 }
 
+export interface Outcome {
+  grade: "done" | "suspect" | "incomplete" | "failed";
+  reasons: string[];
+}
+
 export interface Overview {
   /** when the box was looked at; figures that grow with time grow from then on */
   at: string;
@@ -680,6 +687,8 @@ export interface Receipt {
   given_up: string[];
   /** what stays on the box or at the provider, or None */
   left_behind: string | null;
+  /** the verdict on the work; None: no job ran, or an old receipt */
+  outcome: Outcome | null;
 }
 
 export interface Reckoning {
