@@ -2373,15 +2373,17 @@ DOWNLOADS = (  # what tools keep below .cache/ and can download or make again
     rb"|huggingface/(?:hub/(?:\.locks/.*|version\.txt|CACHEDIR\.TAG|(?:models|datasets|spaces)--[^/]+"
     rb"/(?:blobs|refs|snapshots|\.no_exist)/.*)|datasets/.*|modules/.*|xet/.*|assets/.*|token|stored_tokens)"
 )
+BYTECODE = re.compile(rb".*/__pycache__/[^/]+\.pyc(?:\.\d+)?|.*\.pyc").fullmatch
 CACHES = (
-    re.compile(rb".*/__pycache__/[^/]+\.pyc(?:\.\d+)?|.*\.pyc"),
     re.compile(rb".*/\.cache/(?:" + DOWNLOADS + rb")"),
     re.compile(
         rb".*/\.(?:nv/ComputeCache|triton/(?:cache|dump|llvm|nvidia|pybind11|json)|pytest_cache/(?:v|d|README\.md|CACHEDIR\.TAG"
         rb"|\.gitignore)|mypy_cache/[\d.]+|ruff_cache/[\d.]+)(?:/.*|)"
     ),
-    re.compile(rb".*/\.ipynb_checkpoints/[^/]+-checkpoint\.[^/]+"),
 )
+SAVED_NOTEBOOK = re.compile(
+    rb"(.*/)\.ipynb_checkpoints/([^/]+)-checkpoint(\.[^/]+)", re.DOTALL
+).fullmatch
 ENVIRONMENT = re.compile(
     rb"(.*/(?:\.venv|venv))/(?:(?:lib|lib64|bin|include|share|etc|scratch|clone)/.*|[^/]+)"
 ).fullmatch
@@ -2392,6 +2394,11 @@ def is_cache(path: bytes) -> bool:
     """Whether the path is that of a cached file, or of a file in a Python environment or a Node package that exists."""
     if any(shape.fullmatch(path) for shape in CACHES):
         return True
+    if BYTECODE(path) and is_bytecode(path):
+        return True
+    notebook = SAVED_NOTEBOOK(path)
+    if notebook:  # Jupyter's second copy. If the notebook is gone, it is the only copy.
+        return os.path.isfile(b"".join(notebook.groups()))
     environment = ENVIRONMENT(path)
     if environment:
         return os.path.isfile(os.path.join(environment.group(1), b"pyvenv.cfg"))
@@ -2402,6 +2409,15 @@ def is_cache(path: bytes) -> bool:
             os.path.join(modules.group(1), package, b"package.json")
         )
     return False
+
+
+def is_bytecode(path: bytes) -> bool:
+    """Whether the file begins as Python's compiled code does. Anything may be written under such a name."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(4)[2:] == b"\r\n"
+    except OSError:
+        return True  # it cannot be read, so it is judged by its name
 '''
 
 
@@ -2637,6 +2653,7 @@ import os
 
 from box_scripts.caretaker.caches import is_cache
 from box_scripts.caretaker.hashing import Changing
+from box_scripts.caretaker.paths import unescape_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -2645,6 +2662,9 @@ if TYPE_CHECKING:
     from box_scripts.caretaker.pushed_files import Sent
     from box_scripts.caretaker.survey import Survey
 
+BROUGHT_FILES = 200_000
+"""At most this many files that nobody has claimed are fetched."""
+INCOMING_PREFIX = ".gpu-tenant-"
 DEFAULT_DISCARD = [
     "__pycache__/",
     "*.pyc",
@@ -2679,8 +2699,10 @@ class WrittenFiles:
         discards: list[Pattern],
         defaults: list[Pattern],
         reads: bool,
+        brings: bool,
     ) -> None:
         self._survey, self._hashes, self._sent, self._reads = survey, hashes, sent, reads
+        self._brings = brings
         self._discards, self._defaults = discards, defaults
         self.is_sure = True
         self._discarded: dict[str, list[int]] = {}
@@ -2695,15 +2717,16 @@ class WrittenFiles:
             reason = discarded_by(at, inner, self._discards, [])
             default = None if reason else discarded_by(at, inner, [], self._defaults)
             if default is not None and not is_cache(path):
-                odd.setdefault(default, []).append((size, at))
+                if self._brings and not default.startswith(("~/", INCOMING_PREFIX)):
+                    self._leave(at, size)
+                else:
+                    odd.setdefault(default, []).append((size, at))
             elif reason or default:
                 self._discard(str(reason or default), size)
             elif self._was_sent(path, size):
                 self._pushed = [self._pushed[0] + 1, self._pushed[1] + size]
-            elif size:
-                self.unclaimed.append((size, at))
             else:
-                self.empty.append(at)
+                self._leave(at, size)
         for default, files in odd.items():
             # Some files are named like a cache, but do not look like one. They are discarded by default only if
             # all of them together are small.
@@ -2712,7 +2735,59 @@ class WrittenFiles:
             else:
                 for size, _ in files:
                     self._discard(default, size)
-        # An empty file is usually a marker or a lock. But the names of many empty files can carry data.
+        self._count_names()
+
+    def _leave(self, at: str, size: int) -> None:
+        if size:
+            self.unclaimed.append((size, at))
+        else:
+            self.empty.append(at)
+
+    def bring(self, limit_bytes: int, limit_files: int, busy: set[tuple[int, int]]) -> list[dict]:
+        """Return entries for the files that nobody has claimed, the smallest first, within these limits.
+
+        They are no longer unclaimed then. A file that a process may still write to (`busy`: its device and inode), that
+        changes, or that cannot be read, stays unclaimed.
+        """
+        entries: list[dict] = []
+        left: list[tuple[int, str]] = []
+        brought_bytes = 0
+        found = sorted([*self.unclaimed, *((0, at) for at in self.empty)])
+        for size, at in found:
+            path = unescape_path(at)
+            if brought_bytes + size > limit_bytes or len(entries) >= limit_files:
+                left.append((size, at))
+                continue
+            try:
+                sha256, seen = self._hashes.of(path) if self._reads else self._hashes.recall(path)
+            except FileNotFoundError:
+                continue
+            except (Changing, OSError):
+                left.append((size, at))
+                continue
+            if (seen.st_dev, seen.st_ino) in busy:
+                left.append((size, at))
+                continue
+            brought_bytes += seen.st_size
+            inner = self._survey.inner(at)
+            entries.append(
+                {
+                    "name": "work/" + inner if inner is not None else "root" + at,
+                    "at": at,
+                    "kind": "file",
+                    "class": "unasked",
+                    "size": seen.st_size,
+                    "sha256": sha256,
+                    "mtime_ns": seen.st_mtime_ns,
+                }
+            )
+        self.unclaimed = [one for one in left if one[0]]
+        self.empty = [at for size, at in left if not size]
+        self._count_names()
+        return entries
+
+    def _count_names(self) -> None:
+        """Count many empty files as unclaimed. One is usually a marker or a lock, but many names can carry data."""
         if sum(len(os.path.basename(at)) for at in self.empty) > NAME_BYTES:
             self.unclaimed += [(0, at) for at in self.empty]
             self.empty = []
@@ -3218,7 +3293,12 @@ from box_scripts.caretaker.records import GUARD, NO_GUARD, journal_line, read_re
 from box_scripts.caretaker.refusal import Refusal
 from box_scripts.caretaker.since import accounted_since_ns
 from box_scripts.caretaker.survey import Survey
-from box_scripts.caretaker.unclaimed import DEFAULT_DISCARD, WrittenFiles, discarded_by
+from box_scripts.caretaker.unclaimed import (
+    BROUGHT_FILES,
+    DEFAULT_DISCARD,
+    WrittenFiles,
+    discarded_by,
+)
 
 
 def _refuse_running(home: str, but: str | None = None) -> list[Job]:
@@ -3276,6 +3356,9 @@ def _waiting(home: str) -> list[str]:
 
 def manifest(home: str, request: dict) -> dict:
     """List every file written since the launch: as an entry, pushed, discarded, unclaimed, or a problem.
+
+    With `bring_bytes`, files that no pattern covers are entries of the class `unasked`, the smallest first, up to that
+    many bytes in all. Only the others are unclaimed.
 
     With `hash: recalled` no file is read. Then hashes that are not remembered are missing, and so is the digest. The
     result is a draft and not a seal, but it is enough to begin to fetch files while the seal is made. With
@@ -3366,10 +3449,16 @@ def manifest(home: str, request: dict) -> dict:
         entries.append(dict(facts, name=name, at=at, kind="file", **{"class": kind}))
     entries += link_entries(survey, {path for _, path in survey.files})
 
-    written_files = WrittenFiles(survey, hashes, Sent(home, request), discards, defaults, reads)
+    bring_bytes = request.get("bring_bytes")
+    written_files = WrittenFiles(
+        survey, hashes, Sent(home, request), discards, defaults, reads, bring_bytes is not None
+    )
     written_files.sort()
     written_files.add_unread(unread)
     made = made_files(maker, written_files, hashes, request.get("logins", False)) if maker else None
+    if bring_bytes is not None:
+        busy = {} if is_look else open_files()
+        entries += written_files.bring(bring_bytes, BROUGHT_FILES, set(busy))
     hashes.save()
     if not is_look and [j.name for j in _refuse_running(home, but)] != [j.name for j in jobs]:
         raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")
@@ -3389,6 +3478,7 @@ def manifest(home: str, request: dict) -> dict:
         elsewhere=written_elsewhere(tops, since_ns) if request.get("elsewhere") else None,
         lost_by_stop=_lost_by_stop(entries, written_files, survey, request),
         made=made,
+        bring_bytes=bring_bytes,
     )
 
 
@@ -4440,7 +4530,7 @@ from box_scripts.caretaker.refusal import Refusal
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
     " named key pushed older since_ns ours alone elsewhere kept kept_disks restarted made_by"
-    " logins"
+    " logins bring_bytes"
 )
 TAKES = {  # the arguments of each verb; those with a `!` are required
     "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal setup",
@@ -4511,6 +4601,10 @@ FIELDS = {  # the kind of each argument, and its help text
     "hash": ("text", "`recalled`: only hashes that are known from before"),
     "running": ("text", "`listed`: what jobs that still run have written so far is listed, too"),
     "named": ("whole", "name so many of the files that nobody has claimed (20)"),
+    "bring_bytes": (
+        "whole",
+        "list what nobody has claimed as files to fetch, the smallest first, up to so many bytes",
+    ),
     "ever": ("flag", "account for what was there before any launch, too"),
     "rented_ns": ("whole", "account for what was written from then on, too (ns since 1970)"),
     "quiet": (

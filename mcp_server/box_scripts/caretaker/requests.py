@@ -11,7 +11,7 @@ from box_scripts.caretaker.refusal import Refusal
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
     " named key pushed older since_ns ours alone elsewhere kept kept_disks restarted made_by"
-    " logins"
+    " logins bring_bytes"
 )
 TAKES = {  # the arguments of each verb; those with a `!` are required
     "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal setup",
@@ -82,6 +82,10 @@ FIELDS = {  # the kind of each argument, and its help text
     "hash": ("text", "`recalled`: only hashes that are known from before"),
     "running": ("text", "`listed`: what jobs that still run have written so far is listed, too"),
     "named": ("whole", "name so many of the files that nobody has claimed (20)"),
+    "bring_bytes": (
+        "whole",
+        "list what nobody has claimed as files to fetch, the smallest first, up to so many bytes",
+    ),
     "ever": ("flag", "account for what was there before any launch, too"),
     "rented_ns": ("whole", "account for what was written from then on, too (ns since 1970)"),
     "quiet": (

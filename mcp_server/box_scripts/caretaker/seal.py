@@ -24,7 +24,12 @@ from box_scripts.caretaker.records import GUARD, NO_GUARD, journal_line, read_re
 from box_scripts.caretaker.refusal import Refusal
 from box_scripts.caretaker.since import accounted_since_ns
 from box_scripts.caretaker.survey import Survey
-from box_scripts.caretaker.unclaimed import DEFAULT_DISCARD, WrittenFiles, discarded_by
+from box_scripts.caretaker.unclaimed import (
+    BROUGHT_FILES,
+    DEFAULT_DISCARD,
+    WrittenFiles,
+    discarded_by,
+)
 
 
 def _refuse_running(home: str, but: str | None = None) -> list[Job]:
@@ -82,6 +87,9 @@ def _waiting(home: str) -> list[str]:
 
 def manifest(home: str, request: dict) -> dict:
     """List every file written since the launch: as an entry, pushed, discarded, unclaimed, or a problem.
+
+    With `bring_bytes`, files that no pattern covers are entries of the class `unasked`, the smallest first, up to that
+    many bytes in all. Only the others are unclaimed.
 
     With `hash: recalled` no file is read. Then hashes that are not remembered are missing, and so is the digest. The
     result is a draft and not a seal, but it is enough to begin to fetch files while the seal is made. With
@@ -172,10 +180,16 @@ def manifest(home: str, request: dict) -> dict:
         entries.append(dict(facts, name=name, at=at, kind="file", **{"class": kind}))
     entries += link_entries(survey, {path for _, path in survey.files})
 
-    written_files = WrittenFiles(survey, hashes, Sent(home, request), discards, defaults, reads)
+    bring_bytes = request.get("bring_bytes")
+    written_files = WrittenFiles(
+        survey, hashes, Sent(home, request), discards, defaults, reads, bring_bytes is not None
+    )
     written_files.sort()
     written_files.add_unread(unread)
     made = made_files(maker, written_files, hashes, request.get("logins", False)) if maker else None
+    if bring_bytes is not None:
+        busy = {} if is_look else open_files()
+        entries += written_files.bring(bring_bytes, BROUGHT_FILES, set(busy))
     hashes.save()
     if not is_look and [j.name for j in _refuse_running(home, but)] != [j.name for j in jobs]:
         raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")
@@ -195,6 +209,7 @@ def manifest(home: str, request: dict) -> dict:
         elsewhere=written_elsewhere(tops, since_ns) if request.get("elsewhere") else None,
         lost_by_stop=_lost_by_stop(entries, written_files, survey, request),
         made=made,
+        bring_bytes=bring_bytes,
     )
 
 

@@ -137,6 +137,7 @@ def _while_it_runs(lease: Lease, profile: Profile, by: str, only: str) -> Iterat
     if terms.when_done != "keep" or profile.kind != "own":
         held = "" if terms.when_done == "keep" else only
         yield f"when its work is done: {_when_done(lease, profile)}{held}"
+    yield f"what nobody declared: {unasked_words(terms)}"
     if profile.destroy == "deletes":
         yield f"unverified at its end: {_rescue(lease, profile)}{only}"
 
@@ -155,6 +156,14 @@ def _when_done(lease: Lease, profile: Profile) -> str:
         else does[terms.on_failure.does]
     )
     return f"{does[terms.when_done]}, after {GRACE_S} s; if a job failed, or processes that it started still run: {failed}"
+
+
+def unasked_words(terms: Terms) -> str:
+    """Say how much of what nobody declared comes home without a question."""
+    if terms.unasked_gib == 0:
+        return "nothing of it comes home unasked, and it is a question at the end"
+    more = ", or what comes in 10 min if that is more" if terms.unasked_gib is None else ""
+    return f"it comes home too, up to {terms.unasked_bytes / 2**30:g} GiB{more}; a larger rest is a question"
 
 
 def _rescue(lease: Lease, profile: Profile) -> str:

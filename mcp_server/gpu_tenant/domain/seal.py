@@ -21,7 +21,8 @@ class SealedFile(Numerous):
     name: str
     at: str
     kind: Literal["file", "link"]
-    role: Literal["artifact", "log"] = Field(alias="class")
+    role: Literal["artifact", "log", "unasked"] = Field(alias="class")
+    """`unasked`: nobody declared the file, and it comes home because it is small beside what the end may cost."""
     size_bytes: int = Field(alias="size", ge=0, le=MOST_BYTES)
     sha256: str | None
     mtime_ns: int
@@ -47,7 +48,7 @@ class Discarded(Heap):
 
 
 class Unclaimed(Heap):
-    """What was written since launch, and was neither claimed nor discarded."""
+    """What was written since launch, and is neither claimed nor discarded nor small enough to come home unasked."""
 
     class Path(Record):
         """One of the largest unclaimed paths."""
@@ -99,6 +100,10 @@ class Manifest(Record):
     lost_by_stop: Unclaimed | None = Field(
         default=None,
         description="the accounted files that would not outlive a stop; None: nobody asked",
+    )
+    bring_bytes: int | None = Field(
+        default=None,
+        description="of what nobody claimed, so much at most is among the entries; None: nothing",
     )
     elsewhere: Elsewhere | None = Field(
         default=None,

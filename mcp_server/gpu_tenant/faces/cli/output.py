@@ -360,6 +360,16 @@ def print_collected(shown: Collected) -> None:
     rows: list[tuple[str, object]] = [
         ("here", f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"),
         ("fetched now", fetched),
+        *(
+            [
+                (
+                    "undeclared",
+                    f"{some(shown.unasked_files, 'file')} of these, {size(shown.unasked_bytes)}: {', '.join(shown.unasked)}",
+                )
+            ]
+            if shown.unasked_files
+            else []
+        ),
         *([("replaced", shown.superseded)] if shown.superseded else []),
         (
             "may be lost",
