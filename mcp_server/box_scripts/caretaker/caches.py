@@ -14,6 +14,11 @@ DOWNLOADS = (  # what tools keep below .cache/ and can download or make again
 BYTECODE = re.compile(rb".*/__pycache__/[^/]+\.pyc(?:\.\d+)?|.*\.pyc").fullmatch
 CACHES = (
     re.compile(rb".*/\.cache/(?:" + DOWNLOADS + rb")"),
+    # Where HF_HOME, HF_HUB_CACHE and the like name another directory, or a compiler uses a temporary one.
+    re.compile(
+        rb".*/(?:models|datasets|spaces)--[^/]+--[^/]+/(?:blobs|refs|snapshots|\.no_exist)/.*"
+        rb"|(?:/var)?/tmp/torchinductor_[^/]+/.*"
+    ),
     re.compile(
         rb".*/\.(?:nv/ComputeCache|triton/(?:cache|dump|llvm|nvidia|pybind11|json)|pytest_cache/(?:v|d|README\.md|CACHEDIR\.TAG"
         rb"|\.gitignore)|mypy_cache/[\d.]+|ruff_cache/[\d.]+)(?:/.*|)"

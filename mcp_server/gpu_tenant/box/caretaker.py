@@ -403,7 +403,7 @@ class Caretaker:
             "hash": hashes,
             "running": running,
             "named": named,
-            "elsewhere": self._elsewhere == "counted" and hashes == "taken",
+            "elsewhere": self._elsewhere == "counted" and running == "refused",
         }
         if bring_bytes is not None:
             request["bring_bytes"] = bring_bytes
@@ -451,7 +451,8 @@ class Caretaker:
             home=home,
         )
         # Logins are checked only if nobody else uses the machine. Otherwise somebody is always logged in.
-        request |= {"made_by": job, "logins": self._elsewhere == "counted"}
+        is_alone = self._elsewhere == "counted"
+        request |= {"made_by": job, "logins": is_alone, "elsewhere": is_alone}
         timeout_s = _LISTED_WITHIN_S + _LONG_S
         return (await self.ask_ours("manifest", request, SetupFiles, timeout_s=timeout_s)).made
 

@@ -67,10 +67,13 @@ class Empty(Record):
 
 
 class Elsewhere(Unclaimed):
-    """What was written since launch, in places that a seal does not cover."""
+    """What was written since launch in other places of the box, and is not taken for the work of a job.
+
+    It changed after the jobs had ended, is still open for writing, or cannot be read.
+    """
 
     whole: bool
-    """Whether these are all such files. If not, there was no time to look further."""
+    """Whether these are all such files. Older seals stopped looking after two seconds."""
 
 
 class Problem(Record):
@@ -107,5 +110,5 @@ class Manifest(Record):
     )
     elsewhere: Elsewhere | None = Field(
         default=None,
-        description="the files in places that are not accounted for; None: nobody looked",
+        description="the files in other places that are not accounted for; None: nobody looked",
     )
