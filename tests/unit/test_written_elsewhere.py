@@ -18,7 +18,7 @@ JOBS = {
     "tmp": "echo $M > /tmp/result.txt",
     "tmp deep": "mkdir -p /tmp/a/b/c; echo $M > /tmp/a/b/c/model.pt",
     "tmp hidden": "echo $M > /tmp/.hidden-result",
-    "mkdtemp": "python3 -c 'import os, tempfile; open(tempfile.mkdtemp() + \"/m\", \"w\").write(os.environ[\"M\"])'",
+    "mkdtemp": 'python3 -c \'import os, tempfile; open(tempfile.mkdtemp() + "/m", "w").write(os.environ["M"])\'',
     "mkstemp": "python3 -c 'import os, tempfile; f, _ = tempfile.mkstemp(); os.write(f, os.environ[\"M\"].encode())'",
     "named temporary file": "python3 -c 'import os, tempfile; "
     'tempfile.NamedTemporaryFile("w", delete=False).write(os.environ["M"])\'',
@@ -129,7 +129,7 @@ def seal(tmp_path_factory: pytest.TempPathFactory) -> Reply:
             "NEEDS": " ".join(needs),
             "CARETAKER": str(CARETAKER),
             "DRIVER": DRIVER,
-            "JOBS": json.dumps({mark: script for mark, script in JOBS.items()}),
+            "JOBS": json.dumps(JOBS),
             "NOISE": json.dumps(NOISE),
         },
     )

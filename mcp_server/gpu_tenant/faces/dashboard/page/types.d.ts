@@ -123,6 +123,11 @@ export interface Collected {
   came_at: string | null;
   /** the same in words, and what brought them */
   came_before: string | null;
+  /** of these, what nobody declared: it came home all the same */
+  unasked_files: number;
+  unasked_bytes: number;
+  /** the largest of them, by name */
+  unasked: string[];
   unclaimed_files: number;
   unclaimed_bytes: number;
   unclaimed_largest: string[];
