@@ -34,7 +34,6 @@ _MOST_BYTES_TOGETHER = 1 << 20
 _UNASKED = Verdict(
     format="undeclared",
     outcome="opaque",
-    proved=("its bytes",),
     not_proved=("kept although nobody declared it, and proved by its hash alone",),
 )
 

@@ -106,7 +106,8 @@ class Planned:
             f"if this computer dies: {self._unseen()}",
             *self._others(),
             *(f"the box: {words}" for words in order),
-            self._runs(),
+            f"it runs {self._errand.command!r}, and keeps {', '.join(self._facts.artifacts)}",
+            unasked_words(self._lease.terms),
             self._smoke(),
             *self._memory(),
             *([self._undeclared(undeclared)] if undeclared else []),
@@ -297,11 +298,6 @@ class Planned:
 
     def _unseen(self) -> str:
         return protection(self._profile, self._lease, None).words
-
-    def _runs(self) -> str:
-        keeps = ", ".join(self._facts.artifacts)
-        rest = unasked_words(self._lease.terms)
-        return f"it runs {self._errand.command!r}, and keeps {keeps}; what else it writes: {rest}"
 
     def _undeclared(self, names: Sequence[str]) -> str:
         """Name the large files that nobody declared, and say what it would take and cost to fetch them."""
