@@ -176,6 +176,7 @@ def test_the_line_that_is_shown_with_an_unclaimed_file_keeps_it_or_gives_it_up(
     owner: Owner, option: str
 ) -> None:
     lease = owner.has_run(f"{MODEL}; echo more > 'a [b] c.txt'", "out/")
+    owner.does("terms", lease, "--unasked-gib", "0")
 
     shown = owner.does("collect", lease)
     lines = [x for x in shown.split("`") if option in x]
@@ -461,6 +462,7 @@ def test_an_artifact_that_does_not_load_keeps_the_box(owner: Owner) -> None:
 @pytest.mark.parametrize("way_out", ["--artifact", "--discard"])
 def test_unclaimed_bytes_are_named_and_both_ways_out_work(owner: Owner, way_out: str) -> None:
     lease = owner.has_run(f"{MODEL}; head -c 4000 /dev/urandom > cache.bin")
+    owner.does("terms", lease, "--unasked-gib", "0")
 
     collected = json.loads(owner.does("collect", lease, "--json"))
     told = owner.is_told(REFUSED, "UNVERIFIED", "teardown", lease)

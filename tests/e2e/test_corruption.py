@@ -194,13 +194,6 @@ def before_collect() -> Iterator[Case]:
         "finished",
         mends=("collect", "--discard", "never.pt"),
     )
-    yield Case(
-        "collected with unclaimed bytes",
-        collected_after(written("work", "more.bin")),
-        the_verb,
-        "finished",
-        mends=("collect", "--discard", "more.bin"),
-    )
 
 
 def entries() -> Iterator[Case]:

@@ -51,7 +51,13 @@ async def test_in_a_notebook_where_a_loop_runs_the_same_call_works(tmp_path: Pat
 
     def as_a_cell() -> ErrandStatus:
         return run(
-            COMMAND, artifacts=["out/"], directory=tree, smoke="none", on="local", answer=give_up
+            COMMAND,
+            artifacts=["out/"],
+            directory=tree,
+            smoke="none",
+            on="local",
+            unasked_gib=0,
+            answer=give_up,
         )
 
     standing = as_a_cell()

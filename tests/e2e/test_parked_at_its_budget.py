@@ -23,12 +23,18 @@ from gpu_tenant.leases.watchdog_heartbeat import is_watched, last_watch_words, p
 
 @asynccontextmanager
 async def parked(
-    root: Path, command: str = "echo nothing here >&2; exit 2", *, budget: str = "0.03"
+    root: Path,
+    command: str = "echo nothing here >&2; exit 2",
+    *,
+    budget: str = "0.03",
+    unasked_gib: float | None = None,
 ) -> AsyncIterator[Scene]:
     """A pod whose job failed at once, parked by the watchdog because its budget was about to be passed."""
     async with scene_at("runpod", root) as scene:
         await scene.rent(budget_usd=Decimal(1))
-        await scene.tenant.tenancy.change_lease(scene.lease, "terms", budget_usd=Decimal(budget))
+        await scene.tenant.tenancy.change_lease(
+            scene.lease, "terms", budget_usd=Decimal(budget), unasked_gib=unasked_gib
+        )
         await scene.work(command)
         await scene.ends()
         for _ in range(30):
@@ -143,7 +149,7 @@ async def test_nothing_but_what_never_appeared_is_given_up_without_a_start(tmp_p
 
 
 async def test_with_unclaimed_files_on_it_it_has_to_be_started(tmp_path: Path) -> None:
-    async with parked(tmp_path, "echo precious > other.bin; exit 2") as scene:
+    async with parked(tmp_path, "echo precious > other.bin; exit 2", unasked_gib=0) as scene:
         tenancy, lease = scene.tenant.tenancy, scene.lease
         assert "read at stop" not in scene.kinds
 
