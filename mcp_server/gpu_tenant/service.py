@@ -287,6 +287,7 @@ class Tenancy:
         rescue_usd: Annotated[
             Amount | None, Field(description="to save unverified data; a day's")
         ] = None,
+        unasked_gib: float | None = None,
         store: Annotated[
             str | None, Field(description="second place for artifacts: path, rclone:R:P, name")
         ] = None,
@@ -331,6 +332,7 @@ class Tenancy:
             when_done=when_done or None,
             on_failure=must_be_on_failure(on_failure) if on_failure else None,
             rescue_usd=rescue_usd,
+            unasked_gib=unasked_gib,
             store=context.known_store(store),
             recover=tuple(recover),
             order=order_for(context, provider, quotes, order),

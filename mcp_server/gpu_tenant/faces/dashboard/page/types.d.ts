@@ -413,6 +413,8 @@ export interface LeaseRow {
   signed_ahead: boolean;
   /** the actions that make sense now, the most fitting first */
   verbs: ("end" | "extend" | "terms" | "park" | "resume" | "resume_and_end" | "give_more" | "look" | "stop" | "stop_and_park" | "collect" | "snapshot" | "teardown" | "waive" | "recover")[];
+  /** whether a watchdog does what is next without being asked */
+  by_itself: boolean;
 }
 
 export type LeaseState = "intended" | "active" | "terminating" | "gone" | "void" | "lost";
