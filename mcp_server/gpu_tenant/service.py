@@ -1024,9 +1024,7 @@ class Tenancy:
         told = await self._store_again(found)
         if collected.unclaimed_bytes:
             events = context.ledger.events(found.id)
-            told["next"] = (
-                f"{takes_words(found, events, collected.unclaimed_bytes)}: {collected.next}"
-            )
+            told["unclaimed_takes"] = takes_words(found, events, collected.unclaimed_bytes)
         return collected.model_copy(update=told)
 
     async def _store_again(self, lease: Lease) -> dict[str, str]:

@@ -63,6 +63,9 @@ class Collected(Record):
     unclaimed_files: int
     unclaimed_bytes: int
     unclaimed_largest: tuple[str, ...]
+    unclaimed_takes: str | None = Field(
+        default=None, description="what it would take and cost to fetch them"
+    )
     discarded_bytes: int
     discarded_by: tuple[str, ...]
     cannot_be_kept: tuple[str, ...]

@@ -385,7 +385,7 @@ def print_collected(shown: Collected) -> None:
         rows.append(
             (
                 "unclaimed",
-                f"{some(shown.unclaimed_files, 'file')}, {size(shown.unclaimed_bytes)}: {named}",
+                f"{some(shown.unclaimed_files, 'file')}, {shown.unclaimed_takes or size(shown.unclaimed_bytes)}: {named}",
             )
         )
     rows += [("cannot be kept", words) for words in shown.cannot_be_kept]

@@ -131,6 +131,8 @@ export interface Collected {
   unclaimed_files: number;
   unclaimed_bytes: number;
   unclaimed_largest: string[];
+  /** what it would take and cost to fetch them */
+  unclaimed_takes: string | null;
   discarded_bytes: number;
   discarded_by: string[];
   cannot_be_kept: string[];
