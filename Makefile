@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-slow measure-tests test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-calls bench-errand bench-page bench-fleet bench-transfers bench-many-files torture deaths errands errand-deaths over preemption market week storm real-gpu kube wheel clean
+.PHONY: demo test test-slow test-bare measure-tests test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-calls bench-errand bench-page bench-fleet bench-transfers bench-many-files torture deaths errands errand-deaths over preemption market week storm real-gpu kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -19,6 +19,9 @@ test: $(VENV)/.ready-dev        ## the suite, in 12 minutes on two cores
 
 test-slow: $(VENV)/.ready-dev   ## the rest of it: each of tests/slow.txt takes more than 2 s of processor
 	$(SUITE) -m slow $(ARGS)
+
+test-bare:                      ## `make test` in a clone with nothing beside it, without any optional program
+	$(PYTHON) tests/bare.py WORKERS=$(WORKERS) "ARGS=$(ARGS)"
 
 measure-tests: $(VENV)/.ready-dev   ## run all of it, and write tests/slow.txt anew
 	export GPU_TENANT_MEASURED_IN=$$(mktemp -d) && ($(SUITE); $(BIN)/python tests/slow.py)

@@ -81,19 +81,18 @@ class Refusal(Exception):
 
 # --- progress ------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.progress"] = r'''
-"""Reports to the tenant how much of a long request is done so far."""
+"""Reports to the tenant how much of a long request is done so far, and ends with the tenant's connection."""
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 import time
 
 
 class Telling:
-    """Reports to the tenant how much is done so far, if the request asks for reports.
-
-    If the tenant has disconnected, the write fails and ends this process, because nobody needs its work any more.
-    """
+    """Reports to the tenant how much is done so far, if the request asks for reports."""
 
     def __init__(self) -> None:
         self.every_s: float | None = None
@@ -111,6 +110,20 @@ class Telling:
 
 
 TELLING = Telling()
+
+
+def end_with_asker() -> None:
+    """End this process as soon as the tenant has disconnected, whatever it does then. Nobody needs its work any more."""
+    import threading
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(1, 0)  # a broken pipe is always told
+        if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll()):
+            os._exit(1)
+
+    if hasattr(select, "poll"):
+        threading.Thread(target=watch, daemon=True).start()
 '''
 
 
@@ -185,34 +198,115 @@ import re
 from box_scripts.caretaker.paths import escape_path, unescape_path, utf8_bytes
 from box_scripts.caretaker.refusal import Refusal
 
-_ONE = "(?:%[0-9A-F]{2}|[^/%])"  # one character of an escaped name; an escape counts as one
+_UNIT = re.compile("%([0-9A-F]{2})")
 _TOKEN = re.compile(
     r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"
-    r"|\[(?P<not>[!^]?)(?P<set>\]?[^]]*)\]|(?P<plain>.)",
+    r"|\[(?P<not>[!^]?)(?P<set>\]?[^]]*)\]|(?P<plain>[^%\\*?[]+|.)",
     re.DOTALL,
 )
 
 
-def segment_regex(text: str) -> tuple[str, bytes | None]:
-    """Return a regex for one component of a pattern. Also return its bytes; None if the component is a glob."""
-    if text == "**":
-        return text, None
-    source, literal, is_glob = "", b"", False
-    for token in _TOKEN.finditer(text):
-        if token.lastgroup in ("star", "one", "set"):
-            is_glob = True
-            if token.lastgroup == "set":
-                chars = "".join(c if c == "-" else re.escape(c) for c in token.group("set"))
-                form = "(?:%%[0-9A-F]{2}|(?![/%%])[^%s])" if token.group("not") else "(?![/%%])[%s]"
-                source += form % chars
+def _units(escaped: str) -> str:
+    """Return the escaped text with one character for each escape. Such characters are in no escaped text."""
+    return _UNIT.sub(lambda m: chr(0xDC00 + int(m[1], 16)), escaped) if "%" in escaped else escaped
+
+
+class _Class:
+    """The characters that one position of a name may have: those of `[a-z]`, or all but those of `[!a-z]`."""
+
+    def __init__(self, chars: str, negated: bool) -> None:
+        """Raises: ValueError: a range ends before it begins, or there are no characters."""
+        self._ranges, self._negated, at = [], negated, 0
+        while at < len(chars):
+            is_range = chars[at + 1 : at + 2] == "-" and at + 2 < len(chars)
+            first, last = chars[at], chars[at + 2] if is_range else chars[at]
+            if first > last:
+                raise ValueError("bad character range " + chars[at : at + 3])
+            self._ranges.append((first, last))
+            at += 3 if is_range else 1
+        if not chars:
+            raise ValueError("an empty set of characters")
+
+    def has(self, char: str) -> bool:
+        if "\udc00" <= char <= "\udcff":  # an escape
+            return self._negated
+        return any(first <= char <= last for first, last in self._ranges) != self._negated
+
+
+_ANY = _Class("\0", negated=True)  # no name has this character
+LONGEST = 1 << 14
+
+
+class Segment:
+    """One component of a pattern. `literal` is the name that it stands for, in bytes; None if it is a glob."""
+
+    def __init__(self, text: str) -> None:
+        """Raises: ValueError: the text is not valid."""
+        self.is_any_depth = text == "**"
+        chunks: list[list] = [[]]  # what stands between the stars
+        literal, is_glob = [], self.is_any_depth
+        for token in _TOKEN.finditer(text):
+            kind = token.lastgroup
+            if kind == "star":
+                chunks.append([])
+            elif kind == "one":
+                chunks[-1].append(_ANY)
+            elif kind == "set":
+                chunks[-1].append(_Class(token.group("set"), bool(token.group("not"))))
             else:
-                source += _ONE + ("*" if token.lastgroup == "star" else "")
-        else:
-            plain = token.group("quoted") or token.group("plain")
-            raw = utf8_bytes(plain) if plain else unescape_path(token.group())
-            source, literal = source + re.escape(escape_path(raw)), literal + raw
-    re.compile(source)
-    return source, None if is_glob else literal
+                plain = token.group("quoted") or token.group("plain")
+                raw = utf8_bytes(plain) if plain else unescape_path(token.group())
+                chunks[-1].extend(_units(escape_path(raw)))
+                literal.append(raw)
+                continue
+            is_glob = True
+        self.literal = None if is_glob else b"".join(literal)
+        self.least = sum(map(len, chunks))
+        # Text is compared faster than a list of what fits each character.
+        plain = [_Class not in map(type, chunk) for chunk in chunks]
+        self._chunks = ["".join(c) if p else c for c, p in zip(chunks, plain)]  # noqa: B905
+
+    def matches(self, name: str) -> bool:
+        """Whether the name matches, in a time that grows with the length of the name times that of this text.
+
+        After a star, the first place where the next chunk fits is as good as any later one. So no place is tried twice.
+        """
+        if len(name) < self.least or not _fits(self._chunks[0], name, 0):
+            return False
+        if len(self._chunks) == 1:
+            return len(name) == self.least
+        at, end = len(self._chunks[0]), len(name) - len(self._chunks[-1])
+        for chunk in self._chunks[1:-1]:
+            at = _find(chunk, name, at, end)
+            if at < 0:
+                return False
+            at += len(chunk)
+        return _fits(self._chunks[-1], name, end)
+
+    def matches_escaped(self, name: str) -> bool:
+        """Whether the escaped name matches."""
+        return self.matches(_units(name))
+
+
+def _fits(chunk: str | list, name: str, at: int) -> bool:
+    if isinstance(chunk, str):
+        return name.startswith(chunk, at)
+    return all(
+        char == test if isinstance(test, str) else test.has(char)
+        for char, test in zip(name[at : at + len(chunk)], chunk)  # noqa: B905
+    )
+
+
+def _find(chunk: str | list, name: str, at: int, end: int) -> int:
+    if isinstance(chunk, str):
+        return name.find(chunk, at, end)
+    places = range(at, end - len(chunk) + 1)
+    return next((place for place in places if _fits(chunk, name, place)), -1)
+
+
+def _are_at(piece: list[Segment], parts: list[str], at: int) -> bool:
+    near = parts[at : at + len(piece)]
+    return all(one.matches(part) for one, part in zip(piece, near))  # noqa: B905
 
 
 class Pattern:
@@ -226,14 +320,16 @@ class Pattern:
         """Raises: Refusal: `text` is not a valid pattern, begins with `!`, or contains `..`."""
         from_home = text == "~" or text.startswith("~/")
         self.text, self.relative, self.prefix = text, not (from_home or text.startswith("/")), b""
+        if len(text) > LONGEST:
+            raise Refusal("BAD_REQUEST", "a pattern has at most %d characters" % LONGEST)
         names = [n for n in text.split("/") if n not in ("", ".")][1 if from_home else 0 :]
         try:
-            segments = [segment_regex(n) for n in names]
-        except (ValueError, re.error) as error:
+            segments = [Segment(n) for n in names]
+        except ValueError as error:
             raise Refusal("BAD_REQUEST", "not a pattern: %s (%s)" % (ascii(text), error)) from None
         if (
             text.startswith("!")
-            or any(raw == b".." for _, raw in segments)
+            or any(one.literal == b".." for one in segments)
             or not (names or from_home or text == "/")
         ):
             raise Refusal(
@@ -241,36 +337,57 @@ class Pattern:
                 "a pattern is not empty, has no .. and no ! at its head: " + ascii(text),
             )
         whole = [
-            name.replace("%", "%25") if raw is None else escape_path(raw)
-            for name, (_, raw) in zip(names, segments)  # noqa: B905 - Python 3.7 knows no strict
+            name.replace("%", "%25") if one.literal is None else escape_path(one.literal)
+            for name, one in zip(names, segments)  # noqa: B905 - Python 3.7 knows no strict
         ]
         self.place = "/".join(whole)
         if not self.relative:
-            globs = [raw for _, raw in segments]
+            globs = [one.literal for one in segments]
             fixed = globs.index(None) if None in globs else len(globs)
-            segments = self._resolve_beginning(segments, from_home)
+            try:
+                segments = self._resolve_beginning(segments, from_home)
+            except ValueError as error:  # no path contains a zero byte
+                raise Refusal(
+                    "BAD_REQUEST", "not a pattern: %s (%s)" % (ascii(text), error)
+                ) from None
             self.place = "/".join([escape_path(self.prefix), *whole[fixed:]])
-        source = "" if not self.relative or "/" in text.rstrip("/") else "(?:.*/)?"
-        for part, _ in segments[:-1]:
-            source += "(?:.*/)?" if part == "**" else part + "/"
-        last = segments[-1][0] if segments else "**"
-        is_directory = bool(names) and text.endswith("/")
-        if last == "**":
-            source += ".+/.+" if is_directory else ".+"
-        else:
-            source += last + ("/.+" if is_directory else "(?:/.+)?")
-        self.source = source if self.relative else "/" + source
-        self.matches = re.compile(self.source).fullmatch
+        self._is_anywhere = self.relative and "/" not in text.rstrip("/")
+        # Between two `**` stands a piece: components that follow each other.
+        self._pieces: list[list[Segment]] = [[]]
+        for segment in segments:
+            if segment.is_any_depth:
+                self._pieces.append([])
+            else:
+                self._pieces[-1].append(segment)
+        is_open = not segments or segments[-1].is_any_depth
+        self._below = bool(names and text.endswith("/")) + is_open
+        self._least = sum(map(len, self._pieces)) + self._below
 
-    def _resolve_beginning(
-        self, segments: list[tuple[str, bytes | None]], from_home: bool
-    ) -> list[tuple[str, bytes | None]]:
+    def matches(self, path: str) -> bool:
+        """Whether the pattern covers that escaped path, or a directory above it.
+
+        Like a chunk of a name, a piece is sought once, and its first place is as good as any.
+        """
+        parts = _units(path if self.relative else path[1:]).split("/")
+        if len(parts) < self._least or (not self.relative and path[:1] != "/"):
+            return False
+        at, moves = 0, self._is_anywhere
+        for piece in self._pieces:
+            last = len(parts) - self._below - len(piece) if moves else at
+            while not _are_at(piece, parts, at):
+                at += 1
+                if at > last:
+                    return False
+            at, moves = at + len(piece), True
+        return at + self._below <= len(parts)
+
+    def _resolve_beginning(self, segments: list[Segment], from_home: bool) -> list[Segment]:
         """Return the segments, with all links resolved in the part before the first glob.
 
         This is needed because the survey of files finds real paths.
         """
         root = os.path.expanduser(b"~") if from_home else b"/"
-        fixed = [raw for _, raw in segments]
+        fixed = [one.literal for one in segments]
         fixed = fixed[: fixed.index(None)] if None in fixed else fixed
         names = [raw for raw in fixed if raw is not None]
         if len(names) == len(segments) > 0 and not self.text.endswith("/"):
@@ -278,8 +395,10 @@ class Pattern:
             self.prefix = os.path.join(os.path.realpath(os.path.join(root, *names[:-1])), names[-1])
         else:
             self.prefix = os.path.realpath(os.path.join(root, *names))
-        real = [(re.escape(escape_path(p)), p) for p in self.prefix.split(b"/") if p]
-        return [*real, *segments[len(names) :]]
+        real = [
+            re.sub(r"([][*?\\])", r"\\\1", escape_path(p)) for p in self.prefix.split(b"/") if p
+        ]
+        return [*map(Segment, real), *segments[len(names) :]]
 '''
 
 
@@ -440,6 +559,7 @@ import fcntl
 import json
 import math
 import os
+import stat
 
 from box_scripts.caretaker.refusal import Refusal
 
@@ -448,6 +568,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 SPARE_BYTES = 2048
+MOST_BYTES = 1 << 28
 NUMBER = (int, float)
 TEXTS = [str]
 STARTED = {
@@ -585,19 +706,31 @@ def journal_line(raw: bytes) -> dict:
 
 
 def read_record(path: str, fields: dict) -> dict | None:
-    """Return the record at `path`. None if there is no such file.
+    """Return the record at `path`. None if there is no such file. What a job put there instead of a file is none.
 
     Raises:
         Refusal: RECORD_CORRUPT: it cannot be read, or does not have these fields with these types.
     """
     record: dict | None
     try:
-        with open(path, "rb") as file:
-            record = json_value(file.read())
-    except FileNotFoundError:
-        return None
+        # A pipe would be waited for.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENXIO):
+            return None
+        raise
+    try:
+        seen = os.fstat(fd)
+        if not stat.S_ISREG(seen.st_mode):
+            return None
+        record = None
+        if seen.st_size <= MOST_BYTES:
+            with os.fdopen(os.dup(fd), "rb") as file:
+                record = json_value(file.read())
     except ValueError:
         record = None
+    finally:
+        os.close(fd)
     if not is_whole(record, fields):
         raise Refusal("RECORD_CORRUPT", path + " is not a whole record; it was left as it is")
     return record
@@ -786,7 +919,7 @@ class Job:
 
     def is_held(self) -> bool:
         """Whether the job's supervisor, or a launch in progress, holds the lock of the job."""
-        if not os.path.exists(self.path("lock")):
+        if not os.path.isfile(self.path("lock")):
             return False
         fd = lock_file(self.path("lock"), fcntl.LOCK_SH | fcntl.LOCK_NB)
         if fd is not None:
@@ -830,14 +963,13 @@ class Job:
 
 
 def all_jobs(home: str) -> list[Job]:
+    """Return every job that has a directory here. Anything else in that place is a file that nobody has claimed."""
+    place = os.path.join(home, "jobs")
     try:
-        return [
-            Job(home, name)
-            for name in sorted(os.listdir(os.path.join(home, "jobs")))
-            if JOB_NAME(name)
-        ]
-    except FileNotFoundError:
+        names = sorted(os.listdir(place))
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    return [Job(home, n) for n in names if JOB_NAME(n) and os.path.isdir(os.path.join(place, n))]
 '''
 
 
@@ -1538,6 +1670,119 @@ def tail(home: str, request: dict) -> dict:
 '''
 
 
+# --- mounts --------------------------------------------------------------------------------------
+PARTS["box_scripts.caretaker.mounts"] = r'''
+"""Finds mounted file systems that are on another machine's disk, or on no disk."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from box_scripts.caretaker.paths import is_below
+
+NO_FILES = (b"/proc", b"/sys", b"/dev", b"/run")
+
+
+def mount_names(mountinfo: str) -> list[str]:
+    """Return a short name for each mount, in order. Two mounts at one place have two names."""
+    import hashlib
+
+    seen: dict[bytes, int] = {}
+    names = []
+    for place in _places(mountinfo):
+        seen[place] = seen.get(place, 0) + 1
+        names.append(hashlib.sha256(b"%d %s" % (seen[place], place)).hexdigest()[:16])
+    return names
+
+
+def later_mounts(
+    mountinfo: str, known: list[str] | None, work: bytes, tops: list[bytes]
+) -> list[bytes]:
+    """Return the places that hide what was written there: those where something was mounted since the lease began.
+
+    `known` are the names of the mounts from the beginning. If they were not recorded, only the work directory is
+    sure to have had no mounts.
+    """
+    where = [work] if known is None else [work, *tops]
+    return [
+        place
+        for place, name in zip(_places(mountinfo), mount_names(mountinfo))  # noqa: B905 - Python 3.7 knows no strict
+        if name not in (known or ()) and any(is_below(place, top) for top in where)
+    ]
+
+
+def _places(mountinfo: str) -> list[bytes]:
+    """Return where each mount is, in order, except those where no job writes files."""
+    places = []
+    for line in mountinfo.splitlines():
+        mount, _, system = line.partition(" - ")
+        if system:
+            place = _unquoted(mount.split()[4])
+            if not any(is_below(place, top) for top in NO_FILES):
+                places.append(place)
+    return places
+
+
+def _unquoted(place: str) -> bytes:
+    return os.fsencode(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), place))
+
+
+def far_mounts(mountinfo: str) -> set[bytes]:
+    """Return the directories where another machine's disk is mounted, or a file system that is on no disk."""
+    no_disk = ("proc", "sysfs", "cgroup", "cgroup2", "devtmpfs")
+    found = mounted_systems(mountinfo).items()
+    return {place for place, system in found if ELSEWHERE(system) or system in no_disk}
+
+
+def mounted_systems(mountinfo: str) -> dict[bytes, str]:
+    """Return the type of the file system at each mount point. If there are several, only the last one is visible."""
+    found = {}
+    for line in mountinfo.splitlines():
+        mount, _, system = line.partition(" - ")
+        if system:
+            found[_unquoted(mount.split()[4])] = system.split(" ")[0]
+    return found
+
+
+class Outliving:
+    """The directories that outlive a stop. Other disks that are mounted below them do not count."""
+
+    def __init__(self, kept: list[bytes], disks: list[bytes], mountinfo: str) -> None:
+        """`kept` are the directories. Those also in `disks` count only if a disk is mounted exactly there now."""
+        mounted = mounted_systems(mountinfo)
+        gone = {place for place in disks if mounted.get(place, "tmpfs") in ("tmpfs", "ramfs")}
+        self._kept = [os.path.realpath(place) for place in kept if place not in gone]
+        self._others = [
+            place
+            for place in mounted
+            if any(is_below(place, top) and place != top for top in self._kept)
+        ]
+
+    def has(self, path: bytes) -> bool:
+        """Whether the file outlives a stop."""
+        return any(is_below(path, top) for top in self._kept) and not any(
+            is_below(path, other) for other in self._others
+        )
+
+
+ELSEWHERE = re.compile(
+    r"nfs|cifs|smb|fuse|ceph|lustre|gluster|beegfs|gpfs|weka|9p|virtiofs|afs"
+).match
+
+
+def far_devices(mountinfo: str) -> set[int]:
+    """Return the devices whose files get their times from another machine's clock."""
+    found = set()
+    for line in mountinfo.splitlines():
+        mount, _, system = line.partition(" - ")
+        if ELSEWHERE(system):
+            major, minor = mount.split()[2].split(":")
+            found.add(os.makedev(int(major), int(minor)))
+    return found
+'''
+
+
 # --- since ---------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.since"] = r'''
 """Records the time from which on written files count."""
@@ -1546,12 +1791,16 @@ from __future__ import annotations
 
 import os
 
+from box_scripts.caretaker.mounts import mount_names
+from box_scripts.caretaker.processes import text_of
 from box_scripts.caretaker.records import SINCE, Locked, read_record, write_record
 from box_scripts.caretaker.refusal import Refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from box_scripts.caretaker.jobs import Job
+
+MOST_MOUNTS = 2000  # the record must stay small; with more, only the work directory is checked
 
 
 def set_since(home: str, name: str, directory: bytes) -> int:
@@ -1571,8 +1820,18 @@ def set_since(home: str, name: str, directory: bytes) -> int:
             moments.append(os.fstat(fd).st_ctime_ns)
             os.close(fd)
             os.unlink(marker)
-        write_record(path, {"since_ns": min(moments)})
+        mounts = mount_names(text_of("/proc/self/mountinfo"))[:MOST_MOUNTS]
+        write_record(path, {"since_ns": min(moments), "mounts": mounts})
     return min(moments)
+
+
+def mounts_at_first(home: str) -> list[str] | None:
+    """Return the names of the mounts from before the first push or launch. None if they were not recorded."""
+    paths = (os.path.join(home, name) for name in ("since-push.json", "since.json"))
+    records = [record for record in (read_record(path, SINCE) for path in paths) if record]
+    first = min(records, key=lambda record: record["since_ns"], default={})
+    mounts = first.get("mounts")
+    return mounts if isinstance(mounts, list) and len(mounts) < MOST_MOUNTS else None
 
 
 def accounted_since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int | None:
@@ -2113,7 +2372,6 @@ PARTS["box_scripts.caretaker.survey"] = r'''
 from __future__ import annotations
 
 import os
-import re
 import stat
 
 from box_scripts.caretaker.paths import escape_path, is_below
@@ -2159,12 +2417,8 @@ class Survey:
         self._quiet_work = b""
         self._root = escape_path(work).rstrip("/") + "/"
         self._reaches_out = not all(p.relative for p in artifacts)
-        self._inner = re.compile(
-            "|".join("(?:%s)" % p.source for p in artifacts if p.relative) or "(?!)"
-        ).fullmatch
-        self._outer = re.compile(
-            "|".join("(?:%s)" % p.source for p in artifacts if not p.relative) or "(?!)"
-        ).fullmatch
+        self._inner = [p.matches for p in artifacts if p.relative]
+        self._outer = [p.matches for p in artifacts if not p.relative]
 
     def before(self, rented_ns: int, quiet: list[str], home: str) -> None:
         """Also count files that were written from `rented_ns` on, except quiet files from before the first launch.
@@ -2236,7 +2490,9 @@ class Survey:
         self._walked.add(top)
 
     def _claims(self, at: str, inner: str | None) -> bool:
-        return bool(self._outer(at) or (inner is not None and self._inner(inner)))
+        if any(matches(at) for matches in self._outer):
+            return True
+        return inner is not None and any(matches(inner) for matches in self._inner)
 
     def _place(self, path: bytes, seen: os.stat_result, is_accounted: bool) -> None:
         is_new = is_accounted and self.since_ns is not None and seen.st_ctime_ns >= self.since_ns
@@ -2287,74 +2543,6 @@ def _ours_of(paths: Iterable[bytes]) -> Iterator[bytes]:
                 yield path
         except FileNotFoundError:
             continue
-'''
-
-
-# --- mounts --------------------------------------------------------------------------------------
-PARTS["box_scripts.caretaker.mounts"] = r'''
-"""Finds mounted file systems that are on another machine's disk, or on no disk."""
-
-from __future__ import annotations
-
-import os
-import re
-
-from box_scripts.caretaker.paths import is_below
-
-
-def far_mounts(mountinfo: str) -> set[bytes]:
-    """Return the directories where another machine's disk is mounted, or a file system that is on no disk."""
-    no_disk = ("proc", "sysfs", "cgroup", "cgroup2", "devtmpfs")
-    found = mounted_systems(mountinfo).items()
-    return {place for place, system in found if ELSEWHERE(system) or system in no_disk}
-
-
-def mounted_systems(mountinfo: str) -> dict[bytes, str]:
-    """Return the type of the file system at each mount point. If there are several, only the last one is visible."""
-    found = {}
-    for line in mountinfo.splitlines():
-        mount, _, system = line.partition(" - ")
-        if system:
-            place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), mount.split()[4])
-            found[os.fsencode(place)] = system.split(" ")[0]
-    return found
-
-
-class Outliving:
-    """The directories that outlive a stop. Other disks that are mounted below them do not count."""
-
-    def __init__(self, kept: list[bytes], disks: list[bytes], mountinfo: str) -> None:
-        """`kept` are the directories. Those also in `disks` count only if a disk is mounted exactly there now."""
-        mounted = mounted_systems(mountinfo)
-        gone = {place for place in disks if mounted.get(place, "tmpfs") in ("tmpfs", "ramfs")}
-        self._kept = [os.path.realpath(place) for place in kept if place not in gone]
-        self._others = [
-            place
-            for place in mounted
-            if any(is_below(place, top) and place != top for top in self._kept)
-        ]
-
-    def has(self, path: bytes) -> bool:
-        """Whether the file outlives a stop."""
-        return any(is_below(path, top) for top in self._kept) and not any(
-            is_below(path, other) for other in self._others
-        )
-
-
-ELSEWHERE = re.compile(
-    r"nfs|cifs|smb|fuse|ceph|lustre|gluster|beegfs|gpfs|weka|9p|virtiofs|afs"
-).match
-
-
-def far_devices(mountinfo: str) -> set[int]:
-    """Return the devices whose files get their times from another machine's clock."""
-    found = set()
-    for line in mountinfo.splitlines():
-        mount, _, system = line.partition(" - ")
-        if ELSEWHERE(system):
-            major, minor = mount.split()[2].split(":")
-            found.add(os.makedev(int(major), int(minor)))
-    return found
 '''
 
 
@@ -2834,7 +3022,7 @@ class WrittenFiles:
             "unclaimed": {
                 "count": len(self.unclaimed),
                 "bytes": sum(size for size, _ in self.unclaimed),
-                "largest": [{"at": at, "size": size} for size, at in largest],
+                "largest": [_with_time(at, size) for size, at in largest],
             },
             "discarded": {
                 "count": sum(t["count"] for t in tallies),
@@ -2844,6 +3032,14 @@ class WrittenFiles:
             "pushed": {"count": self._pushed[0], "bytes": self._pushed[1]},
             "empty": {"count": len(self.empty), "first": sorted(self.empty)[:20]},
         }
+
+
+def _with_time(at: str, size: int) -> dict:
+    """Describe the file with the time of its last change, which a job cannot set back."""
+    try:
+        return {"at": at, "size": size, "ctime_ns": os.lstat(unescape_path(at)).st_ctime_ns}
+    except OSError:  # it is gone
+        return {"at": at, "size": size}
 
 
 ODD_BYTES, NAME_BYTES = 10 << 20, 2048
@@ -3366,7 +3562,7 @@ from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, Job, all_jobs
 from box_scripts.caretaker.links import link_entries
 from box_scripts.caretaker.logins import somebody_may_have_worked
-from box_scripts.caretaker.mounts import Outliving
+from box_scripts.caretaker.mounts import Outliving, later_mounts
 from box_scripts.caretaker.open_files import open_files
 from box_scripts.caretaker.own_files import Own
 from box_scripts.caretaker.paths import escape_path, unescape_path
@@ -3376,7 +3572,7 @@ from box_scripts.caretaker.processes import boot_id, started_ns, text_of
 from box_scripts.caretaker.pushed_files import Sent
 from box_scripts.caretaker.records import GUARD, NO_GUARD, journal_line, read_record
 from box_scripts.caretaker.refusal import Refusal
-from box_scripts.caretaker.since import accounted_since_ns
+from box_scripts.caretaker.since import accounted_since_ns, mounts_at_first
 from box_scripts.caretaker.survey import Survey
 from box_scripts.caretaker.unclaimed import (
     BROUGHT_FILES,
@@ -3515,6 +3711,10 @@ def manifest(home: str, request: dict) -> dict:
             survey.problems.append(problem)
         else:
             unread.add(reason)
+    mountinfo, before = text_of("/proc/self/mountinfo"), mounts_at_first(home)
+    for place in later_mounts(mountinfo, before, request["work"], tops):
+        detail = "mounted since the lease began, so it hides what was written there; unmount it"
+        survey.problem(escape_path(place), "mounted_over", detail)
     hashes = Hashes(home, request.get("key"))
     entries: list[dict] = []
     writers = open_files() if survey.files else {}
@@ -3535,6 +3735,7 @@ def manifest(home: str, request: dict) -> dict:
             )
         kind = "log" if name.startswith("log/") else "artifact"
         facts = {"size": seen.st_size, "sha256": sha256, "mtime_ns": seen.st_mtime_ns}
+        facts["ctime_ns"] = seen.st_ctime_ns
         entries.append(dict(facts, name=name, at=at, kind="file", **{"class": kind}))
     entries += link_entries(survey, {path for _, path in survey.files})
 
@@ -3926,7 +4127,6 @@ PARTS["box_scripts.caretaker.complete"] = r'''
 from __future__ import annotations
 
 import os
-import re
 import stat
 import time
 
@@ -3940,7 +4140,7 @@ from box_scripts.caretaker.open_files import open_files
 from box_scripts.caretaker.pace import SHARE, Pace, step_back
 from box_scripts.caretaker.paths import escape_path, unescape_path
 from box_scripts.caretaker.pattern_bounds import Narrowing, good_patterns
-from box_scripts.caretaker.patterns import Pattern, segment_regex
+from box_scripts.caretaker.patterns import Pattern, Segment
 from box_scripts.caretaker.processes import text_of
 from box_scripts.caretaker.pushed_files import INCOMING
 from box_scripts.caretaker.survey import Survey
@@ -3964,7 +4164,7 @@ def complete(home: str, request: dict) -> dict:
     quiet_ns = int(request.get("quiet_s", 5) * 1e9)
     seen, busy = _looked_twice(survey.files, quiet_ns, hashes)
     listing = checkpoint_listing(seen, request["work"])
-    done = [re.compile(segment_regex(text)[0]).fullmatch for text in request.get("done", [])]
+    done = [Segment(text).matches_escaped for text in request.get("done", [])]
     held_back = find_unfinished(
         seen, busy, listing, request["work"], time.time_ns(), quiet_ns, done
     )
@@ -4829,6 +5029,9 @@ PART_OF = {  # this part has a function with the verb's name
     "place": "push",
     "guard": "guard",
 }
+
+LOOKS = {"status", "tail", "manifest", "patterns", "complete", "index"}
+"""These may end at any moment: they begin no process, and remove and replace no file of a job."""
 
 
 def function_of(verb: str) -> Callable[[str, dict], dict]:
@@ -5926,10 +6129,10 @@ import json
 import os
 import sys
 
-from box_scripts.caretaker.progress import TELLING
+from box_scripts.caretaker.progress import TELLING, end_with_asker
 from box_scripts.caretaker.refusal import Refusal
 from box_scripts.caretaker.requests import checked_arguments
-from box_scripts.caretaker.verbs import PART_OF, function_of
+from box_scripts.caretaker.verbs import LOOKS, PART_OF, function_of
 
 
 def _answer(argv: list[str]) -> dict:
@@ -5966,6 +6169,8 @@ def _answer(argv: list[str]) -> dict:
         from box_scripts.caretaker.next_look import note_next_look
 
         note_next_look(home, back_in_s)
+    if verb in LOOKS:
+        end_with_asker()
     return dict(function_of(verb)(home, request), ok=True)
 
 

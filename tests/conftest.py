@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Generator, Iterator
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 # Every box of a test is this computer: nothing that a test starts may switch it off.
 os.environ["GPU_TENANT_NO_POWEROFF"] = "1"
 # The interpreter itself before any program that looks for it: it starts thousands of times.
-os.environ["PATH"] = os.pathsep.join((f"{sys.base_prefix}/bin", os.environ["PATH"]))
+_PYTHON = Path(shutil.which("python3") or "")
+if (_PYTHON.parent.parent / "pyvenv.cfg").exists() or not _PYTHON.samefile(sys.executable):
+    os.environ["PATH"] = os.pathsep.join((f"{sys.base_prefix}/bin", os.environ["PATH"]))
 # What is imported is compiled once, and not by each of thousands of programs.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

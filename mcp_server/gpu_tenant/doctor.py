@@ -1,6 +1,7 @@
 """Checks whether this computer is fit for a tenant: state, ledger, key, profiles, tools, boxes."""
 
 import asyncio
+import shlex
 import shutil
 import stat
 import sys
@@ -18,7 +19,7 @@ from gpu_tenant.domain.ports import Clock, Connector, Funded
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.volumes import VolumeState, sum_usd_h
 from gpu_tenant.domain.wording import some
-from gpu_tenant.files.installation import extra_line
+from gpu_tenant.files.installation import extra_line, installed_programs, why_not_started
 from gpu_tenant.files.rehearsal_marker import rehearsal_of
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.passkeys import ways_to_sign
@@ -38,7 +39,6 @@ from gpu_tenant.providers.credentials import find_credential, read_table
 
 _TOOLS = {
     "ssh": "you need it to log in to a box by hand",
-    "git": "without it, the commit of your work tree is not recorded",
 }
 """What is missing without each of these programs."""
 
@@ -73,6 +73,7 @@ async def examine(
     """Check everything, and return what was found. Nothing is changed."""
     findings = [_python(), _state(home, ledger), _ledger(home, ledger), _key(home), _agent(environ)]
     findings += [_tool(name, lack) for name, lack in _TOOLS.items()]
+    findings += await asyncio.to_thread(_installed, home)
     findings += _channels(home, ledger, environ)
     findings.append(_limits(home, ledger, profiles))
     if rehearsal := rehearsal_of(home.root):
@@ -194,6 +195,19 @@ def _agent(environ: Mapping[str, str]) -> Examined:
 def _tool(name: str, lack: str) -> Examined:
     found = shutil.which(name)
     return _ok(name, found) if found else _warning(name, f"not on PATH; {lack}")
+
+
+def _installed(home: Home) -> list[Examined]:
+    """Report whether everything still starts that `gpu-tenant install` wrote into other programs' files."""
+    found: list[Examined] = []
+    for name, program in installed_programs(home.installed).items():
+        subject, shown = f"installed: {name}", shlex.join(program)
+        if (why := why_not_started(program)) is None:
+            found.append(_ok(subject, f"{shown} starts"))
+            continue
+        words = f"{shown} does not start: {why}; install gpu-tenant again, then run `gpu-tenant install {name}`"
+        found.append(_warning(subject, words))
+    return found
 
 
 def _limits(home: Home, ledger: Ledger, profiles: Mapping[str, Profile]) -> Examined:

@@ -7,8 +7,9 @@ model is the structured output and the `--json` output.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from gpu_tenant.files.state_dir import Home
     from gpu_tenant.jobs.failure_cause import BoxSeen
     from gpu_tenant.leases.owner_approval import Unguarded
+    from gpu_tenant.leases.spending_plan import SpendingPlan
     from gpu_tenant.ledger import Ledger
     from gpu_tenant.sweeps.commands import SweepReport
 
@@ -151,7 +153,7 @@ class Tenancy:
         return await call.go_on(call.name(id, directory, said))
 
     async def plan_run(
-        self, id: str = "", directory: str = "", agree: str = "", **said: object
+        self, id: str = "", directory: str = "", **said: object
     ) -> RentalPlan | None:
         """Do as `run` until somebody has to agree. None if nobody has to, or there is nothing to agree to yet."""
         from gpu_tenant.errands.calls import AgentCall
@@ -159,9 +161,15 @@ class Tenancy:
         call = AgentCall(self, by=None)
         given = {k: tuple(v) if isinstance(v, list) else v or None for k, v in said.items()}
         name = call.name(id, directory, given)
-        if not agree and call.is_undecided(name):
+        if call.is_undecided(name):
             await call.go_on(name)
         return call.plan
+
+    def decline_run(self, plan: RentalPlan) -> None:
+        """Record that a person has declined that plan of a run, which is over then."""
+        from gpu_tenant.errands.calls import AgentCall
+
+        AgentCall(self, by=None).decline(plan)
 
     async def find_offers(
         self,
@@ -316,27 +324,26 @@ class Tenancy:
 
         The meter may run from here: always end with verify_and_teardown.
         """
-        from gpu_tenant.leases.lifecycle import must_be_on_failure
-        from gpu_tenant.leases.names import must_be_labels
-        from gpu_tenant.leases.orders import order_for
         from gpu_tenant.leases.overview import with_open_ports
         from gpu_tenant.leases.provision import memory_noted
 
         context = self.context
-        asked = RentRequest(
+        asked = self._rent_request(
+            provider,
+            quotes,
             hours=hours,
             max_price_usd_h=max_price_usd_h,
             budget_usd=budget_usd,
             idle_h=idle_h,
             when_idle=when_idle,
-            when_done=when_done or None,
-            on_failure=must_be_on_failure(on_failure) if on_failure else None,
+            when_done=when_done,
+            on_failure=on_failure,
             rescue_usd=rescue_usd,
             unasked_gib=unasked_gib,
-            store=context.known_store(store),
-            recover=tuple(recover),
-            order=order_for(context, provider, quotes, order),
-            labels=must_be_labels(name),
+            store=store,
+            recover=recover,
+            order=order,
+            name=name,
         )
         card = await self.rent(
             asked,
@@ -352,6 +359,68 @@ class Tenancy:
         )
         card = await with_open_ports(context, card)
         return memory_noted(card, smoke, ledger=context.ledger)
+
+    def _rent_request(
+        self,
+        provider: str,
+        quotes: Sequence[str],
+        *,
+        order: str | Order = "",
+        name: str = "",
+        **terms: Any,
+    ) -> RentRequest:
+        """Return the terms that a call of `provision` asks for."""
+        from gpu_tenant.leases.lifecycle import must_be_on_failure
+        from gpu_tenant.leases.names import must_be_labels
+        from gpu_tenant.leases.orders import order_for
+
+        said = terms.get("on_failure")
+        return RentRequest(
+            hours=terms.get("hours"),
+            max_price_usd_h=terms.get("max_price_usd_h"),
+            budget_usd=terms.get("budget_usd"),
+            idle_h=terms.get("idle_h"),
+            when_idle=terms.get("when_idle", "end"),
+            when_done=terms.get("when_done") or None,
+            on_failure=must_be_on_failure(said) if said else None,
+            rescue_usd=terms.get("rescue_usd"),
+            unasked_gib=terms.get("unasked_gib"),
+            store=self.context.known_store(terms.get("store")),
+            recover=tuple(terms.get("recover", ())),
+            order=order_for(self.context, provider, quotes, order),
+            labels=must_be_labels(name),
+        )
+
+    async def plan_provision(
+        self,
+        provider: str = "local",
+        target: str | None = None,
+        *,
+        quotes: Sequence[str] = (),
+        wait_h: float = 0,
+        count: int = 1,
+        **said: Any,
+    ) -> SpendingPlan | None:
+        """Return what such a call of `provision` promises, as a person is shown it. None if that is nothing new."""
+        from gpu_tenant.leases.adopt import plan_of_adoption
+        from gpu_tenant.leases.rental_plan import plan_of_rental
+
+        asked = self._rent_request(provider, quotes, **said)
+        if quotes:
+            return plan_of_rental(self.context, quotes, asked, count=count, wait_h=wait_h)
+        if target is None:
+            return None
+        return await plan_of_adoption(self.context, provider, target, asked)
+
+    def plan_change(
+        self, lease: str, action: str, hours: float | None, budget_usd: Decimal | None
+    ) -> SpendingPlan | None:
+        """Return what such a change of a lease promises beyond what was agreed. None if that is nothing."""
+        from gpu_tenant.leases.rental_plan import plan_of_hours
+
+        if action not in ("extend", "resume") or not hours:
+            return None
+        return plan_of_hours(self.context, self.ledger.lease(lease), hours, budget_usd)
 
     async def rent(
         self,
@@ -382,6 +451,13 @@ class Tenancy:
                         f"nothing can be rented at {context.profile(name).title} by this program",
                         remedy=f"{Option('recover')} takes `same`, or a provider of {Command('offers')}",
                     )
+        if (quotes or wait_h) and asked.errand is None:
+            from gpu_tenant.leases.rental_plan import plan_of_rental
+
+            # What an errand rents was agreed to with its plan.
+            plan = plan_of_rental(context, quotes, asked, count=count, wait_h=wait_h)
+            if plan is not None:
+                context.owner.must_be_agreed(plan)
         if wait_h:
             from gpu_tenant.leases.wait import wait_for
 
@@ -527,10 +603,14 @@ class Tenancy:
         from gpu_tenant.artifacts.push import push, pushed_trees, records_of
         from gpu_tenant.files.paths import must_be_named
         from gpu_tenant.jobs.smoke import left_out_of_push
+        from gpu_tenant.leases.allowed_references import secret_files_must_be_allowed
         from gpu_tenant.leases.setup import begin_if_ordered
         from gpu_tenant.transfer.bandwidth_share import limits_of_call
 
         context = self.context
+        secret_files_must_be_allowed(
+            context, Path(must_be_named(directory)).expanduser(), include_secrets
+        )
         found = await active(context, lease)
         async with (
             silence_explained(context, found),
@@ -581,6 +661,7 @@ class Tenancy:
         """
         from gpu_tenant.box.environment.prepare import EnvironmentRequest as Wanted
         from gpu_tenant.box.environment.prepare import Setup
+        from gpu_tenant.leases.allowed_references import must_be_allowed
         from gpu_tenant.leases.orders import with_ordered
         from gpu_tenant.leases.setup import must_be_set_up
         from gpu_tenant.providers.credentials import references, resolve_all
@@ -592,6 +673,7 @@ class Tenancy:
         )
         env = with_ordered(found, env)
         values = resolve_all(env, context.environ, key_places=context.key_places)
+        must_be_allowed(context, [found], env)
         profile = context.profile(found.provider)
         setup = Setup(context.session(found), script("prepare.py"), ledger=context.ledger)
         return await setup.prepare(
@@ -648,6 +730,8 @@ class Tenancy:
         from gpu_tenant.files.patterns import require_patterns, told_apart
         from gpu_tenant.jobs.launch import launch
         from gpu_tenant.jobs.smoke import unclaimed_output
+        from gpu_tenant.leases.allowed_references import must_be_allowed
+        from gpu_tenant.leases.give_up import must_give_up_nothing
         from gpu_tenant.leases.orders import with_ordered
         from gpu_tenant.leases.recovery_words import tree_words
         from gpu_tenant.leases.take_work import held_for_work, require_box_for_work
@@ -667,7 +751,9 @@ class Tenancy:
                 prefix=name,
             )
             for each in dict.fromkeys((lease, *leases)):
-                await require_box_for_work(context, each)
+                box = await require_box_for_work(context, each)
+                lost = [pattern for cell in grid.cells for pattern in grid.discard_of(cell)]
+                await must_give_up_nothing(context, box, lost, ())
             begun = await begin_sweep(
                 context,
                 [lease, *leases],
@@ -687,8 +773,10 @@ class Tenancy:
         async with held_for_work(context, found, "launch") as found:
             env = with_ordered(found, env)
             values = resolve_all(env, context.environ, key_places=context.key_places)
+            must_be_allowed(context, [found], env)
             own = activation(context.ledger, found.id) if python == "prepared" else {}
             profile = context.profile(found.provider)
+            await must_give_up_nothing(context, found, given_up, kept)
             launched = await launch(
                 context.session(found),
                 command,
@@ -978,6 +1066,7 @@ class Tenancy:
         """
         from gpu_tenant.artifacts.collect import collect
         from gpu_tenant.files.state_dir import free_bytes
+        from gpu_tenant.leases.give_up import names_to_give_up
         from gpu_tenant.leases.inspection import must_be_the_box
         from gpu_tenant.leases.unasked import bring_bytes, takes_words
         from gpu_tenant.leases.wanted_place import copy_of_ended, wanted_place
@@ -1009,6 +1098,7 @@ class Tenancy:
                     limits=limits_of_call(context.home, call_bytes_s.get()),
                     news="some" if is_elsewhere or has_news(context, found) else "unknown",
                     elsewhere=[*before, *kept_elsewhere(context, found)],
+                    gives_up=partial(names_to_give_up, context, found),
                     progress=progress_to.get(),
                     bring_bytes=bring_bytes(
                         found,

@@ -21,7 +21,6 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from sshd import SSHD, make_key, wait_until  # noqa: E402 - found from the line above
 
-LAB = Path(os.environ.get("LAB_SOURCES", ROOT.parent / "shared" / "lab"))
 LOOPBACK = "127.0.0.1"
 _QUEUE_MS = 100
 _LIVES_S = 6 * 3600
@@ -140,7 +139,7 @@ class Long(Fast):
 
     def _join(self, undo: ExitStack) -> None:
         shape = (self.rtt_s * 500, self.rate_mbit or 0, self._loss_percent, _QUEUE_MS, _LIVES_S)
-        ends = ("-", self._device, self.namespace or "", self._device)
+        ends = (self.namespace or "", self._device)
         emulator = subprocess.Popen(
             ["nice", "-n", "-10", _emulator(self._scratch), *ends, *(f"{n:g}" for n in shape)],
             stdout=subprocess.PIPE,
@@ -304,14 +303,12 @@ def free_port() -> int:
 
 
 def _emulator(scratch: Path) -> str:
-    built = scratch / "wanem"
+    built = scratch / "long_link"
     if not built.exists():
-        source = LAB / "wanem.c"
-        if not source.is_file():
-            raise NotHere(f"no source of the link emulator at {source}: set LAB_SOURCES")
-        if not shutil.which("gcc") or not Path("/dev/net/tun").exists():
-            raise NotHere("the link emulator needs gcc and /dev/net/tun")
-        subprocess.run(["gcc", "-O2", "-w", "-o", built, source], check=True)
+        if not shutil.which("cc") or not Path("/dev/net/tun").exists():
+            raise NotHere("the emulator of long links needs a C compiler and /dev/net/tun")
+        source = Path(__file__).with_name("long_link.c")
+        subprocess.run(["cc", "-O2", "-o", built, source], check=True)
     return str(built)
 
 

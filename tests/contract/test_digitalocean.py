@@ -28,7 +28,7 @@ from gpu_tenant.domain.permit import TeardownPermit
 from gpu_tenant.domain.ports import Growing, Market, Residue, Storing
 from gpu_tenant.emulators.world import KEY
 
-SPEC = "digitalocean-v2.trimmed.openapi.json"
+SPEC = "digitalocean"
 USD_H = Decimal("0.76")
 """What the cheapest offer on stage costs."""
 

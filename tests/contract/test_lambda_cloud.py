@@ -20,7 +20,7 @@ from gpu_tenant.domain.permit import TeardownPermit
 from gpu_tenant.domain.ports import Market, Residue, Storing
 from gpu_tenant.emulators.world import KEY, Thing
 
-SPEC = "lambda-cloud-v1.10.0.openapi.json"
+SPEC = "lambda_cloud"
 LAUNCH = "/api/v1/instance-operations/launch"
 TERMINATE = "/api/v1/instance-operations/terminate"
 

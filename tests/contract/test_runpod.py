@@ -33,7 +33,7 @@ from gpu_tenant.emulators.world import KEY
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.runpod.connector import RunpodConnector
 
-SPEC = "runpod-rest-v2.openapi.json"
+SPEC = "runpod"
 CLIENT = "@runpod/mcp-server@4.0.0"
 ORDER = {
     "name": "by-hand",

@@ -10,15 +10,14 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
-import yaml
 from arranged import a_volume, leave_to_end
-from contract.openapi import SPECS, validate
+from contract.documents.extract import read_table
+from contract.openapi import validate
 from contract.staged import Staged, on_stage
 from contract.test_vastai import ONE, ORDER, ask
 
 from gpu_tenant.domain.ports import Billing, Storing
 
-CAPTURES = SPECS.parent / "captures" / "vastai-cli-1.9.1.jsonl"
 SEARCH = (
     "search offers gpu_name=RTX_4090 num_gpus=1 gpu_ram>=20 duration>=2 cuda_max_good>=12.4 "
     "inet_down>=200 -o dph_total --limit 5 --storage 40"
@@ -42,17 +41,7 @@ def staged(tmp_path: Path) -> Iterator[Staged]:
 # The provider's own document
 
 
-@pytest.fixture(scope="session")
-def document(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Vast.ai's OpenAPI document, as JSON."""
-    text = (SPECS / "vast.openapi.yaml").read_text(encoding="utf-8")
-    parsed = yaml.load(text, Loader=yaml.CSafeLoader)  # noqa: TID251 - it is no profile
-    path = tmp_path_factory.mktemp("vast") / "openapi.json"
-    path.write_text(json.dumps(parsed, default=str), encoding="utf-8")
-    return path
-
-
-def test_every_answer_is_what_the_document_says(staged: Staged, document: Path) -> None:
+def test_every_answer_is_what_the_document_says(staged: Staged) -> None:
     def held(method: str, path: str, status: int, body: object = None) -> Any:
         answer = ask(staged, method, path, body)
         assert answer.status_code == status, answer.text
@@ -63,7 +52,7 @@ def test_every_answer_is_what_the_document_says(staged: Staged, document: Path) 
             # instances and the official client have both as they are.
             row = {k: v for k, v in shown["instances"].items() if k not in ("ports", "extra_env")}
             checked = {"instances": row}
-        validate(document, method, path.partition("?")[0].rstrip("/"), status, checked)
+        validate("vastai", method, path.partition("?")[0].rstrip("/"), status, checked)
         return shown
 
     held("POST", "/api/v0/bundles/", 200, {"gpu_name": {"in": ["RTX 3090"]}, "type": "bid"})
@@ -164,10 +153,7 @@ def client(staged: Staged, tmp_path: Path) -> Client:
 
 def captured(command: str, ids: Mapping[str, str]) -> dict[str, Any]:
     """The request that the same command made once, of another instance."""
-    lines = [json.loads(line) for line in CAPTURES.read_text(encoding="utf-8").splitlines()]
-    at = next(n for n, line in enumerate(lines) if line.get("cmd") == command)
-    line = next(one for one in lines[at + 1 :] if not one["path"].endswith("/users/current"))
-    text = json.dumps({name: line[name] for name in ("method", "path", "body", "query")})
+    text = json.dumps(read_table("vastai_client")["requests"][command])
     for theirs, ours in ids.items():
         text = text.replace(theirs, ours)
     request: dict[str, Any] = json.loads(text)

@@ -227,6 +227,7 @@ def tail_of(directory: Path, script: str, pause: str = ":") -> str:
 
     `pause` is done in the place of each wait before the next try.
     """
+    required("bash")
     (directory / "out").mkdir()
     (directory / "train.py").write_text(script, encoding="utf-8")
     tail = TAIL.replace("END", "echo ends the box").replace("ALARM", "echo alarms")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.leased import command
+from signed import signs_as_told
 from terminal import typed_at
 
 from gpu_tenant.domain.model import LeaseState
@@ -32,6 +33,13 @@ class Owner:
         status, out, err = command(*words)
         assert status == 0, err
         return out
+
+    def does_signed(self, *words: str) -> str:
+        """What a command prints once a person has signed for what it wants signed."""
+        status, _, err = command(*words)
+        assert (status, "SIGNATURE_WANTED" in err) == (3, True), err
+        signs_as_told(err, self.state)
+        return self.does(*words)
 
     def does_or_not(self, *words: str) -> str:
         """What a command prints, however it ends."""

@@ -20,6 +20,7 @@ from e2e.leased import command
 from e2e.owner import MODEL, Owner, command_lines, error_of
 from mcp import Client
 from sshd import Sshd, make_key
+from terminal import typed_at
 
 from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.model import LeaseState
@@ -142,7 +143,7 @@ def test_a_discard_that_an_artifact_pattern_overrules_is_told_before_a_byte_is_f
 
     assert "'out/' keeps out/a.json" in told
     line = next(x for x in told.split("`") if x.startswith("gpu-tenant collect"))
-    owner.does(*shlex.split(line)[1:])
+    owner.does_signed(*shlex.split(line)[1:])
     assert json.loads(owner.does("collect", lease, "--json"))["files"] == 2, "b.json and the log"
 
 
@@ -181,7 +182,8 @@ def test_the_line_that_is_shown_with_an_unclaimed_file_keeps_it_or_gives_it_up(
     shown = owner.does("collect", lease)
     lines = [x for x in shown.split("`") if option in x]
 
-    owner.does(*shlex.split(lines[0])[1:])
+    does = owner.does if option == "--artifact" else owner.does_signed
+    does(*shlex.split(lines[0])[1:])
     owner.does("teardown", lease)
 
 
@@ -371,8 +373,9 @@ def test_a_secret_in_the_work_tree_goes_only_when_it_is_named(owner: Owner) -> N
 
     told = owner.is_told(BAD_CALL, "SECRET_REFUSED", "push", str(owner.tree), lease)
     before = owner.work(lease).exists()
-    owner.does("push", str(owner.tree), lease, "--include-secret", ".env")
+    status, _, shown = typed_at(["push", str(owner.tree), lease, "--include-secret", ".env"], "")
 
+    assert status == 0, shown
     assert ".env" in told
     assert "--include-secret NAME" in told
     assert not before
@@ -385,6 +388,8 @@ def test_a_secret_by_reference_is_written_nowhere(
     canary = f"canary-{secrets.token_hex(16)}"
     monkeypatch.setenv("WANDB_API_KEY", canary)
     lease = owner.has_box()
+    allowed = '[references]\nwandb = "env:WANDB_API_KEY"\n'
+    (owner.state / "config.toml").write_text(allowed, encoding="utf-8")
     by_reference = ["--env", "WANDB_API_KEY=env:WANDB_API_KEY"]
     seen = 'test -n "$WANDB_API_KEY" && echo yes > seen && sleep 600'
     launching = owner.starts("launch", "--lease", lease, "--artifact", "seen", *by_reference, seen)
@@ -466,7 +471,8 @@ def test_unclaimed_bytes_are_named_and_both_ways_out_work(owner: Owner, way_out:
 
     collected = json.loads(owner.does("collect", lease, "--json"))
     told = owner.is_told(REFUSED, "UNVERIFIED", "teardown", lease)
-    owner.does("collect", lease, way_out, "cache.bin")
+    does = owner.does if way_out == "--artifact" else owner.does_signed
+    does("collect", lease, way_out, "cache.bin")
     owner.does("teardown", lease)
 
     assert (collected["unclaimed_files"], collected["unclaimed_bytes"]) == (1, 4000)

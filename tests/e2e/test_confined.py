@@ -2,8 +2,12 @@
 
 import asyncio
 import os
+import pwd
+import socket
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +17,9 @@ from e2e.owner import Owner
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.domain.errors import SecretRefused
+from gpu_tenant.jobs import sandbox
 from gpu_tenant.jobs.smoke import SmokeReceipt
+from gpu_tenant.providers.credentials import KeyPlaces
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAE\n-----END OPENSSH PRIVATE KEY-----\n"
 HAS_NAMESPACES = sys.platform == "linux"
@@ -113,6 +119,101 @@ def test_what_it_prints_is_fenced_for_a_model(owner: Owner) -> None:
     assert "&lt;/untrusted>" in receipt.log_tail
 
 
+@contextmanager
+def listening(at: str) -> Iterator[None]:
+    """A program outside listens there, as a daemon with more rights might."""
+    with closing(socket.socket(socket.AF_UNIX)) as daemon:
+        try:
+            daemon.bind(at)
+        except OSError as error:
+            pytest.skip(f"nothing can listen at {at!r} here: {error}")
+        daemon.listen()
+        try:
+            yield
+        finally:
+            if not at.startswith("\0"):
+                Path(at).unlink()
+
+
+def reaches(owner: Owner, at: str, *, network: str = "full") -> SmokeReceipt:
+    """What a smoke test says that tries to speak to a program outside, and to one of its own."""
+    owner.state.mkdir(exist_ok=True)
+    settings = f'[smoke]\nnetwork = "{network}"\n'
+    (owner.state / "config.toml").write_text(settings, encoding="utf-8")
+    (owner.tree / "t.py").write_text(
+        "import os, socket, sys\n"
+        "def speaks(at):\n"
+        "    with socket.socket(socket.AF_UNIX) as s:\n"
+        "        try: s.connect(at)\n"
+        "        except OSError as error: return type(error).__name__\n"
+        "        return 'reached'\n"
+        f"print('outside:', speaks({at!r}))\n"
+        "for mine in ('\\0mine-' + str(os.getpid()), os.environ['TMPDIR'] + '/mine'):\n"
+        "    with socket.socket(socket.AF_UNIX) as s:\n"
+        "        s.bind(mine); s.listen(); print('own:', speaks(mine))\n",
+        encoding="utf-8",
+    )
+    return smoked(owner, "python3 t.py")
+
+
+@pytest.mark.skipif(not HAS_NAMESPACES, reason="namespaces are Linux's")
+@pytest.mark.parametrize("network", ["full", "none"])
+@pytest.mark.parametrize("place", ["/run", "/var/lib"])
+def test_it_reaches_no_program_outside_by_the_path_of_its_socket(
+    owner: Owner, place: str, network: str
+) -> None:
+    at = f"{place}/gpu-tenant-test-{os.getpid()}.sock"
+    with listening(at):
+        receipt = reaches(owner, at, network=network)
+
+    assert "outside: reached" not in receipt.log_tail
+    assert "outside: " in receipt.log_tail
+    assert receipt.log_tail.count("own: reached") == 2, receipt
+
+
+@pytest.mark.skipif(not HAS_NAMESPACES, reason="namespaces are Linux's")
+@pytest.mark.parametrize("network", ["full", "none"])
+def test_it_reaches_no_abstract_socket_of_a_program_outside_or_says_that_it_does(
+    owner: Owner, network: str
+) -> None:
+    at = f"\0gpu-tenant-test-{os.getpid()}"
+    with listening(at):
+        receipt = reaches(owner, at, network=network)
+
+    assert ("outside: reached" in receipt.log_tail) == (receipt.confined == sandbox.OPEN)
+    assert receipt.confined in ("namespaces", sandbox.OPEN)
+    assert receipt.confined == "namespaces" or network == "full"
+    assert receipt.log_tail.count("own: reached") == 2, receipt
+
+
+def test_it_resolves_names_although_run_is_empty(owner: Owner) -> None:
+    receipt = smoked(
+        owner,
+        "python3 -c \"import socket; print(socket.gethostbyname('localhost'))\""
+        " && test -s /etc/resolv.conf && ls -A /run",
+    )
+
+    assert "127.0.0.1" in receipt.log_tail, receipt
+    assert "dbus" not in receipt.log_tail
+
+
+@pytest.mark.skipif(not HAS_NAMESPACES, reason="namespaces are Linux's")
+def test_it_reads_nothing_of_the_account_s_home_although_another_is_named(owner: Owner) -> None:
+    account = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    assert Path.home() != account
+    if not os.access(account, os.W_OK):
+        pytest.skip(f"nothing can be written to {account}")
+    with tempfile.NamedTemporaryFile(dir=account, prefix=".gpu-tenant-test-") as note:
+        note.write(b"of the account's owner")
+        note.flush()
+        receipt = smoked(owner, f"cat {note.name}; ls -A {account}")
+        guarded = KeyPlaces.of((), owner.state).guarded
+
+    assert "of the account's owner" not in receipt.log_tail
+    assert Path(note.name).name not in receipt.log_tail.replace(f"cat: {note.name}", "")
+    assert guarded.holds(account / ".ssh" / "id_ed25519")
+
+
 @pytest.mark.skipif(not HAS_NAMESPACES, reason="layers are Linux's")
 def test_what_was_downloaded_once_is_read_and_what_comes_anew_goes_with_the_test(
     owner: Owner,
@@ -187,7 +288,9 @@ def test_a_file_is_known_by_what_it_is(owner: Owner, tmp_path: Path) -> None:
     for place in ("/proc/self/environ", f"/proc/self/root{home}/.ssh/id_ed25519"):
         with pytest.raises(SecretRefused):
             launched(owner, lease, f"file:{place}")
-    launched(owner, lease, f"file:{tmp_path / 'plain'}")
+    own = f"file:{tmp_path / 'plain'}"
+    (owner.state / "config.toml").write_text(f'[references]\nown = "{own}"\n', encoding="utf-8")
+    launched(owner, lease, own)
 
 
 def test_no_word_sends_one_of_the_owner_s_own_keys(owner: Owner) -> None:

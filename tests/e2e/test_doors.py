@@ -13,6 +13,7 @@ import pytest
 from arranged import eventually
 from e2e.leased import end_processes
 from e2e.owner import Owner
+from e2e.renting import tenant_at
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -241,6 +242,27 @@ def test_a_local_box_has_no_artifacts_outside_of_itself(owner: Owner, pattern: s
         "--",
         f"mkdir {inside}; echo 1 >{inside}/a",
     )
+
+
+async def test_a_rehearsed_box_that_is_a_directory_has_no_artifacts_outside_of_itself(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        quotes = await tenant.quotes()
+        card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600)
+        for pattern in ("/etc/shadow", "/root/**", f"{tmp_path}/**", "//etc/x"):
+            with pytest.raises(BadRequest, match="a directory of this computer"):
+                await tenant.tenancy.launch_detached(card.lease, "true", ["out/", pattern])
+            with pytest.raises(BadRequest, match="a directory of this computer"):
+                await tenant.tenancy.launch_detached(
+                    card.lease, "true {a}", ["out/{cell}/", pattern], matrix={"a": [1]}
+                )
+            with pytest.raises(BadRequest, match="a directory of this computer"):
+                await tenant.tenancy.collect(card.lease, artifacts=[pattern])
+
+        inside = tenant.home_of(str(card.box)) / "out"
+        assert tenant.tenancy.ledger.declarations(card.lease) == ([], [])
+        await tenant.tenancy.launch_detached(card.lease, "true", [f"{inside}/"])
 
 
 def test_what_lies_in_the_state_directory_is_its_owner_s_alone(owner: Owner) -> None:

@@ -11,6 +11,7 @@ from e2e.renting import NearClock, Tenant, tenant_at
 from errands import COMMAND, a_tree
 from mcp import Client
 from mcp.types import ElicitRequestParams, ElicitResult
+from signed import signs
 
 from gpu_tenant.faces.mcp.server import make_server
 
@@ -133,7 +134,7 @@ async def test_a_host_that_can_ask_its_user_asks_once_before_anything_is_rented(
 
     assert len(asked) == 1
     assert "USD/h" in asked[0].message
-    assert told["outcome"] == ("done" if action == "accept" else "asks")
+    assert told["outcome"] == ("done" if action == "accept" else "declined")
     assert renting.creates() == (1 if action == "accept" else 0)
     renting.assert_nothing_bills()
 
@@ -155,6 +156,9 @@ async def test_what_only_a_person_can_answer_comes_at_the_end_and_is_answered_by
         (answer,) = re.findall(
             r"`run\((id='run-\w+', discard=\['notes.txt'\])\)`", str(told["asks"])
         )
+        wanted = await client.call_tool("run", _arguments(answer))
+        assert "SIGNATURE_WANTED" in str(wanted.content)
+        signs(renting.tenancy, str(wanted.content).split("by the code ")[1].split(":")[0])
         told = await spoken.run(**_arguments(answer))
         while told["outcome"] == "under way":
             told = await spoken.run(id=told["run"])

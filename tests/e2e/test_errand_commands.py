@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from errands import COMMAND, MODEL, a_tree
+from signed import signs_as_told
 from terminal import at_a_terminal
 
 PROGRAM = [sys.executable, "-m", "gpu_tenant"]
@@ -66,7 +67,7 @@ def test_the_usual_line_is_one_word_beside_its_file(types: Types, tmp_path: Path
 
 
 def test_without_a_terminal_it_ends_with_a_list_a_next_command_and_a_status_of_its_own(
-    types: Types, tmp_path: Path
+    types: Types, home: Path, tmp_path: Path
 ) -> None:
     tree = described(a_tree(tmp_path / "tree", "echo odd > notes.txt"))
 
@@ -77,6 +78,9 @@ def test_without_a_terminal_it_ends_with_a_list_a_next_command_and_a_status_of_i
     (name,) = set(re.findall(r"--resume (run-\w{4})", told.stdout))
     (answer,) = re.findall(rf"`gpu-tenant (run --resume {name} --discard [^`]*)`", told.stdout)
 
+    refused = types(*shlex.split(answer), "--json", at=tree)
+    assert "SIGNATURE_WANTED" in refused.stderr
+    signs_as_told(refused.stderr, home / ".gpu-tenant")
     ended = types(*shlex.split(answer), "--json", at=tree)
 
     assert ended.returncode == 0, ended.stderr

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,14 @@ from sshd import Sshd
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.errors import BadRequest, JobRunning, LeaseHeld, Refused, Unverified
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    BoxTrouble,
+    JobRunning,
+    LeaseHeld,
+    Refused,
+    Unverified,
+)
 from gpu_tenant.domain.model import LocalAddress
 from gpu_tenant.faces.mcp.server import make_server
 from gpu_tenant.leases import quick_look
@@ -112,6 +120,24 @@ async def test_what_leaves_the_group_of_a_look_is_ended_too(
     await tenancy.look_quickly(
         lease, f"setsid sh -c 'cd /; echo $$ > {left}; exec sleep 600' & sleep 0.3; cat {left}"
     )
+
+    assert not lives(left)
+
+
+@pytest.mark.parametrize("first", ["", "kill -9 $PPID; "], ids=["", "parent-killed"])
+async def test_what_drops_its_environment_and_its_session_is_ended_with_its_look(
+    tenancy: Tenancy, tmp_path: Path, first: str
+) -> None:
+    """It sleeps in another directory, has no mark and no file, and would write after the seal."""
+    lease, left = await a_lease(tenancy, tmp_path), tmp_path / "left"
+    daemon = f"echo $$ >{left}; sleep 600; echo late >$0/late.bin"
+
+    with suppress(BoxTrouble):
+        await tenancy.look_quickly(
+            lease,
+            f"W=$PWD; cd /; env -i setsid -f sh -c '{daemon}' $W >/dev/null 2>&1 </dev/null; "
+            f"while ! test -s {left}; do :; done; {first}sleep 1",
+        )
 
     assert not lives(left)
 

@@ -221,7 +221,7 @@ def test_a_local_box_does_not_take_with_it_what_is_mounted_in_it(owner: Owner) -
     root_required()
     home = owner.state.parent
     lease = owner.has_run("mkdir -p data ok; echo x > data/x; echo '[1]' > ok/o.json", "ok/")
-    owner.does("collect", lease, "--discard", "data/")
+    owner.does_signed("collect", lease, "--discard", "data/")
     mounted = owner.work(lease) / "data"
     subprocess.run(["mount", "--bind", home / "Documents", mounted], check=True)
     try:

@@ -71,7 +71,7 @@ def test_the_list_of_leases_names_an_unclaimed_file_with_the_step_until_somebody
 
     assert f"{lease}: 1 file is unclaimed, so the box is not torn down: notes.txt; " in listed
     (step,) = re.findall(rf"`gpu-tenant (collect {lease} --discard [^`]+)`", listed)
-    owner.does(*shlex.split(step))
+    owner.does_signed(*shlex.split(step))
     assert "unclaimed" not in owner.does("leases")
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from e2e.people import NewBox, Person, Told, World
 from e2e.renting import Tenant
+from parts import required
 from sshd import Sshd
 from terminal import typed_at
 
@@ -705,6 +706,7 @@ async def door(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[Stage, Tenancy]]:
     """A rehearsal whose boxes are reached by ssh, and somebody who rents there."""
+    required("ssh", "sshd")
     owner = tmp_path / "owner"
     owner.mkdir()
     monkeypatch.setenv("HOME", str(owner))

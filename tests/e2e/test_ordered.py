@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from e2e.renting import Tenant, tenant_at
+from signed import with_signature
 
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.order import Order
@@ -30,26 +31,26 @@ def ordered(tmp_path: Path, text: str) -> str:
 
 async def test_what_is_ordered_is_rented_and_on_record(tenant: Tenant, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("of-this-job-alone", encoding="utf-8")
-    order = ordered(
-        tmp_path, f'image = "{IMAGE}"\ndisk_gb = 64\n[env]\nTOKEN = "file:{tmp_path}/token"\n'
-    )
+    order = ordered(tmp_path, f'image = "{IMAGE}"\ndisk_gb = 64\n[env]\nTOKEN = "file:token"\n')
 
-    found = await tenant.tenancy.find_offers(provider="vastai", order=order)
+    found = await with_signature(
+        tenant.tenancy, lambda: tenant.tenancy.find_offers(provider="vastai", order=order)
+    )
     quote = found.offers[0].quote
     assert quote is not None
     card = await tenant.tenancy.provision(
         smoke="none", quotes=[quote], wait_s=3600, order=order, recover=["same"]
     )
 
-    assert found.order == (f"image {IMAGE}", f"TOKEN from file:{tmp_path}/token")
+    assert found.order == (f"image {IMAGE}", f"TOKEN from file:{tmp_path}/./token")
     box = tenant.thing(card.box)
     assert (box.facts["image"], float(str(box.facts["disk"]))) == (IMAGE, 64)
-    told = f"ordered: image {IMAGE}; TOKEN from file:{tmp_path}/token"
+    told = f"ordered: image {IMAGE}; TOKEN from file:{tmp_path}/./token"
     assert told in card.terms
     # Another process reads the same from the ledger alone.
     again = tenant.anew_tenancy()
     assert again.ledger.lease(card.lease).terms.order == Order(
-        image=IMAGE, disk_gb=64, env={"TOKEN": f"file:{tmp_path}/token"}
+        image=IMAGE, disk_gb=64, env={"TOKEN": f"file:{tmp_path}/./token"}
     )
     assert told in policy_of(again.context, card.lease).terms
     assert "of-this-job-alone" not in card.model_dump_json()
@@ -59,7 +60,7 @@ async def test_a_job_gets_the_ordered_variables_and_the_ledger_no_value(tmp_path
     (tmp_path / "token").write_text("of-this-job-alone", encoding="utf-8")
     order = ordered(tmp_path, f'[env]\nTOKEN = "file:{tmp_path}/token"\n')
     async with tenant_at("vastai", tmp_path, time="runs") as tenant:
-        quotes = await tenant.quotes(order=order)
+        quotes = await with_signature(tenant.tenancy, lambda: tenant.quotes(order=order))
         card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600)
         await tenant.tenancy.launch_detached(
             card.lease, 'mkdir out; test "$TOKEN" = of-this-job-alone; echo $? >out/met', ["out/"]
@@ -95,8 +96,8 @@ async def test_an_order_that_changed_since_the_quote_rents_nothing(
 async def test_a_variable_that_leads_nowhere_is_told_before_a_box_bills(
     tenant: Tenant, tmp_path: Path
 ) -> None:
-    order = ordered(tmp_path, '[env]\nTOKEN = "file:/nowhere/at/all"\n')
-    quotes = await tenant.quotes(order=order)
+    order = ordered(tmp_path, '[env]\nTOKEN = "file:nowhere/at/all"\n')
+    quotes = await with_signature(tenant.tenancy, lambda: tenant.quotes(order=order))
 
     with pytest.raises(BadRequest, match="TOKEN leads nowhere"):
         await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], order=order)

@@ -14,6 +14,7 @@ from crash.mortal import Fate, MortalTransport
 from crash.rented import Scene
 from e2e.renting import QuickClock, Tenant, tenant_at
 from e2e.taken import checkpointed
+from signed import with_signature
 from waited import over
 
 from gpu_tenant.app import connect
@@ -65,12 +66,16 @@ async def began(tenancy: Tenancy, tree: Path, word: str, **asked: Any) -> str:
         smoke="none", quotes=quotes, wait_s=3600, budget_usd=Decimal(5), **asked
     )
     await tenancy.push(card.lease, str(tree))
-    await tenancy.launch_detached(
-        card.lease,
-        COMMAND,
-        ["out/state.json", "out/done.json", "out/runs.txt"],
-        env=[word],
-        name="train",
+    # Its owner is asked about the variable once, and by no recovery.
+    await with_signature(
+        tenancy,
+        lambda: tenancy.launch_detached(
+            card.lease,
+            COMMAND,
+            ["out/state.json", "out/done.json", "out/runs.txt"],
+            env=[word],
+            name="train",
+        ),
     )
     lease = tenancy.ledger.lease(card.lease)
     assert await there(tenancy, lease, "out/state.json")

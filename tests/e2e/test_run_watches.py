@@ -150,6 +150,8 @@ def test_a_run_that_ends_with_an_error_says_who_watches_the_box_that_it_leaves(
     stage = rehearse()
     words = line(a_tree(tmp_path / "tree"), tmp_path / "never")
     at = words.index("--")
+    allowed = '[references]\ntoken = "env:NOBODY_HAS_THIS"\n'
+    (stage.directory / "stage/tenant/config.toml").write_text(allowed, encoding="utf-8")
 
     ran = stage.ran(*words[:at], "--env", "TOKEN=env:NOBODY_HAS_THIS", *words[at:])
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from e2e.renting import Tenant, tenant_at
 from e2e.watching import Scene
+from signed import with_signature
 from waited import over
 
 from gpu_tenant.box.setup import settle_setup
@@ -47,7 +48,7 @@ async def rented(tenant: Tenant, tmp_path: Path, *commands: str, more: str = "")
     order = tmp_path / "gpu-tenant.toml"
     quoted = ", ".join("'''" + command + "'''" for command in commands)
     order.write_text(f"setup = [{quoted}]\n{more}", encoding="utf-8")
-    quotes = await tenant.quotes(order=str(order))
+    quotes = await with_signature(tenant.tenancy, lambda: tenant.quotes(order=str(order)))
     card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600)
     return tenant.lease(card)
 

@@ -42,7 +42,7 @@ RECORDS = {"pydantic", "sqlite3", "asyncio", "rich", "gpu_tenant.app", "gpu_tena
 
 HEAVY = {
     *("asyncssh", "httpx", "jinja2", "jsonschema", "markdown_it", "mcp", "rich", "starlette"),
-    *("uvicorn", "webauthn", "yaml", "tomlkit", "apprise", "pathspec", "difflib"),
+    *("uvicorn", "webauthn", "yaml", "tomlkit", "apprise", "difflib"),
     *("gpu_tenant.answers", "gpu_tenant.doctor", "gpu_tenant.files.secret_scan"),
     *(
         "gpu_tenant.domain.errand",

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from e2e.renting import EVERYTHING, FOREVER, tenant_at
 from mcp import Client
 
 from gpu_tenant.app import open_tenancy
@@ -209,6 +210,26 @@ async def test_a_sentence_of_a_box_stands_in_quotation_marks(lying: Lying) -> No
     told = await asyncio.to_thread(lying.on_a_terminal, "collect", lease)
 
     assert f'"{SENTENCE}"' in " ".join(told.split())
+
+
+@pytest.mark.parametrize("provider", ["runpod", "vastai", "lambda_cloud", "digitalocean"])
+async def test_what_a_provider_says_stands_in_quotation_marks_in_a_tool_s_answer(
+    tmp_path: Path, provider: str
+) -> None:
+    async with tenant_at(provider, tmp_path) as tenant:
+        tenancy, card = tenant.tenancy, await tenant.rented(hours=2)
+        body = {"error": SENTENCE, "message": SENTENCE, "msg": SENTENCE}
+        tenant.fault("status", "", EVERYTHING, status=500, body=body, times=FOREVER)
+        refused = [await tenancy.list_leases(), await tenancy.find_offers(provider=provider)]
+        tenant.all_is_well()
+        tenant.thing(card.box).status = SENTENCE
+        called = await tenancy.list_leases()
+
+    of_api = [text for answer in refused for text in every_text(answer.model_dump(mode="json"))]
+    of_box = every_text(called.model_dump(mode="json"))
+    assert sum(SENTENCE in text for text in of_api) >= 2
+    for text in (*of_api, *of_box):
+        assert SENTENCE not in re.sub(r'“[^”]*”|"(?:[^"\\]|\\.)*"', "", text), text
 
 
 def test_the_harmless_is_told_from_the_harmful() -> None:

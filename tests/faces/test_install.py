@@ -1,5 +1,6 @@
 """`gpu-tenant install`: shown first, whole or not at all, nothing of anybody else's, and taken back exactly."""
 
+import asyncio
 import json
 import os
 import pty
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gpu_tenant.app import open_tenancy
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.faces.cli import group
 from gpu_tenant.faces.install.hosts import places as where
@@ -369,3 +371,69 @@ def test_at_a_terminal_it_asks(reply: str, done: bool, home: Path) -> None:
     written = home / ".copilot/skills/gpu-tenant/SKILL.md"
     assert (home / ".config/Code/User/mcp.json").exists() == written.exists() == done
     assert not done or written.read_bytes() == (skill_directory() / "SKILL.md").read_bytes()
+
+
+# The program stays, and starts
+
+
+@pytest.mark.parametrize(
+    ("installer", "asked", "what", "line"),
+    [
+        ("uv", "cache dir", "claude", "uv tool install "),
+        ("pipx", "environment --value PIPX_VENV_CACHEDIR", "watchdog", "pipx install "),
+    ],
+)
+def test_a_program_in_a_cache_is_not_written_down_and_the_remedy_installs_it_first(
+    installer: str,
+    asked: str,
+    what: str,
+    line: str,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    executable(tmp_path / "tools" / installer, f'[ "$*" = "{asked}" ] && echo "{tmp_path}/bin"')
+    monkeypatch.setenv("PATH", str(tmp_path / "tools"))
+    monkeypatch.delenv("UV", raising=False)
+    before = everything(home)
+
+    with pytest.raises(Refused, match=f"in {installer}'s cache, {tmp_path}/bin, which") as refused:
+        install(what, "--yes")
+
+    assert refused.value.remedy.startswith(f"`{line}")
+    assert refused.value.remedy.endswith(f"`, then `gpu-tenant install {what}`")
+    assert everything(home) == before
+
+
+async def test_doctor_says_of_what_was_installed_whether_it_still_starts(
+    home: Path, tmp_path: Path
+) -> None:
+    program = executable(tmp_path / "bin/gpu-tenant", '[ "$1" = --version ]')
+    (tmp_path / "project").mkdir()
+    assert await examined(home) == {}
+    await asyncio.to_thread(install, "claude", "--yes")
+    await asyncio.to_thread(install, "codex", "--project", str(tmp_path / "project"), "--yes")
+    both = ("installed: claude", f"installed: codex --project {tmp_path}/project")
+
+    assert await examined(home) == dict.fromkeys(both, ("ok", f"{program} starts"))
+
+    program.unlink()
+    for level, words in (await examined(home)).values():
+        assert level == "warning"
+        assert words.startswith(f"{program} does not start: ")
+    assert "then run `gpu-tenant install claude`" in (await examined(home))[both[0]][1]
+
+
+def executable(path: Path, line: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+async def examined(home: Path) -> dict[str, tuple[str, str]]:
+    """What doctor says of what was installed."""
+    tenancy = open_tenancy({"HOME": str(home), "PATH": os.environ["PATH"]})
+    findings = (await tenancy.doctor()).findings
+    await tenancy.aclose()
+    return {f.subject: (f.level, f.words) for f in findings if f.subject.startswith("installed")}

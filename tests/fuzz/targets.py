@@ -33,6 +33,7 @@ from fuzz.recorded import PROVIDERS, answers, asking
 from unit.formats.samples import GOOD
 
 from box_scripts.caretaker import for_runner
+from box_scripts.caretaker.patterns import Pattern
 from box_scripts.caretaker.refusal import Refusal
 from box_scripts.caretaker.requests import checked_arguments
 from box_scripts.caretaker.verbs import function_of
@@ -51,6 +52,9 @@ from gpu_tenant.domain.offers import Wish
 from gpu_tenant.domain.ports import Finished, Market
 from gpu_tenant.domain.seal import Manifest
 from gpu_tenant.domain.untrusted_text import bare
+from gpu_tenant.files.gitignore import bytes_of, parse_rules
+from gpu_tenant.files.paths import escape
+from gpu_tenant.files.patterns import matches_kept_name, require_patterns
 from gpu_tenant.transfer.protocol import Answer, Conversation, LinkBroken
 from gpu_tenant.transfer.upload_worker import _refusal_of
 
@@ -282,6 +286,71 @@ def requested(draw: random.Random) -> Generator[Find | None, None, None]:
             if time.process_time() - began > SLOW_S:
                 find = Find(f"{verb}: slow", raw)
             yield find
+
+
+_MATCH_S = 0.05
+"""No name of 255 characters takes a pattern longer."""
+_GLOBS = (
+    "a",
+    "*",
+    "**",
+    "?",
+    "/",
+    "/**/",
+    "**/",
+    "*a",
+    "a*",
+    "[ab]",
+    "[!a]",
+    "[a-",
+    "[[:alpha:]]",
+    "\\",
+    "\\*",
+    "%00",
+)
+_GLOBS += ("%", "!", "]", "-", "é", ".", "b", " ", "#", "~/", "*a*a", "?*", "[ab]*")
+
+
+def matched(draw: random.Random) -> Generator[Find | None, None, None]:
+    """A pattern, and a rule of a `.gitignore`, matched with names of 255 characters: here and on the box."""
+    while True:
+        pieces = draw.choices(_GLOBS, k=draw.randint(1, 6))
+        text = "".join(pieces) * draw.choice((1, 1, 3, 20, 60)) + draw.choice(_GLOBS)
+        letters = draw.choice(("a", "ab", "a/", "aé", "a/b.", "\udcff"))
+        name = "".join(draw.choice(letters) for _ in range(255)).strip("/") or "a"
+        raw = json.dumps([text, name]).encode()
+        took: dict[str, float] = {}
+        try:
+            for where, judge in (("the box", _on_box), ("here", _here), ("rules", _by_rules)):
+                took[where] = _MATCH_S + 1
+                for _ in range(3):  # a collection of garbage may fall into the first time
+                    began = time.thread_time()
+                    judge(text, name)
+                    took[where] = min(took[where], time.thread_time() - began)
+                    if took[where] <= _MATCH_S:
+                        break
+        except Exception as surprise:  # noqa: BLE001  that is what is looked for
+            yield Find(f"{type(surprise).__name__}: {surprise}"[:300], raw)
+            continue
+        slow = [f"{where} took {spent:.3f} s" for where, spent in took.items() if spent > _MATCH_S]
+        yield Find("; ".join(slow), raw) if slow else None
+
+
+def _on_box(text: str, name: str) -> None:
+    with suppress(Refusal):
+        Pattern(text).matches(escape(name))
+
+
+def _here(text: str, name: str) -> None:
+    with suppress(TenantError):
+        require_patterns([text])
+        matches_kept_name(text, f"work/{escape(name)}")
+
+
+def _by_rules(text: str, name: str) -> None:
+    parts = bytes_of(name).split("/")
+    for rule in parse_rules(text.encode(errors="surrogateescape")):
+        rule.matches(parts, is_directory=True)
 
 
 class _Wired:
@@ -572,6 +641,7 @@ TARGETS: Mapping[str, Target] = {
         loads,
         answered,
         requested,
+        matched,
         framed,
         listed,
         probed,

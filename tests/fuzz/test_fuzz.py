@@ -8,6 +8,7 @@ INPUTS = {
     "loads": 400,
     "answered": 8_000,
     "requested": 60,
+    "matched": 400,
     "framed": 300,
     "listed": 80,
     "probed": 260,

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from arranged import PATIENCE_S
+from parts import required
 from unit.test_caretaker_seal import CARETAKER, Box, Reply, member, whys
 
 SCRIPTS = [hashlib.sha256(at.read_bytes()).hexdigest() for at in CARETAKER.parent.glob("*.py")]
@@ -108,6 +109,7 @@ def test_what_a_job_writes_into_the_shell_s_own_files_is_unclaimed(box: Box) -> 
         "caretaker/out.bin",
         "caretaker/jobs/j1/out.bin",
         "caretaker/jobs/j2/log",
+        "caretaker/jobs/x.bin",
         "caretaker/home.lock",
         "caretaker/queue/out.bin",
         "caretaker/guard.json",
@@ -119,6 +121,74 @@ def test_no_place_is_passed_over_by_its_name(box: Box, place: str) -> None:
     box.ran(f"mkdir -p {path.parent}; head -c 2000000 /dev/urandom > {path}")
 
     assert unclaimed(box.seal(pushed={})) == [str(path)]
+
+
+@pytest.mark.parametrize("made", ["mkdir", "mkfifo"])
+@pytest.mark.parametrize("name", ["started.json", "lock", "main.json", "spec.json"])
+def test_what_is_no_file_where_a_record_belongs_is_no_record(
+    box: Box, made: str, name: str
+) -> None:
+    other = "$GPU_TENANT_CARETAKER/jobs/other"
+    box.ran(f"mkdir -p {other}; {made} {other}/{name}; printf weights > {other}/w.bin")
+
+    sealed = box.seal(pushed={})
+
+    assert sealed["digest"]
+    assert unclaimed(sealed) == [str(box.home / "jobs/other/w.bin")]
+
+
+def test_a_mount_from_after_the_beginning_is_told_by_name_until_it_is_undone(box: Box) -> None:
+    """Root in a job may hide its output below an empty directory."""
+    ask = f"HOME={box.login} {sys.executable} -I -S {CARETAKER} --home {box.home}"
+    start = {"job": "j1", "argv": ["sleep", "0"], "cwd": str(box.work)}
+    sealing = {"work": str(box.work), "roots": [str(box.login)], "ever": True}
+    seal = f"echo '{json.dumps(sealing)}' | {ask} manifest --request -"
+    script = f"""set -e; cd {box.root}
+    mkdir -p work/hid login/hid login/disk empty; printf w > work/hid/m.bin; printf w > login/hid/m.bin
+    mount --bind empty login/disk
+    echo '{json.dumps(start)}' | {ask} start --request - >&2
+    while {ask} status --job j1 | grep -q running; do :; done
+    {seal}
+    mount --bind empty work/hid; mount --bind empty login/hid; mount --bind empty login/disk
+    {seal}
+    umount work/hid login/hid login/disk
+    {seal}"""
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=PATIENCE_S,
+    )
+
+    before, hidden, after = map(json.loads, done.stdout.splitlines())
+    over = {str(box.login / "disk"), str(box.login / "hid"), str(box.work / "hid")}
+    told = [
+        {one["at"] for one in x["problems"] if one["why"] == "mounted_over"}
+        for x in (before, hidden, after)
+    ]
+    assert told == [set(), over, set()]
+    assert len(unclaimed(hidden)) == len(unclaimed(after)) - 2
+
+
+def test_each_file_is_told_with_the_time_of_its_last_change_which_no_job_sets_back(
+    box: Box,
+) -> None:
+    write = (
+        "mkdir -p out; printf {0}{0}{0} > out/a; printf {0}{0}{0} > b; touch -d 2001-01-01 out/a b"
+    )
+
+    def told() -> tuple[int, int]:
+        sealed = box.seal("out/")
+        (entry,) = (x for x in sealed["entries"] if x["name"] == "work/out/a")
+        (stray,) = sealed["unclaimed"]["largest"]
+        return entry["ctime_ns"], stray["ctime_ns"]
+
+    box.ran(write.format("0"))
+    first = told()
+    assert told() == first
+    box.ran(write.format("1"), job="j2")
+
+    assert all(new > old for new, old in zip(told(), first, strict=True))
 
 
 def test_a_file_named_as_a_script_of_the_tenants_is_one_only_if_it_is_that_very_script(
@@ -390,6 +460,7 @@ def test_a_job_that_removed_its_own_record_is_still_at_work(
 def test_shells_that_wait_services_elsewhere_and_what_was_there_before_are_let_be(
     box: Box, begun: list[subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
+    required("bash")
     begin(begun, ["sleep", "600"], box.work)
     time.sleep(2.2)  # noqa: TID251 - the clock that dates a process goes in seconds
     box.ran()
@@ -486,6 +557,39 @@ def test_a_seal_whose_asker_is_gone_ends(box: Box) -> None:
     sealing.stdout.close()
 
     assert sealing.wait(60) != 0
+
+
+@pytest.mark.parametrize("verb", ["manifest", "complete"])
+def test_what_only_looks_ends_with_its_asker_in_the_middle_of_a_file(box: Box, verb: str) -> None:
+    sparse = box.work / "sparse"
+    with sparse.open("wb") as file:
+        file.truncate(1 << 42)
+    box.ran()
+    argv = [sys.executable, "-I", "-S", str(CARETAKER), "--home", str(box.home), verb]
+    looking = subprocess.Popen(
+        [*argv, "--request", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert looking.stdin
+    assert looking.stdout
+    more = {"quiet_s": 0} if verb == "complete" else {}
+    looking.stdin.write(
+        json.dumps({"work": str(box.work), "artifacts": ["sparse"], **more}).encode()
+    )
+    looking.stdin.close()
+    give_up = time.monotonic() + PATIENCE_S
+    while str(sparse) not in opened_by(looking.pid):
+        assert time.monotonic() < give_up
+    looking.stdout.close()
+
+    assert looking.wait(60) != 0
+
+
+def opened_by(pid: int) -> set[str]:
+    found = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            found.add(str(fd.readlink()))
+    return found
 
 
 # --- elsewhere ----------------------------------------------------------------------------------

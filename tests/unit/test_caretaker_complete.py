@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ import pytest
 from box_scripts.caretaker import pace
 from box_scripts.caretaker.checkpoints import find_unfinished
 from box_scripts.caretaker.mounts import far_devices
-from box_scripts.caretaker.patterns import segment_regex
+from box_scripts.caretaker.patterns import Segment
 from box_scripts.caretaker.prune import _unlink_all
 
 CARETAKER = Path(__file__).parents[2] / "scripts" / "caretaker.py"
@@ -36,7 +35,7 @@ def held_back(
         while directory != b"/w":
             directory, name = os.path.split(directory)
             listing.setdefault(directory, {}).setdefault(name, (at_ns, at_ns))
-    matches = [re.compile(segment_regex(text)[0]).fullmatch for text in done]
+    matches = [Segment(text).matches_escaped for text in done]
     found = find_unfinished(
         files,
         {os.fsencode(f"/w/{name}") for name in busy},

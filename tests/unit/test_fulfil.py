@@ -135,7 +135,10 @@ def test_an_unknown_price_fills_no_budget(ledger: Ledger) -> None:
 
 
 def test_an_offer_that_ends_before_the_work_does_is_refused(ledger: Ledger) -> None:
-    with pytest.raises(Refused, match="for 3 hours at most, but the work takes 4"):
+    with pytest.raises(
+        Refused,
+        match="for 3 hours, and its lease ends 10 min before that, to bring its files home; the work takes 4",
+    ):
         intent(ledger, quote(offer=offer(max_hours=3), wish={"hours": 4}))
 
     assert ledger.leases() == []

@@ -198,7 +198,7 @@ async def test_a_wait_of_more_than_a_minute_is_told_instead_of_waited(
 ) -> None:
     desk.says(Answer(429, "slow down", {"Retry-After": "61"}))
 
-    with pytest.raises(RateLimited, match="429: slow down"):
+    with pytest.raises(RateLimited, match="429: “slow down”"):
         await wire.call("POST", "/boxes")
 
     assert (len(desk.asked), passed_s(clock)) == (1, 0)
@@ -380,7 +380,7 @@ def test_what_is_shown_of_a_body_has_no_secrets_no_control_characters_and_an_end
         "environment": "eu",
     }
     assert words('{"jupyter_token": "s", "why": "full"}') == (
-        '{"jupyter_token": "(redacted)", "why": "full"}'
+        '“{"jupyter_token": "(redacted)", "why": "full"}”'
     )
-    assert words("\x1b[31mno\x1b[0m\n\n  way\u202e") == "no way"
+    assert words("\x1b[31mno\x1b[0m\n\n  way\u202e") == "“no way”"
     assert len(words("x" * 9999)) == 303

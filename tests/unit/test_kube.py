@@ -168,7 +168,7 @@ def test_a_cluster_that_only_this_shell_names_is_told_before_nobody_attends(
 ) -> None:
     (tmp_path / "config.toml").write_text(said, encoding="utf-8")
 
-    sentences = [*what_is_lacking(("/bin/gpu-tenant",), tmp_path / "config.toml", (), shell)]
+    sentences = [*what_is_lacking(tmp_path / "config.toml", (), shell)]
 
     assert len(sentences) == (told is not None)
     assert told is None or told in sentences[0]

@@ -88,3 +88,30 @@ def entry(name: str, size: int = 7) -> SealedFile:
         sha256="0" * 64,
         mtime_ns=1,
     )
+
+
+@pytest.mark.parametrize("known", ["hash", "change time"])
+def test_a_signature_for_a_file_is_for_its_content_at_that_time(known: str) -> None:
+    """The file was written over with as many other bytes, and its time was set back."""
+
+    def digest(version: int) -> str:
+        told = {"sha256": f"{version:064}"} if known == "hash" else {"ctime_ns": version}
+        file = entry("out/a").model_copy(update={"sha256": None, "ctime_ns": None, **told})
+        now = seal().model_copy(update={"entries": (file,)})
+        losses = [uncollected_loss(now, None, lease())]
+        return Assessment(untouched=False, seal=None, evidence=(), losses=losses).loss_digest
+
+    assert digest(1) == digest(1)
+    assert digest(1) != digest(2)
+
+
+def test_a_signature_for_a_file_that_nobody_claimed_is_for_its_content_at_that_time() -> None:
+    def digest(changed_ns: int) -> str:
+        file = Unclaimed.Path(at="/work/a", size=7, ctime_ns=changed_ns)
+        heap = Unclaimed(count=1, bytes=7, largest=(file,))
+        now = seal().model_copy(update={"unclaimed": heap})
+        losses = list(unkept_losses(now, lease(), given_up=()))
+        return Assessment(untouched=False, seal=None, evidence=(), losses=losses).loss_digest
+
+    assert digest(1) == digest(1)
+    assert digest(1) != digest(2)

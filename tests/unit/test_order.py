@@ -259,3 +259,19 @@ def test_a_secret_anywhere_in_an_order_is_refused_and_not_repeated(tmp_path: Pat
         with pytest.raises(SecretRefused) as refused:
             read(tmp_path, text)
         assert secret not in str(refused.value)
+
+
+def test_a_link_out_of_the_work_tree_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "other.toml").write_text("secret_word = 1\n", encoding="utf-8")
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / NAME).symlink_to("../other.toml")
+
+    with pytest.raises(BadRequest, match="is a link out of its directory") as told:
+        read_order(tree, PLATFORMS)
+
+    assert "secret_word" not in str(told.value)
+    (tree / "box.toml").write_text("disk_gb = 80\n", encoding="utf-8")
+    (tree / NAME).unlink()
+    (tree / NAME).symlink_to("box.toml")
+    assert read_order(tree, PLATFORMS).disk_gb == 80

@@ -347,7 +347,7 @@ async def test_what_is_not_on_record_or_not_as_it_was_is_refused_before_anything
 
     assert f"{tree} has changed since it was pushed" in await desk.refusal()
     gone = PushedTree(directory=str(tree), digest="x", include_secrets=(), include=("data",))
-    assert not is_unchanged(gone)
+    assert not await is_unchanged(gone)
     desk.launched("other", "MODE=text:", "TOKEN=env:TOKEN_HERE")
     assert "MODE was given as plain text" in await desk.refusal()
 
@@ -643,12 +643,12 @@ def test_the_budget_of_a_chain_counts_what_went_on_billing_behind_it(desk: Desk)
     assert left == Decimal("3.50"), "the lost box has cost another dollar since"
 
 
-def test_the_rest_of_the_work_is_wished_for_and_never_more_than_all_of_it(desk: Desk) -> None:
+async def test_the_rest_of_the_work_is_wished_for_and_never_more_than_all_of_it(desk: Desk) -> None:
     assert wish_again(desk.lost, NOON + 5 * HOUR).hours == 3
     assert wish_again(desk.lost, NOON - 5 * HOUR).hours == 8
     assert wish_again(desk.lost, NOON + 50 * HOUR).hours == 0.25
     assert wish_again(desk.lost, None).hours == 8
-    assert work_of(desk.lost, ledger=desk.ledger).jobs[0].command == "python train.py"
+    assert (await work_of(desk.lost, ledger=desk.ledger)).jobs[0].command == "python train.py"
 
 
 # What it goes on from

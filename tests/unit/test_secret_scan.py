@@ -65,6 +65,11 @@ def test_a_token_of_a_known_shape_is_found_and_not_repeated(kind: str) -> None:
         "my.keystore",
         ".env",
         "deploy/.env",
+        "prod.env",
+        "secrets.env",
+        "deploy/prod.env",
+        "terraform.tfstate",
+        "terraform.tfstate.backup",
         ".env.production",
         ".netrc",
         ".pgpass",
@@ -142,6 +147,8 @@ def test_a_registry_login_is_found(name: str, line: str) -> None:
         ".env.example",
         ".env.sample",
         ".env.template",
+        "example.env",
+        "prod.env.example",
         "id_rsa.pub",
         "id_ed25519.pub",
         "environment.yml",
@@ -188,12 +195,43 @@ def test_a_harmless_name_is_let_through(name: str) -> None:
         "if line.startswith('-----BEGIN" + " PRIVATE" + " KEY-----'):",
         'key = sa["private_key"]; who = sa["client_email"]',
         "class SecretTokenPasswordManager(Base):",
+        "machine learning by default: login and password",
+        "machine HOST login USER password YOUR-PASSWORD-1",
+        "TOKENIZER_KEY=/models/tokenizer-2024",
+        "PAD_TOKEN=<pad-0000001>",
+        "CACHE_KEY=v2-linux-py311",
+        "HF_TOKEN=$HF_TOKEN_2024",
+        "DefaultEndpointsProtocol=https;AccountKey=<your-key>",
         "password: str | None = None",
         'parser.add_argument("--password", help="the password of 8 characters")',
     ],
 )
 def test_what_only_resembles_a_secret_is_let_through(line: str) -> None:
     assert find_secrets("train.py", f"import os\n{line}\n".encode()) == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        ("export WANDB_KEY=run5horse\n", "a value given to WANDB_KEY"),
+        ("A=1\nDEPLOY_TOKEN='hunter22'\n", "a value given to DEPLOY_TOKEN"),
+        ("DB_SECRET=hunter22", "a value given to DB_SECRET"),
+        ("machine api.x.com login me password hunter2\n", "a password in the form of a .netrc"),
+        ("machine a\n  login b\n  password c0rrect-horse\n", "a password in the form of a .netrc"),
+        ("default login b password c0rrect-horse", "a password in the form of a .netrc"),
+        ('{"outputs":{"db_password":{"value":"S3cure-horse"}}}', "a value that looks random"),
+        ('"db_password": {\n      "value": "S3cure-horse",', "a value that looks random"),
+        ("AccountName=x;AccountKey=" + noise(86) + "==;Suffix=y", "an Azure storage key"),
+        ("Endpoint=sb://x/;SharedAccessKey=" + noise(43) + "=", "an Azure access key"),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be"])
+def test_a_secret_is_known_by_its_form_in_any_encoding(
+    content: str, kind: str, encoding: str
+) -> None:
+    (reason, *_) = find_secrets("notes.txt", content.encode(encoding))
+
+    assert reason.startswith(kind)
 
 
 @pytest.mark.parametrize(
@@ -205,8 +243,15 @@ def test_what_only_resembles_a_secret_is_let_through(line: str) -> None:
         b"a" * 65536,
         b"://a:" * 13000,
         (b'{"input_ids": [1, 2, 3], "secret_level": 4}\n' * 1500)[:65536],
+        b"machine a login b " * 3600 + b"password",
+        b"default " * 8190 + b"password",
+        b"A_KEY" * 13000,
+        b"export A_KEY=\n" * 4600,
     ],
-    ids=["random bytes", "token lines", "one long name", "one word", "addresses", "json lines"],
+    ids=[
+        *("random bytes", "token lines", "one long name", "one word", "addresses", "json lines"),
+        *("machines", "defaults", "names of keys", "empty keys"),
+    ],
 )
 def test_64_kib_never_take_a_pattern_long(head: bytes) -> None:
     times_s = []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from arranged import lease
+from parts import required
 
 from gpu_tenant.artifacts.destination import claim_directory
 from gpu_tenant.artifacts.local_evidence import Loss, reread_all
@@ -147,6 +148,7 @@ def test_the_host_of_an_address(target: str, host: str) -> None:
 async def test_the_owners_configuration_says_it_and_a_locked_one_does_not(
     file: str, where: Whereabouts | None, tmp_path: Path
 ) -> None:
+    required("rclone")
     (tmp_path / "rclone.conf").write_text(file, encoding="utf-8")
     environ = {
         "PATH": os.environ["PATH"],

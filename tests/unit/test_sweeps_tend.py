@@ -182,6 +182,8 @@ async def test_two_sweeps_whose_cells_have_the_same_names_never_share_a_box(
 async def test_the_same_grid_on_other_terms_is_not_silently_the_old_sweep(
     tenancy: Tenancy, terms: dict[str, object], words: str
 ) -> None:
+    allowed = '[references]\nHOME = "env:HOME"\n'
+    tenancy.home.configuration.write_text(allowed, encoding="utf-8")
     with pytest.raises(BadRequest, match=words):
         await begin_sweep(tenancy.context, [LEASE], GRID, **terms)  # type: ignore[arg-type]
 

@@ -212,6 +212,171 @@ def test_each_name_leads_to_its_file_in_a_stable_order(tmp_path: Path) -> None:
     assert [path.read_text(encoding="utf-8") for path in found.values()] == ["0", "1", "2"]
 
 
+# The rules of a repository
+
+
+WHO = ("-c", "user.name=a", "-c", "user.email=a@b")
+
+
+def git(directory: Path, *words: str) -> str:
+    ran = subprocess.run(
+        ["git", "-C", str(directory), *WHO, *words],
+        env={**os.environ, "GIT_CONFIG_SYSTEM": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
+    return ran.stdout
+
+
+def git_takes(directory: Path) -> set[str]:
+    """The regular files below `directory` that git would take, by its repository's rules and its owner's."""
+    listed = git(directory, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    return {name for name in listed.split("\0") if name and (directory / name).is_file()}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The owner's home directory."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+def test_a_push_of_a_folder_goes_by_every_rule_that_git_has_for_it(
+    home: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "repository"
+    names = ("t.py", "a.ckpt", "private.md", "notes.txt", "mine.swp", "data/big.bin", "keep.ckpt")
+    grow(
+        root,
+        {
+            ".gitignore": "data/\n*.ckpt\n",
+            "training/.gitignore": "!keep.ckpt\n",
+            "training/deep/.gitignore": "!mine.swp\n",
+            **{f"training/{name}": "x" for name in names},
+            **{f"training/deep/{name}": "x" for name in names},
+            "global_ignore": "notes.txt\n",
+        },
+    )
+    git(root, "init", "-q")
+    git(root, "config", "core.excludesFile", str(root / "global_ignore"))
+    (root / ".git" / "info" / "exclude").write_text("private.md\n/training/deep/t.py\n")
+
+    work = read_tree(root / "training")
+
+    assert set(work.files) == git_takes(root / "training")
+    assert {"t.py", "keep.ckpt"} <= set(work.files)
+    why = {one.name: one.reason for one in work.left_out}
+    assert why["a.ckpt"] == "by .gitignore"
+    assert why["private.md"] == "by .git/info/exclude"
+    assert why["notes.txt"] == "by git's core.excludesFile"
+
+
+@pytest.mark.parametrize(
+    ("file", "configuration"),
+    [
+        (".config/git/ignore", ""),
+        ("mine", "[core]\n\texcludesFile = ~/mine\n"),
+        ("a b", '[core]\n\texcludesFile = "~/a b" ; c\n'),
+    ],
+)
+def test_what_the_owner_ignores_everywhere_stays_here(
+    home: Path, tmp_path: Path, file: str, configuration: str
+) -> None:
+    grow(home, {file: "*.swp\n/top\n", ".gitconfig": configuration})
+    grow(tmp_path / "tree", {"a": "", "b.swp": "", "sub/top": "", "sub/c.swp": "", "top": ""})
+    git(tmp_path / "tree", "init", "-q")
+
+    for directory in (tmp_path / "tree", tmp_path / "tree" / "sub"):
+        assert set(files_of(directory)) == git_takes(directory)
+    assert set(files_of(tmp_path / "tree")) == {"a", "sub/top"}
+
+
+def test_what_git_tracks_goes_although_a_rule_names_it(home: Path, tmp_path: Path) -> None:
+    grow(
+        tmp_path,
+        {
+            ".gitignore": "data/\n*.bin\n",
+            "data/kept/a": "",
+            "data/other": "",
+            "data/kept/other": "",
+            "w.bin": "",
+            "x.bin": "",
+        },
+    )
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "-f", "data/kept/a", "w.bin")
+
+    work = read_tree(tmp_path)
+
+    assert (
+        set(work.files) == git_takes(tmp_path) - {"home"} == {".gitignore", "data/kept/a", "w.bin"}
+    )
+    assert [one.name for one in work.left_out] == ["data/", "x.bin"]
+    assert [one.files for one in work.left_out] == [2, 1]
+
+
+def test_in_a_directory_that_its_repository_ignores_the_rules_from_above_do_not_hold(
+    home: Path, tmp_path: Path
+) -> None:
+    """As below a home directory that is a repository of settings, and that ignores all else."""
+    grow(
+        tmp_path,
+        {".gitignore": "*\n", "work/.gitignore": "*.log\n", "work/a": "", "work/b.log": ""},
+    )
+    git(tmp_path, "init", "-q")
+
+    assert set(files_of(tmp_path / "work")) == {".gitignore", "a"}
+
+
+def test_a_repository_inside_has_its_own_rules_and_its_own_tracked_files(
+    home: Path, tmp_path: Path
+) -> None:
+    inner = tmp_path / "outer" / "inner"
+    grow(inner, {".gitignore": "*.bin\n", "w.bin": "", "x.bin": "", "private": "", "a": ""})
+    git(tmp_path / "outer", "init", "-q")
+    git(inner, "init", "-q")
+    git(inner, "add", "-f", "w.bin")
+    (inner / ".git" / "info" / "exclude").write_text("private\n")
+
+    assert set(files_of(inner)) == git_takes(inner) == {".gitignore", "w.bin", "a"}
+    assert set(files_of(tmp_path / "outer")) == {f"inner/{name}" for name in git_takes(inner)}
+
+
+def test_a_tree_names_no_file_of_patterns_outside_of_itself(home: Path, tmp_path: Path) -> None:
+    grow(tmp_path, {"outside": "a\n", "tree/a": "", "tree/b": ""})
+    git(tmp_path / "tree", "init", "-q")
+    for named in (str(tmp_path / "outside"), "../outside", "link"):
+        git(tmp_path / "tree", "config", "core.excludesFile", named)
+        (tmp_path / "tree" / "link").unlink(missing_ok=True)
+        (tmp_path / "tree" / "link").symlink_to(tmp_path / "outside")
+        assert set(files_of(tmp_path / "tree")) == {"a", "b"}
+
+
+@pytest.mark.parametrize("place", [".gitignore", "sub/.gitignore", ".git/info/exclude"])
+def test_a_file_of_rules_without_end_is_refused_and_not_read(
+    home: Path, tmp_path: Path, place: str
+) -> None:
+    grow(tmp_path, {"a": "", "sub/b": ""})
+    git(tmp_path, "init", "-q")
+    with (tmp_path / place).open("wb") as sparse:
+        sparse.truncate(3 << 30)
+
+    with pytest.raises(BadRequest, match="is larger than"):
+        read_tree(tmp_path)
+
+
+def test_any_name_is_a_file_of_the_work_by_itself(tmp_path: Path) -> None:
+    names = {"a\nb", "\U0001f600.py", "x" * 255, "caf\u00e9", "bad\udcff", " ", "-rf", "a\\b"}
+    grow(tmp_path, dict.fromkeys(names, ""))
+
+    assert set(files_of(tmp_path)) == names
+
+
 # What stays here
 
 

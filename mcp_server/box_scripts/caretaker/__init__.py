@@ -19,6 +19,7 @@ PARTS = (
     "notice",
     "status",
     # how a job is started and stopped
+    "mounts",
     "since",
     "detached",
     "stop",
@@ -27,7 +28,6 @@ PARTS = (
     "hashing",
     "open_files",
     "survey",
-    "mounts",
     "caches",
     "pushed_files",
     "own_files",

@@ -29,10 +29,10 @@ import json
 import os
 import sys
 
-from box_scripts.caretaker.progress import TELLING
+from box_scripts.caretaker.progress import TELLING, end_with_asker
 from box_scripts.caretaker.refusal import Refusal
 from box_scripts.caretaker.requests import checked_arguments
-from box_scripts.caretaker.verbs import PART_OF, function_of
+from box_scripts.caretaker.verbs import LOOKS, PART_OF, function_of
 
 
 def _answer(argv: list[str]) -> dict:
@@ -69,6 +69,8 @@ def _answer(argv: list[str]) -> dict:
         from box_scripts.caretaker.next_look import note_next_look
 
         note_next_look(home, back_in_s)
+    if verb in LOOKS:
+        end_with_asker()
     return dict(function_of(verb)(home, request), ok=True)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 import time
 
@@ -17,7 +16,7 @@ from box_scripts.caretaker.open_files import open_files
 from box_scripts.caretaker.pace import SHARE, Pace, step_back
 from box_scripts.caretaker.paths import escape_path, unescape_path
 from box_scripts.caretaker.pattern_bounds import Narrowing, good_patterns
-from box_scripts.caretaker.patterns import Pattern, segment_regex
+from box_scripts.caretaker.patterns import Pattern, Segment
 from box_scripts.caretaker.processes import text_of
 from box_scripts.caretaker.pushed_files import INCOMING
 from box_scripts.caretaker.survey import Survey
@@ -41,7 +40,7 @@ def complete(home: str, request: dict) -> dict:
     quiet_ns = int(request.get("quiet_s", 5) * 1e9)
     seen, busy = _looked_twice(survey.files, quiet_ns, hashes)
     listing = checkpoint_listing(seen, request["work"])
-    done = [re.compile(segment_regex(text)[0]).fullmatch for text in request.get("done", [])]
+    done = [Segment(text).matches_escaped for text in request.get("done", [])]
     held_back = find_unfinished(
         seen, busy, listing, request["work"], time.time_ns(), quiet_ns, done
     )

@@ -47,7 +47,7 @@ class Job:
 
     def is_held(self) -> bool:
         """Whether the job's supervisor, or a launch in progress, holds the lock of the job."""
-        if not os.path.exists(self.path("lock")):
+        if not os.path.isfile(self.path("lock")):
             return False
         fd = lock_file(self.path("lock"), fcntl.LOCK_SH | fcntl.LOCK_NB)
         if fd is not None:
@@ -91,11 +91,10 @@ class Job:
 
 
 def all_jobs(home: str) -> list[Job]:
+    """Return every job that has a directory here. Anything else in that place is a file that nobody has claimed."""
+    place = os.path.join(home, "jobs")
     try:
-        return [
-            Job(home, name)
-            for name in sorted(os.listdir(os.path.join(home, "jobs")))
-            if JOB_NAME(name)
-        ]
-    except FileNotFoundError:
+        names = sorted(os.listdir(place))
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    return [Job(home, n) for n in names if JOB_NAME(n) and os.path.isdir(os.path.join(place, n))]

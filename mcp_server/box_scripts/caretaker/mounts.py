@@ -7,6 +7,52 @@ import re
 
 from box_scripts.caretaker.paths import is_below
 
+NO_FILES = (b"/proc", b"/sys", b"/dev", b"/run")
+
+
+def mount_names(mountinfo: str) -> list[str]:
+    """Return a short name for each mount, in order. Two mounts at one place have two names."""
+    import hashlib
+
+    seen: dict[bytes, int] = {}
+    names = []
+    for place in _places(mountinfo):
+        seen[place] = seen.get(place, 0) + 1
+        names.append(hashlib.sha256(b"%d %s" % (seen[place], place)).hexdigest()[:16])
+    return names
+
+
+def later_mounts(
+    mountinfo: str, known: list[str] | None, work: bytes, tops: list[bytes]
+) -> list[bytes]:
+    """Return the places that hide what was written there: those where something was mounted since the lease began.
+
+    `known` are the names of the mounts from the beginning. If they were not recorded, only the work directory is
+    sure to have had no mounts.
+    """
+    where = [work] if known is None else [work, *tops]
+    return [
+        place
+        for place, name in zip(_places(mountinfo), mount_names(mountinfo))  # noqa: B905 - Python 3.7 knows no strict
+        if name not in (known or ()) and any(is_below(place, top) for top in where)
+    ]
+
+
+def _places(mountinfo: str) -> list[bytes]:
+    """Return where each mount is, in order, except those where no job writes files."""
+    places = []
+    for line in mountinfo.splitlines():
+        mount, _, system = line.partition(" - ")
+        if system:
+            place = _unquoted(mount.split()[4])
+            if not any(is_below(place, top) for top in NO_FILES):
+                places.append(place)
+    return places
+
+
+def _unquoted(place: str) -> bytes:
+    return os.fsencode(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), place))
+
 
 def far_mounts(mountinfo: str) -> set[bytes]:
     """Return the directories where another machine's disk is mounted, or a file system that is on no disk."""
@@ -21,8 +67,7 @@ def mounted_systems(mountinfo: str) -> dict[bytes, str]:
     for line in mountinfo.splitlines():
         mount, _, system = line.partition(" - ")
         if system:
-            place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), mount.split()[4])
-            found[os.fsencode(place)] = system.split(" ")[0]
+            found[_unquoted(mount.split()[4])] = system.split(" ")[0]
     return found
 
 

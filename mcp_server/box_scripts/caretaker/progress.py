@@ -1,16 +1,15 @@
-"""Reports to the tenant how much of a long request is done so far."""
+"""Reports to the tenant how much of a long request is done so far, and ends with the tenant's connection."""
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 import time
 
 
 class Telling:
-    """Reports to the tenant how much is done so far, if the request asks for reports.
-
-    If the tenant has disconnected, the write fails and ends this process, because nobody needs its work any more.
-    """
+    """Reports to the tenant how much is done so far, if the request asks for reports."""
 
     def __init__(self) -> None:
         self.every_s: float | None = None
@@ -28,3 +27,17 @@ class Telling:
 
 
 TELLING = Telling()
+
+
+def end_with_asker() -> None:
+    """End this process as soon as the tenant has disconnected, whatever it does then. Nobody needs its work any more."""
+    import threading
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(1, 0)  # a broken pipe is always told
+        if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll()):
+            os._exit(1)
+
+    if hasattr(select, "poll"):
+        threading.Thread(target=watch, daemon=True).start()

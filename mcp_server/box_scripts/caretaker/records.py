@@ -7,6 +7,7 @@ import fcntl
 import json
 import math
 import os
+import stat
 
 from box_scripts.caretaker.refusal import Refusal
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 SPARE_BYTES = 2048
+MOST_BYTES = 1 << 28
 NUMBER = (int, float)
 TEXTS = [str]
 STARTED = {
@@ -152,19 +154,31 @@ def journal_line(raw: bytes) -> dict:
 
 
 def read_record(path: str, fields: dict) -> dict | None:
-    """Return the record at `path`. None if there is no such file.
+    """Return the record at `path`. None if there is no such file. What a job put there instead of a file is none.
 
     Raises:
         Refusal: RECORD_CORRUPT: it cannot be read, or does not have these fields with these types.
     """
     record: dict | None
     try:
-        with open(path, "rb") as file:
-            record = json_value(file.read())
-    except FileNotFoundError:
-        return None
+        # A pipe would be waited for.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENXIO):
+            return None
+        raise
+    try:
+        seen = os.fstat(fd)
+        if not stat.S_ISREG(seen.st_mode):
+            return None
+        record = None
+        if seen.st_size <= MOST_BYTES:
+            with os.fdopen(os.dup(fd), "rb") as file:
+                record = json_value(file.read())
     except ValueError:
         record = None
+    finally:
+        os.close(fd)
     if not is_whole(record, fields):
         raise Refusal("RECORD_CORRUPT", path + " is not a whole record; it was left as it is")
     return record

@@ -12,7 +12,7 @@ from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, Job, all_jobs
 from box_scripts.caretaker.links import link_entries
 from box_scripts.caretaker.logins import somebody_may_have_worked
-from box_scripts.caretaker.mounts import Outliving
+from box_scripts.caretaker.mounts import Outliving, later_mounts
 from box_scripts.caretaker.open_files import open_files
 from box_scripts.caretaker.own_files import Own
 from box_scripts.caretaker.paths import escape_path, unescape_path
@@ -22,7 +22,7 @@ from box_scripts.caretaker.processes import boot_id, started_ns, text_of
 from box_scripts.caretaker.pushed_files import Sent
 from box_scripts.caretaker.records import GUARD, NO_GUARD, journal_line, read_record
 from box_scripts.caretaker.refusal import Refusal
-from box_scripts.caretaker.since import accounted_since_ns
+from box_scripts.caretaker.since import accounted_since_ns, mounts_at_first
 from box_scripts.caretaker.survey import Survey
 from box_scripts.caretaker.unclaimed import (
     BROUGHT_FILES,
@@ -161,6 +161,10 @@ def manifest(home: str, request: dict) -> dict:
             survey.problems.append(problem)
         else:
             unread.add(reason)
+    mountinfo, before = text_of("/proc/self/mountinfo"), mounts_at_first(home)
+    for place in later_mounts(mountinfo, before, request["work"], tops):
+        detail = "mounted since the lease began, so it hides what was written there; unmount it"
+        survey.problem(escape_path(place), "mounted_over", detail)
     hashes = Hashes(home, request.get("key"))
     entries: list[dict] = []
     writers = open_files() if survey.files else {}
@@ -181,6 +185,7 @@ def manifest(home: str, request: dict) -> dict:
             )
         kind = "log" if name.startswith("log/") else "artifact"
         facts = {"size": seen.st_size, "sha256": sha256, "mtime_ns": seen.st_mtime_ns}
+        facts["ctime_ns"] = seen.st_ctime_ns
         entries.append(dict(facts, name=name, at=at, kind="file", **{"class": kind}))
     entries += link_entries(survey, {path for _, path in survey.files})
 

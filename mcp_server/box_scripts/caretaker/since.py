@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 
+from box_scripts.caretaker.mounts import mount_names
+from box_scripts.caretaker.processes import text_of
 from box_scripts.caretaker.records import SINCE, Locked, read_record, write_record
 from box_scripts.caretaker.refusal import Refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from box_scripts.caretaker.jobs import Job
+
+MOST_MOUNTS = 2000  # the record must stay small; with more, only the work directory is checked
 
 
 def set_since(home: str, name: str, directory: bytes) -> int:
@@ -29,8 +33,18 @@ def set_since(home: str, name: str, directory: bytes) -> int:
             moments.append(os.fstat(fd).st_ctime_ns)
             os.close(fd)
             os.unlink(marker)
-        write_record(path, {"since_ns": min(moments)})
+        mounts = mount_names(text_of("/proc/self/mountinfo"))[:MOST_MOUNTS]
+        write_record(path, {"since_ns": min(moments), "mounts": mounts})
     return min(moments)
+
+
+def mounts_at_first(home: str) -> list[str] | None:
+    """Return the names of the mounts from before the first push or launch. None if they were not recorded."""
+    paths = (os.path.join(home, name) for name in ("since-push.json", "since.json"))
+    records = [record for record in (read_record(path, SINCE) for path in paths) if record]
+    first = min(records, key=lambda record: record["since_ns"], default={})
+    mounts = first.get("mounts")
+    return mounts if isinstance(mounts, list) and len(mounts) < MOST_MOUNTS else None
 
 
 def accounted_since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 
 from box_scripts.caretaker.paths import escape_path, is_below
@@ -49,12 +48,8 @@ class Survey:
         self._quiet_work = b""
         self._root = escape_path(work).rstrip("/") + "/"
         self._reaches_out = not all(p.relative for p in artifacts)
-        self._inner = re.compile(
-            "|".join("(?:%s)" % p.source for p in artifacts if p.relative) or "(?!)"
-        ).fullmatch
-        self._outer = re.compile(
-            "|".join("(?:%s)" % p.source for p in artifacts if not p.relative) or "(?!)"
-        ).fullmatch
+        self._inner = [p.matches for p in artifacts if p.relative]
+        self._outer = [p.matches for p in artifacts if not p.relative]
 
     def before(self, rented_ns: int, quiet: list[str], home: str) -> None:
         """Also count files that were written from `rented_ns` on, except quiet files from before the first launch.
@@ -126,7 +121,9 @@ class Survey:
         self._walked.add(top)
 
     def _claims(self, at: str, inner: str | None) -> bool:
-        return bool(self._outer(at) or (inner is not None and self._inner(inner)))
+        if any(matches(at) for matches in self._outer):
+            return True
+        return inner is not None and any(matches(inner) for matches in self._inner)
 
     def _place(self, path: bytes, seen: os.stat_result, is_accounted: bool) -> None:
         is_new = is_accounted and self.since_ns is not None and seen.st_ctime_ns >= self.since_ns

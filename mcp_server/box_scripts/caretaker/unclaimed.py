@@ -182,7 +182,7 @@ class WrittenFiles:
             "unclaimed": {
                 "count": len(self.unclaimed),
                 "bytes": sum(size for size, _ in self.unclaimed),
-                "largest": [{"at": at, "size": size} for size, at in largest],
+                "largest": [_with_time(at, size) for size, at in largest],
             },
             "discarded": {
                 "count": sum(t["count"] for t in tallies),
@@ -192,6 +192,14 @@ class WrittenFiles:
             "pushed": {"count": self._pushed[0], "bytes": self._pushed[1]},
             "empty": {"count": len(self.empty), "first": sorted(self.empty)[:20]},
         }
+
+
+def _with_time(at: str, size: int) -> dict:
+    """Describe the file with the time of its last change, which a job cannot set back."""
+    try:
+        return {"at": at, "size": size, "ctime_ns": os.lstat(unescape_path(at)).st_ctime_ns}
+    except OSError:  # it is gone
+        return {"at": at, "size": size}
 
 
 ODD_BYTES, NAME_BYTES = 10 << 20, 2048

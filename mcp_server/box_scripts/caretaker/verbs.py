@@ -21,6 +21,9 @@ PART_OF = {  # this part has a function with the verb's name
     "guard": "guard",
 }
 
+LOOKS = {"status", "tail", "manifest", "patterns", "complete", "index"}
+"""These may end at any moment: they begin no process, and remove and replace no file of a job."""
+
 
 def function_of(verb: str) -> Callable[[str, dict], dict]:
     """Return the function that carries out that verb. Its part is compiled only now, with the parts that it imports."""

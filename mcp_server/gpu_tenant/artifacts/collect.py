@@ -12,6 +12,7 @@ from pydantic import AwareDatetime, Field
 
 from gpu_tenant.artifacts.destination import claim_directory, require_its_own
 from gpu_tenant.artifacts.download import Gathering
+from gpu_tenant.artifacts.given_up import OnlyCopy, given_up_by
 from gpu_tenant.artifacts.losses import vanished_names
 from gpu_tenant.artifacts.unbegun_jobs import unbegun_jobs
 from gpu_tenant.artifacts.unclaimed import NAMED, claim_words
@@ -93,6 +94,7 @@ async def collect(
     limits: CallLimits,
     news: Literal["some", "unknown"],
     elsewhere: Sequence[Path],
+    gives_up: Callable[[Sequence[str], Sequence[OnlyCopy]], Sequence[str]],
     progress: Callable[[int, int], None],
     bring_bytes: int,
 ) -> Collected:
@@ -102,7 +104,8 @@ async def collect(
     on, the second are given up. Both are recorded. Of the other files, the smallest are fetched, too, up to
     `bring_bytes` in all, and more if more of them was fetched before. A file that is already in one of the kept directories
     `elsewhere` is copied from there instead of being fetched. With `news="some"`, the channels are opened at
-    once, because it is known that there is something to fetch. `progress` is called with the number of bytes
+    once, because it is known that there is something to fetch. `gives_up` gets the new discards and the files
+    that would be lost by them, and returns the patterns to record, or raises. `progress` is called with the number of bytes
     that are here, and the total. A file that a newer version replaces is moved to `.superseded/`, and is never
     overwritten.
 
@@ -120,7 +123,7 @@ async def collect(
     artifacts, discard = told_apart(artifacts, discard)
     require_patterns((*artifacts, *discard))
     require_narrow(discard)
-    require_its_own(lease, artifacts)
+    require_its_own(session, artifacts)
     brought = [e.size_bytes for e in before.entries if e.role == "unasked"] if before else []
     seal_now = partial(
         reseal,
@@ -140,6 +143,11 @@ async def collect(
             known = ledger.declarations(lease.id)
             _require_matched(draft, [p for p in artifacts if p not in known[0]], lease)
             _require_given_up(draft, [p for p in discard if p not in known[1]], known[0], lease)
+            only = await given_up_by(session, discard, ledger=ledger, artifacts=artifacts)
+            if only and (named := tuple(gives_up(discard, only))) != discard:
+                discard = named
+                seal_now = partial(seal_now, discard=discard)
+                draft = await seal_now(hashes="recalled")
             # Record the patterns only now: one that the box refuses would spoil every later seal.
             ledger.claim(lease.id, artifacts=artifacts, discard=discard, at=ledger.now())
             aside = directory / SUPERSEDED / f"{ledger.now():%Y%m%dT%H%M%S.%f}"

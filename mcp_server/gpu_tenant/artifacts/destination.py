@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpu_tenant.artifacts.stores.locality import store_doubt, whereabouts_of
+from gpu_tenant.box.session import Session
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
-from gpu_tenant.domain.model import Lease, LocalAddress
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.ports import OnThisComputer
 from gpu_tenant.files.artifact_directory import MARKER, PARTIAL, make_place, outside_the_box
 from gpu_tenant.ledger import Ledger
 
@@ -50,19 +52,23 @@ async def claim_directory(directory: Path, lease: Lease, ledger: Ledger) -> Path
     return real
 
 
-def require_its_own(lease: Lease, patterns: Sequence[str]) -> None:
+def require_its_own(session: Session, patterns: Sequence[str]) -> None:
     """For a box that is a directory of this computer, check that every absolute pattern stays inside that directory.
+
+    Such boxes are those of `local`, and those of a rehearsal without sshd.
 
     Raises:
         BadRequest: a pattern leads outside. It would take other files of this computer for the box's work.
     """
-    if not isinstance(lease.address, LocalAddress):
+    if not isinstance(session.transport, OnThisComputer):
         return
-    home = os.path.normpath(lease.address.directory)
+    home = os.path.normpath(session.transport.home)
+    # Beside the home are the directories that stand for a rehearsed box's other disks.
+    box = Path(home).parent
     for pattern in patterns:
-        if pattern.startswith("/") and not os.path.normpath(pattern).startswith(f"{home}/"):
+        if pattern.startswith("/") and not os.path.normpath(pattern).startswith(f"{box}/"):
             raise BadRequest(
-                f"{pattern!r} is outside the box of {lease.id}, which is a directory of this computer",
+                f"{pattern!r} is outside the box of {session.lease.id}, which is a directory of this computer",
                 remedy=f"write the pattern relative to the work directory, or below {home}",
             )
 

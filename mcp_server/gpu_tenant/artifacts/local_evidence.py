@@ -44,6 +44,10 @@ class Loss(Record):
     what: str
     remedy: str
     names: tuple[str, ...] = Field(default=(), description="everything that would be lost, by name")
+    versions: tuple[str, ...] = Field(
+        default=(),
+        description="what tells the content of each file from any other content of its name and size",
+    )
     so_far: tuple[str, ...] = Field(
         default=(),
         description="the names of what a job that still runs had written at that moment",

@@ -74,8 +74,19 @@ def uncollected_loss(now: Manifest, collected: Manifest | None, lease: Lease) ->
             ),
             *(f"{quote_text(name)} (gone from the box)" for name in left),
         ),
+        versions=tuple(map(_version, (*new, *unread))),
         remedy=f"{Command('collect', lease.id)}, then teardown again",
     )
+
+
+def _version(entry: SealedFile) -> str:
+    # The change time comes first: it is known at every look, and the hash only after the file was read.
+    return f"{entry.ctime_ns or entry.sha256 or entry.mtime_ns} {entry.name}"
+
+
+def unclaimed_versions(seal: Manifest) -> tuple[str, ...]:
+    """Return what tells the content of the unclaimed files from any other content."""
+    return tuple(f"{x.ctime_ns} {x.at}" for x in seal.unclaimed.largest if x.ctime_ns is not None)
 
 
 def so_far(draft: Manifest, collected: Manifest | None, lease: Lease) -> tuple[str, ...]:

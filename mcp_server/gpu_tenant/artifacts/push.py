@@ -10,6 +10,7 @@ from pydantic import Field
 
 from gpu_tenant.artifacts.overwrite_check import may_replace, require_named
 from gpu_tenant.artifacts.upload import FileHash, hash_file, ship
+from gpu_tenant.artifacts.work_tree import read_work_tree
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, Option
@@ -23,10 +24,8 @@ from gpu_tenant.files.secret_scan import find_secrets
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.files.worktree import (
     LeftOut,
-    files_of,
     left_out_lines,
     left_out_reasons,
-    read_tree,
 )
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.transfer.bandwidth_share import CallLimits
@@ -67,9 +66,9 @@ class PushedTree(Record):
     include_secrets: tuple[str, ...]
     include: tuple[str, ...] = ()
     commit: str | None = None
-    """The git commit that the tree was at. None if the tree is in no git repository, or git is not installed."""
+    """The git commit that the tree was at. None if none of its files is in a git repository's commit."""
     is_clean: bool | None = None
-    """Whether the tree had no changes against that commit."""
+    """Whether the tree had no changes against that commit. None if that could not be told."""
 
 
 async def push(
@@ -110,7 +109,7 @@ async def push(
     ledger.touch(lease.id, at=ledger.now())
     here, commit, known = await asyncio.gather(
         asyncio.to_thread(_read, files),
-        asyncio.to_thread(commit_of, directory),
+        asyncio.to_thread(commit_of, directory, files),
         session.caretaker.index([escape(name) for name in files], then="push"),
     )
     there = known.files
@@ -181,7 +180,7 @@ async def sendable(
             f"{directory} is {'a lease, and ' if named else ''}no directory",
             remedy=f"give the work tree as the first argument: {Command('push', 'DIR', directory if named else 'LEASE')}",
         )
-    work = await asyncio.to_thread(read_tree, directory, include)
+    work = await read_work_tree(directory, include)
     files, left_out = work.files, work.left_out
     if not files:
         stays = f"; left out: {'; '.join(left_out_lines(left_out))}" if left_out else ""
@@ -205,15 +204,16 @@ def pushed_trees(ledger: Ledger, lease_id: LeaseId) -> list[PushedTree]:
     return list(trees.values())
 
 
-def is_unchanged(tree: PushedTree) -> bool:
+async def is_unchanged(tree: PushedTree) -> bool:
     """Whether a push now would send exactly the files that were sent when `tree` was recorded."""
     directory = Path(tree.directory)
+    if not directory.is_dir():
+        return False
     try:
-        return (
-            directory.is_dir() and _digest(_read(files_of(directory, tree.include))) == tree.digest
-        )
+        work = await read_work_tree(directory, tree.include)
     except BadRequest:
         return False  # A file that was included no longer exists.
+    return _digest(await asyncio.to_thread(_read, work.files)) == tree.digest
 
 
 def records_of(home: Home, lease_id: LeaseId) -> Path:

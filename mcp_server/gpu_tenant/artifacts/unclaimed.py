@@ -55,12 +55,8 @@ def unclaimed_words(lease: Lease, unclaimed: Unclaimed, *, first: Command | None
         return f"{what}; {claim_words(lease, unclaimed)}"
     keeps, gives_up = _claims(lease, unclaimed)
     if unclaimed.count == 1:
-        return (
-            f"{what}; its box is stopped: {first}, then {keeps} keeps it, or {gives_up} gives it up"
-        )
-    return (
-        f"{what}; its box is stopped: {first}, then {keeps} keeps them, or {gives_up} gives them up"
-    )
+        return f"{what}; its box is stopped: {first}, then {keeps} keeps it, or {gives_up} gives it up, if the person signs"
+    return f"{what}; its box is stopped: {first}, then {keeps} keeps them, or {gives_up} gives them up, if the person signs"
 
 
 def unclaimed_names(lease: Lease, unclaimed: Unclaimed) -> str:
@@ -73,8 +69,8 @@ def claim_words(lease: Lease, unclaimed: Unclaimed) -> str:
     """Return two commands for the unclaimed files: one that keeps them, and one that gives them up."""
     keeps, gives_up = _claims(lease, unclaimed)
     if unclaimed.count == 1:
-        return f"{keeps} keeps it; {gives_up} gives it up"
-    return f"{keeps} keeps them; {gives_up} gives them up"
+        return f"{keeps} keeps it; {gives_up} gives it up, if the person signs"
+    return f"{keeps} keeps them; {gives_up} gives them up, if the person signs"
 
 
 def _claims(lease: Lease, unclaimed: Unclaimed) -> tuple[Command, Command]:

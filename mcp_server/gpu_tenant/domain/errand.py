@@ -151,7 +151,7 @@ class EndShown(Noted):
     """The end was shown to the caller. Only then is the errand over, and an equal request begins a new one."""
 
     kind = "shown"
-    outcome: Literal["receipt", "lost", "called off"]
+    outcome: Literal["receipt", "lost", "declined"]
 
 
 ErrandEvent: TypeAlias = Smoked | Agreed | MoreDeclared | Unprepared | EndShown

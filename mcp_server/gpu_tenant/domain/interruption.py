@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LeaseState, Profile
+from gpu_tenant.domain.rental import rental_is_over
 from gpu_tenant.domain.story import KillingFate, story_of
 from gpu_tenant.domain.timeline import Lines
 
@@ -65,7 +66,7 @@ def _why_stopped(
     """Return the most certain reason for the stop of a box that nobody here has parked."""
     if now >= lease.terms.deadline_at:
         return Taken("walltime", "it was stopped, and its deadline has passed")
-    if _rented_until(lease, now) <= now:
+    if rental_is_over(lease, now):
         return Taken("walltime", f"it was stopped, and its rental period is over{said}")
     if balance_usd is not None and balance_usd <= 0:
         return Taken("balance_zero", f"it was stopped, and the account holds {balance_usd} USD")
@@ -75,14 +76,6 @@ def _why_stopped(
         may = box.words or "it may start again by itself, and bill"
         return Taken("outbid", f"somebody pays more for its GPU; {may}")
     return Taken("preempted", f"its provider took the GPU back; its disk is kept, and bills{said}")
-
-
-def _rented_until(lease: Lease, now: datetime) -> datetime:
-    """Return when the box's own contract ends, if the offer named a time. Otherwise a moment in the future."""
-    hours = lease.quote.offer.max_hours if lease.quote else None
-    if hours is None or lease.active_at is None:
-        return now + timedelta(days=1)
-    return lease.active_at + timedelta(hours=hours)
 
 
 def recorded_fate(lines: Lines) -> Fate | None:

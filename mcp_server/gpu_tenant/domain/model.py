@@ -69,6 +69,8 @@ class Box(Record):
         default=None, description="what the box cost before it ran, if that differed"
     )
     interruptible: bool = False
+    name: Line | None = Field(default=None, description="what its owner calls it at its provider")
+    gpus: Line | None = Field(default=None, description="its GPUs, as its provider names them")
     words: Line | None = Field(
         default=None, description="what the provider says about it, if its state needs words"
     )

@@ -7,7 +7,8 @@ from pydantic import AwareDatetime, BeforeValidator, Field
 
 from gpu_tenant.domain.choices import Trust
 from gpu_tenant.domain.order import NOTHING_ORDERED, Order
-from gpu_tenant.domain.record import Line, Record, Usd
+from gpu_tenant.domain.record import Line, Name, Record, Usd
+from gpu_tenant.domain.untrusted_text import quote_text
 
 USD_STEP = Decimal("0.0001")
 """Money is rounded to 0.0001 USD before it is shown or compared."""
@@ -171,13 +172,13 @@ class Offer(Record):
     id: str = Field(
         description="what its connector needs to rent exactly this box; it stays the same while the box is offered"
     )
-    host: Line | None = Field(
+    host: Name | None = Field(
         default=None, description="the machine's number; None: its provider does not say"
     )
-    gpu: Line = Field(description="canonical name, or the provider's own name if no table knows it")
+    gpu: Name = Field(description="canonical name, or the provider's own name if no table knows it")
     gpu_count: int
     vram_gib: float | None = Field(description="of each GPU")
-    region: Line | None
+    region: Name | None
     price: Price
     disk_gb: int
     interruptible: bool
@@ -239,7 +240,6 @@ class Leftover(Record):
         cost = (
             "at an unknown rate" if self.usd_month is None else f"at {self.usd_month} USD a month"
         )
-        name = self.name if self.name == self.id or not self.name else f"{self.name} ({self.id})"
-        return (
-            f"the {self.kind} {name or self.id}{size} at {self.provider} continues to bill {cost}"
-        )
+        thing, name = quote_text(self.id), quote_text(self.name)
+        named = thing if self.name in (self.id, "") else f"{name} ({thing})"
+        return f"the {self.kind} {named}{size} at {self.provider} continues to bill {cost}"

@@ -187,7 +187,7 @@ class Order(Record):
     python: Version | None = Field(default=None, description="the lowest version of python3")
     env: Annotated[dict[str, str], AfterValidator(_names)] = Field(
         default={},
-        description="variables of every job and of the setup, by reference: env:NAME, file:PATH, keyring:S/U or ref:R",
+        description="variables of every job and of the setup, by reference: env:NAME, file:PATH in the tree, keyring:S/U or ref:R",
     )
     setup: Annotated[tuple[str, ...], AfterValidator(_commands)] = Field(
         default=(),

@@ -10,6 +10,7 @@ from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Lease, Profile
 from gpu_tenant.domain.protection import Protection, way_out
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.rental import ends_the_lease, rental_words
 from gpu_tenant.domain.survival import kept_words, may_keep
 from gpu_tenant.domain.terms import (
     GRACE_S,
@@ -77,7 +78,8 @@ def _rules(
         for rule in _while_it_runs(running, profile, by, only):
             yield f"once its box runs again: {rule}"
     else:
-        ends = f"ends at {terms.deadline_at:%Y-%m-%d %H:%M} UTC: jobs are stopped"
+        rental = f" ({rental_words(lease)})" if ends_the_lease(lease) else ""
+        ends = f"ends at {terms.deadline_at:%Y-%m-%d %H:%M} UTC{rental}: jobs are stopped"
         yield (
             f"{ends}, and the box is torn down if its files are proved"
             if not only
@@ -304,7 +306,8 @@ def end_clock(lease: Lease, now: datetime) -> str:
     """Write the deadline as a time of the clock, with its date if it is not soon."""
     at, left_s = lease.terms.deadline_at, (lease.terms.deadline_at - now).total_seconds()
     shown = f"{at:%H:%M} UTC" if 0 <= left_s < _SAME_DAY_S else f"{at:%Y-%m-%d %H:%M} UTC"
-    return f"{shown}, {until(left_s)}"
+    rental = f"; {rental_words(lease)}" if ends_the_lease(lease) else ""
+    return f"{shown}, {until(left_s)}{rental}"
 
 
 def left_to_you(lease: Lease, profile: Profile) -> str | None:

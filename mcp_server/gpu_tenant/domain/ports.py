@@ -265,6 +265,16 @@ def find_marked(lease: Lease, boxes: Iterable[Box]) -> Box | None:
 
 
 @runtime_checkable
+class OnThisComputer(Protocol):
+    """A transport to a box that is only a directory of this computer."""
+
+    @property
+    def home(self) -> Path:
+        """The directory that is the box's home."""
+        ...
+
+
+@runtime_checkable
 class Market(Protocol):
     """A connector whose provider has offers to choose from."""
 

@@ -1,5 +1,6 @@
 """The base class of every value that crosses a boundary, and the types of amounts and names."""
 
+import re
 from decimal import Decimal
 from functools import cache
 from typing import Annotated, Self
@@ -41,6 +42,19 @@ MOST_BYTES = 2**63 - 1
 """No file system holds more."""
 
 
+_ODD = re.compile(r"[^\w .,:/+@'&#*%=~^!|()$-]+")
+_LONGEST_NAME = 80
+
+
+def as_name(said: str) -> str:
+    """Return a provider's name for a thing, as it stands inside of our sentences: short, and without odd characters."""
+    shown = sentence(
+        said, most=4 * _LONGEST_NAME
+    )  # whole escape sequences go before single characters
+    return sentence(_ODD.sub(" ", shown), most=_LONGEST_NAME)
+
+
+Name = Annotated[str, AfterValidator(as_name)]
 Line = Annotated[str, AfterValidator(lambda said: sentence(said, most=400))]
 """A name that somebody else gave to something, as one plain line."""
 

@@ -26,6 +26,8 @@ class SealedFile(Numerous):
     size_bytes: int = Field(alias="size", ge=0, le=MOST_BYTES)
     sha256: str | None
     mtime_ns: int
+    ctime_ns: int | None = None
+    """When it was last changed, which nobody on the box can set back. None if the box did not say it."""
     target: str | None = None
 
 
@@ -55,6 +57,7 @@ class Unclaimed(Heap):
 
         at: str
         size_bytes: int = Field(alias="size", ge=0, le=MOST_BYTES)
+        ctime_ns: int | None = None
 
     largest: tuple[Path, ...] = ()
 

@@ -176,15 +176,16 @@ class RentRequest(Record):
         deadline_at: datetime,
         max_price_usd_h: Decimal | None,
         meter: Literal["billed", "free"],
-        machine: Literal["rented", "own"] = "rented",
+        machine: Literal["rented", "own", "adopted"] = "rented",
     ) -> Terms:
         """Return the terms from now on.
 
         A box that bills has an idle limit, unless the owner asked for none. A rented box is ended when its work is
-        done, unless the owner asked otherwise. A machine of one's own is kept.
+        done, unless the owner asked otherwise. A machine of one's own is kept. So is one that somebody else rented and
+        that was adopted, and idling does not end it: its owner may be at work there in a way that we do not see.
         """
         idle_h = self.idle_h
-        if idle_h is None and meter == "billed":
+        if idle_h is None and meter == "billed" and machine != "adopted":
             idle_h = IDLE_H
         return Terms(
             deadline_at=deadline_at,
@@ -193,7 +194,7 @@ class RentRequest(Record):
             rescue_usd=self.rescue_usd,
             idle_h=idle_h or None,
             when_idle=self.when_idle,
-            when_done=self.when_done or ("keep" if machine == "own" else "end"),
+            when_done=self.when_done or ("end" if machine == "rented" else "keep"),
             on_failure=OnFailure.parse(self.on_failure) if self.on_failure else OnFailure(),
             unasked_gib=self.unasked_gib,
             store=self.store,

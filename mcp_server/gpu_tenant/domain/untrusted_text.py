@@ -1,4 +1,4 @@
-"""Text that came from a box, made safe to show to a person and to a model."""
+"""Text that came from a box or a provider, made safe to show to a person and to a model."""
 
 import json
 import re
@@ -46,6 +46,7 @@ _IS_UNSEEN = re.compile(
 _FENCED = re.compile(r"<untrusted-(\w+) [^\n]*>\n(.*)\n</untrusted-\1>", re.DOTALL)
 _FENCE_TAG = re.compile(r"<(?=\s*/?\s*untrusted)", re.IGNORECASE)
 _ORDINARY = re.compile(r"[\w./+@=,:%~#*-]+")
+_QUOTES = {ord(mark): '"' for mark in "“”„‟"}
 _LONGEST_QUOTED = 160
 _LONGEST_SEEN = 4096
 _NONCE = re.compile(r"[0-9A-Za-z]{8,64}")
@@ -105,6 +106,17 @@ def quote_text(text: str) -> str:
         name = sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
         line = f"{line[:80]}… ({len(text):,} characters, {name})"
     return line if _ORDINARY.fullmatch(line) else json.dumps(line, ensure_ascii=False)
+
+
+def cite(text: str, *, most: int) -> str:
+    """Quote what a provider said, for use inside one of our sentences: its first `most` characters, as one line.
+
+    A single ordinary word is unchanged. Anything else is between quotation marks that the text itself cannot close.
+    """
+    line = " ".join(plain(text[: 8 * most]).split()).translate(_QUOTES)
+    if len(line) > most or len(text) > 8 * most:
+        line = f"{line[:most]}..."
+    return line if not line or _ORDINARY.fullmatch(line) else f"“{line}”"
 
 
 def fence(text: str, *, nonce: str, of: str = "box log") -> str:

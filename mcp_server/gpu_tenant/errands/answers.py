@@ -12,6 +12,7 @@ from gpu_tenant.domain.untrusted_text import sentence
 from gpu_tenant.domain.wording import cost_words, span
 from gpu_tenant.errands.steps import Step
 from gpu_tenant.leases.cards import TornDown
+from gpu_tenant.leases.spending_plan import SpendingPlan
 
 _TOLD = 20
 """An agent is told at most this many losses. The terminal names all of them."""
@@ -22,8 +23,11 @@ _NOT_PROVED, _NOT_PROVED_LONG = 3, 110
 ILL_ENDED = ("failed", "killed")
 """If a job ends in one of these states, the log says why."""
 
-Outcome = Literal["under way", "asks", "done", "failed"]
-"""`asks`: it waits for a person. `failed`: the smoke test or the job did not end well; nothing was lost."""
+Outcome = Literal["under way", "asks", "done", "failed", "declined"]
+"""`asks`: it waits for a person. `failed`: the smoke test or the job did not end well; nothing was lost.
+
+`declined`: a person said no to its plan, so nothing was rented.
+"""
 
 
 class RentalPlan(Record):
@@ -38,12 +42,30 @@ class RentalPlan(Record):
     quotes: tuple[str, ...]
     most_usd_h: Usd
     most_usd: Usd
+    by_deadline_usd: Usd = Field(default=None, description="the most that it costs by its deadline")
     too_small: str = Field(
         default="", description="what suffices, if the sum does not pay for all the hours of work"
     )
     undeclared: tuple[str, ...] = Field(
         default=(), description="what the smoke test wrote, and nobody declared"
     )
+
+    @property
+    def spending(self) -> SpendingPlan:
+        """The money that the plan promises, as somebody agrees to it."""
+        usd = self.by_deadline_usd
+        return SpendingPlan(
+            kind="rent",
+            subjects=(self.run,),
+            would=f"rent for {self.run}",
+            usd=usd,
+            lines=self.lines,
+        )
+
+    @property
+    def question(self) -> str:
+        """What a person is shown before they answer."""
+        return "\n".join(("Rent this?", *(f"- {line}" for line in self.lines)))
 
 
 class Unanswered(Record):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.errand import EndShown
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.untrusted_text import fence
 from gpu_tenant.errands.answers import RentalPlan, RunTold, Unanswered, in_few_words
@@ -60,6 +61,12 @@ class AgentCall:
             assert isinstance(discard, tuple)
             declare(self._tenancy, run, artifacts, discard)
         return run
+
+    def decline(self, plan: RentalPlan) -> None:
+        """Record that a person has declined the plan. The errand is over, and nothing can be rented for it."""
+        tenancy = self._tenancy
+        tenancy.context.owner.note_answer(plan.spending, "no")
+        tenancy.ledger.note_errand(plan.run, EndShown(outcome="declined"), at=tenancy.clock.now())
 
     def is_undecided(self, run: str) -> bool:
         """Whether nobody has agreed yet to what is to be rented."""

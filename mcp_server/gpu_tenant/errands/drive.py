@@ -73,6 +73,7 @@ from gpu_tenant.leases.end_reserve import QuotedBudget, resume_step
 from gpu_tenant.leases.read_in_notice import needs_no_start, read_while_it_answers
 from gpu_tenant.leases.recovery_plan import gone_on, successor
 from gpu_tenant.leases.recovery_words import tree_words
+from gpu_tenant.leases.rental_plan import most_by_quote
 from gpu_tenant.leases.taken_step import WAY_HOME_H, known_unclaimed, notice_step
 from gpu_tenant.leases.unasked import takes_words
 from gpu_tenant.leases.wanted_place import copy_line
@@ -358,6 +359,8 @@ class Drive:
                 return await self._recover(facts)
             case "end":
                 return await self._end(facts)
+            case "show" | "over" if (said_no := self._declined(facts)) is not None:
+                return said_no
             case "show":
                 if (left := await self._end_earlier_boxes(facts)) is not None:
                     return left
@@ -468,6 +471,8 @@ class Drive:
         by = before.by if stands and before is not None else await self._face.agree(plan)
         if plan.too_small and by in _AHEAD:
             raise Refused(plan.lines[0], remedy=plan.too_small)
+        if by is not None and not stands:
+            self._tenancy.context.owner.must_be_agreed(plan.spending)
         if by is None:
             return ErrandStatus(
                 run=self._run,
@@ -543,6 +548,9 @@ class Drive:
             quotes=tuple(quote.id for quote in quotes),
             most_usd_h=max(quote.cap_usd_h for quote in quotes),
             most_usd=errand.max_usd,
+            by_deadline_usd=most_by_quote(
+                quotes[0], self._asked(is_market=True), self._tenancy.clock.now()
+            ),
             too_small=planned.what_suffices,
             undeclared=tuple(loose),
         )
@@ -563,7 +571,7 @@ class Drive:
             lease=None,
             losses=(plan.lines[-1],),
             unclaimed=names,
-            ways=_ways(self._run, [literal_pattern(name) for name in names]),
+            ways=_ways(self._run, [literal_pattern(name) for name in names], is_written=False),
         )
         said = await self._face.answer(asks)
         if said is None or not (said.artifacts or said.discard):
@@ -1038,15 +1046,17 @@ class Drive:
             usd_h=lease.price_usd_h,
         )
         if report.digest not in self._answered:
-            self._answered.add(report.digest)
+            # If one of these wants a signature, the same is tried again once a person has signed.
             if await self._takes_what_was_said(lease):
+                self._answered.add(report.digest)
                 return await self._bring_home(self._tenancy.ledger.lease(lease.id))
             said = await self._face.answer(asks)
+            if said is not None and (said.artifacts or said.discard):
+                await self._tenancy.collect(
+                    lease.id, self._to(lease), list(said.artifacts), list(said.discard)
+                )
+            self._answered.add(report.digest)
             if said is not None:
-                if said.artifacts or said.discard:
-                    await self._tenancy.collect(
-                        lease.id, self._to(lease), list(said.artifacts), list(said.discard)
-                    )
                 return await self._bring_home(self._tenancy.ledger.lease(lease.id))
         return self._asking(
             asks,
@@ -1082,7 +1092,7 @@ class Drive:
         if collected.unclaimed_files and seal is not None:
             events = self._tenancy.ledger.events(lease.id)
             takes = takes_words(lease, events, seal.unclaimed.size_bytes)
-            ways = _ways(self._run, unclaimed_patterns(lease, seal.unclaimed))
+            ways = _ways(self._run, unclaimed_patterns(lease, seal.unclaimed), is_written=True)
             return [f"{takes}: {way}" for way in ways]
         if collected.never_appeared:
             gives_up = Command("run", resume=self._run, discard=collected.never_appeared)
@@ -1199,6 +1209,18 @@ class Drive:
             next=_after_words(lease, state, mend),
         )
 
+    def _declined(self, facts: Known) -> ErrandStatus | None:
+        """Say that a person has declined the plan, so that the errand is over. None if nobody has."""
+        if not facts.was_declined:
+            return None
+        return ErrandStatus(
+            run=self._run,
+            outcome="declined",
+            step="over",
+            words="a person declined this plan, so this run is over; nothing was rented",
+            next=f"ask the person what should change; {Command('run')} begins a new run, whose plan they are shown",
+        )
+
     def _ended(self, facts: Known, *, twin: str | None = None) -> TornDown | None:
         """Return the receipt of the lease under which the work was done. None if there is no receipt."""
         lease = facts.lease or (facts.leases[-1] if facts.leases else None)
@@ -1268,12 +1290,19 @@ def _stats(files: Mapping[str, Path]) -> Iterator[tuple[str, os.stat_result]]:
             yield name, path.stat()
 
 
-def _ways(run: str, patterns: Sequence[str]) -> tuple[str, ...]:
-    """Return the commands that continue the errand, and keep or give up the files that match these patterns."""
+def _ways(run: str, patterns: Sequence[str], *, is_written: bool) -> tuple[str, ...]:
+    """Return the commands that continue the errand, and keep or give up the files that match these patterns.
+
+    `is_written` says whether the job has written these files. Then only a person may give them up.
+    """
     keeps = Command("run", resume=run, artifact=list(patterns))
     gives_up = Command("run", resume=run, discard=list(patterns))
+    if len(patterns) == 1 and is_written:
+        return (f"{keeps} keeps it; {gives_up} gives it up, if the person signs",)
     if len(patterns) == 1:
         return (f"{keeps} keeps it; {gives_up} gives it up",)
+    if is_written:
+        return (f"{keeps} keeps them; {gives_up} gives them up, if the person signs",)
     return (f"{keeps} keeps them; {gives_up} gives them up",)
 
 

@@ -314,8 +314,8 @@ class Planned:
             return "no smoke test was run"
         hint = "" if self._errand.smoke else f" ({Option('smoke', 'COMMAND')} names one that does)"
         return (
-            f"smoke test: {self._smoked.command!r} ended well here in {self._smoked.seconds:.0f} s; whether the "
-            f"job can be killed and resumed was not tested, unless that command tests it{hint}"
+            f"smoke test: {self._smoked.command!r} ended well here in {self._smoked.seconds:.0f} s, confined by "
+            f"{self._smoked.confined}; whether the job can be killed and resumed was not tested, unless that command tests it{hint}"
         )
 
     def _memory(self) -> list[str]:

@@ -166,6 +166,12 @@ class Known:
         return recorded_fate(self.lines) is not None
 
     @property
+    def was_declined(self) -> bool:
+        """Whether a person has declined the plan."""
+        ends = [line.event for line in self.events if isinstance(line.event, EndShown)]
+        return any(end.outcome == "declined" for end in ends)
+
+    @property
     def is_launched(self) -> bool:
         """Whether the box has confirmed the start of the job."""
         return self.job is not None and self.job.launched_at is not None

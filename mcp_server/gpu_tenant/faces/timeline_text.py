@@ -248,7 +248,10 @@ def _commit(tree: Mapping[str, JsonValue]) -> str:
     commit = tree.get("commit")
     if not isinstance(commit, str):
         return ""
-    changed = "" if tree.get("is_clean") else ", with changes that no commit has"
+    is_clean = tree.get("is_clean")
+    changed = "" if is_clean else ", with changes that no commit has"
+    if is_clean is None:
+        changed = ", and whether it was changed since is unknown"
     return f", at commit {_text(commit[:12])}{changed}"
 
 

@@ -42,8 +42,8 @@ FIRST = """\
 # one can use it, so what listens there must ask for a password. Other platforms open none.
 # public_ports = ["8000/http", "9000/tcp"]
 
-# Variables of every job and of the setup, by reference. No value is stored:
-# env:NAME, file:PATH, keyring:SERVICE/USER, or ref:NAME of your own config.toml.
+# Variables of every job and of the setup, by reference. No value is stored: env:NAME, file:PATH in this tree,
+# keyring:SERVICE/USER, or ref:NAME of your own config.toml. You are asked once whether this tree may have them.
 # [env]
 # HF_TOKEN = "env:HF_TOKEN"
 
@@ -96,10 +96,17 @@ def read_order(path: Path, platforms: Sequence[str]) -> Order:
 
 
 def read_work_file(path: Path, platforms: Sequence[str]) -> WorkFile:
-    """Read the whole file. Raises the same errors as `read_order`."""
+    """Read the whole file. Raises the same errors as `read_order`, and `BadRequest` for a link out of its directory."""
     file = path / NAME if path.is_dir() else path
     try:
-        with file.open("rb") as opened:
+        real = file.resolve()
+        if file.is_symlink() and not real.is_relative_to(file.parent.resolve()):
+            # A stranger's tree could name any file here, and an error would show a part of it.
+            raise BadRequest(
+                f"{file} is a link out of its directory, and was not read",
+                remedy="put the file itself there, or name the file that it leads to",
+            )
+        with real.open("rb") as opened:
             content = opened.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
             raise _wrong(file, f"it is larger than {_MOST_BYTES} bytes")

@@ -1,12 +1,14 @@
 """The glob patterns with which an owner says which files are kept and which may be lost."""
 
+import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from warnings import catch_warnings, simplefilter
 
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.files.glob import ANY, CharClass, NameGlob, PathGlob, Position
+from gpu_tenant.files.paths import escape
 
 _PROBES = (
     "a",
@@ -25,12 +27,15 @@ _PROBES = (
     "1/2",
 )
 """Names as jobs give them to files, with nothing in common. A pattern that matches half of them is too wide."""
-_BYTE = "%[0-9A-F]{2}"
+_BYTE = re.compile("%([0-9A-F]{2})")
 """A byte that cannot be shown, in the form in which the box writes it in a name."""
+_BYTES = [chr(0xDC00 + byte) for byte in range(256)]
+"""Characters that stand for these bytes here. No name that the box lists has them."""
+_LONGEST = 1 << 14
 _NO_FILES = frozenset({"proc", "sys", "dev"})
 _TOKEN = re.compile(
     r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"
-    r"|\[(?P<not>[!^]?)(?P<set>\]?[^]]*)\]|(?P<plain>.)",
+    r"|\[(?P<not>[!^]?)(?P<set>\]?[^]]*)\]|(?P<plain>[^%\\*?[]+|.)",
     re.DOTALL,
 )
 
@@ -140,6 +145,8 @@ def require_patterns(patterns: Iterable[str]) -> None:
                 f"the pattern {pattern!r} begins with `!`, which is not allowed here",
                 remedy="name what is kept, and what may be lost, without `!`",
             )
+        if len(pattern) > _LONGEST:
+            raise no_pattern(f"{pattern[:60]}...", f"it is longer than {_LONGEST} characters")
         names = [name for name in pattern.split("/") if name not in ("", ".")]
         if pattern.startswith("/") and (not names or names[0] in _NO_FILES or "*" in names[0]):
             raise BadRequest(
@@ -157,25 +164,11 @@ def _require_segment(pattern: str, part: str) -> None:
 
     The box reads patterns in the same way (`scripts/caretaker.py`).
     """
-    literal = ""
-    for token in _TOKEN.finditer(part):
-        if token.lastgroup == "set":
-            chars = "".join(c if c == "-" else re.escape(c) for c in token.group("set"))
-            try:
-                with catch_warnings():
-                    simplefilter("ignore", FutureWarning)
-                    re.compile(f"[{chars}]")
-            except re.error as error:
-                raise no_pattern(pattern, f"{token.group()} is {error}") from None
-        elif token.lastgroup == "run":
-            literal += bytes.fromhex(token.group().replace("%", "")).decode(errors="replace")
-        elif token.group() == "%":
-            raise no_pattern(
-                pattern, "a % must be followed by two hexadecimal digits; write %25 for a % itself"
-            )
-        else:
-            literal += token.group("quoted") or token.group("plain") or "*"
-    if literal in ("..", "\0"):
+    try:
+        glob = _segment(part)
+    except ValueError as error:
+        raise no_pattern(pattern, str(error)) from None
+    if glob is not None and glob.literal in ("..", _BYTES[0]):
         raise no_pattern(pattern, "it leads to the directory above")
 
 
@@ -186,7 +179,8 @@ def covers(pattern: str, path: str) -> bool:
     here.
     """
     parts = [part for part in pattern.split("/") if part not in ("", ".")]
-    return pattern[:1] == path[:1] and _covers(parts, [part for part in path.split("/") if part])
+    names = [part for part in path.split("/") if part]
+    return pattern[:1] == path[:1] and _covers(parts, names, 0)
 
 
 def matches_kept_name(pattern: str, name: str) -> bool:
@@ -194,43 +188,67 @@ def matches_kept_name(pattern: str, name: str) -> bool:
     top, _, inner = name.partition("/")
     parts = [part for part in pattern.split("/") if part not in ("", ".")]
     path = [part for part in inner.split("/") if part]
-    if parts and pattern.endswith("/"):
-        # A pattern that ends with a slash matches a directory. The file must be in it or below it.
-        path = path[:-1]
-        parts = [*parts, "*"] if parts[-1] == "**" else parts
+    # A pattern that ends with a slash or with `**` matches a directory. The file must be in it or below it.
+    below = bool(parts and pattern.endswith("/")) + bool(parts and parts[-1] == "**")
     if pattern.startswith("~"):
         # Only the box knows where its home is, so the pattern matches at any depth.
-        return top == "root" and _covers(["**", *parts[1:]], path)
+        return top == "root" and _covers(["**", *parts[1:]], path, below)
     if pattern.startswith("/"):
-        return top == "root" and _covers(parts, path)
+        return top == "root" and _covers(parts, path, below)
     is_anywhere = "/" not in pattern.rstrip("/")
-    return top == "work" and _covers(["**", *parts] if is_anywhere else parts, path)
+    return top == "work" and _covers(["**", *parts] if is_anywhere else parts, path, below)
 
 
-def _covers(pattern: Sequence[str], path: Sequence[str]) -> bool:
-    if not pattern:
-        return True
-    if pattern[0] == "**":
-        return _covers(pattern[1:], path) or (bool(path) and _covers(pattern, path[1:]))
-    is_next = bool(path) and _segment(pattern[0])(path[0]) is not None
-    return is_next and _covers(pattern[1:], path[1:])
+def _covers(pattern: Sequence[str], path: Sequence[str], below: int) -> bool:
+    """Whether the pattern matches the path, or a directory that is at least `below` names above it."""
+    glob = PathGlob(tuple(map(_segment, pattern)), is_open=True, below=below)
+    return glob.matches([_units(part) for part in path])
+
+
+def _units(escaped: str) -> str:
+    """Return the name, as the box lists it, with one character for each byte that cannot be shown."""
+    return _BYTE.sub(lambda m: _BYTES[int(m[1], 16)], escaped) if "%" in escaped else escaped
 
 
 @lru_cache(maxsize=1024)
-def _segment(part: str) -> Callable[[str], re.Match[str] | None]:
-    """Return a function that tells whether a name, as the box lists it, matches one part of a pattern.
+def _segment(part: str) -> NameGlob | None:
+    """Return the glob of one component of a pattern, which matches names in the form of `_units`. None for `**`.
 
-    The box reads the part in the same way.
+    Raises:
+        ValueError: the part is not valid. The message says why.
     """
-    source = ""
+    if part == "**":
+        return None
+    chunks: list[list[Position]] = [[]]
     for token in _TOKEN.finditer(part):
-        if token.lastgroup == "set":
-            chars = "".join(c if c == "-" else re.escape(c) for c in token.group("set"))
-            source += (f"(?:{_BYTE}|(?!%)[^{chars}])") if token.group("not") else f"(?!%)[{chars}]"
-        elif token.lastgroup in ("star", "one"):
-            source += f"(?:{_BYTE}|[^%])" + ("*" if token.lastgroup == "star" else "")
-        elif token.lastgroup == "run":
-            source += re.escape(token.group().upper())
-        else:
-            source += re.escape(token.group("quoted") or token.group("plain"))
-    return re.compile(source, re.DOTALL).fullmatch
+        match token.lastgroup:
+            case "star":
+                chunks.append([])
+            case "one":
+                chunks[-1].append(ANY)
+            case "set":
+                chunks[-1].append(_class_of(token))
+            case "run":
+                raw = bytes.fromhex(token.group().replace("%", ""))
+                chunks[-1] += _units(escape(os.fsdecode(raw)))
+            case _ if token.group() == "%":
+                raise ValueError(
+                    "a % must be followed by two hexadecimal digits; write %25 for a % itself"
+                )
+            case _:
+                chunks[-1] += _units(escape(token.group("quoted") or token.group("plain")))
+    return NameGlob(chunks)
+
+
+def _class_of(token: re.Match[str]) -> CharClass:
+    chars, ranges = token.group("set"), []
+    while chars:
+        is_range = chars[1:2] == "-" and chars[2:] != ""
+        first, last = chars[0], chars[2] if is_range else chars[0]
+        if first > last:
+            raise ValueError(f"{token.group()} is bad character range {chars[:3]}")
+        ranges.append((first, last))
+        chars = chars[3:] if is_range else chars[1:]
+    if not ranges:
+        raise ValueError(f"{token.group()} names no character")
+    return CharClass(tuple(ranges), is_negated=bool(token.group("not")))

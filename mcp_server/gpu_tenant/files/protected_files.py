@@ -1,9 +1,11 @@
 """Files that must never leave this computer. They are recognized by their place and content, not by their name."""
 
 import os
+import pwd
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 _PLACES = (
@@ -26,6 +28,17 @@ _PLACES = (
     ".pgpass",
     ".local/share/keyrings",
     ".password-store",
+    ".config/op",
+    ".vault-token",
+    ".terraform.d/credentials.tfrc.json",
+    ".lambda_cloud",
+    ".modal.toml",
+    # The logins of coding agents. No job of the owner's needs them.
+    ".claude/.credentials.json",
+    ".codex/auth.json",
+    ".gemini/oauth_creds.json",
+    ".config/github-copilot",
+    ".local/share/opencode/auth.json",
 )
 """Paths below a home directory where keys and logins for other services usually are."""
 _MOST = 20_000
@@ -43,6 +56,17 @@ _FORMS = tuple(
 )
 
 
+def homes() -> tuple[Path, ...]:
+    """Return the home directories of the owner: the one in use, and the account's own if that is another.
+
+    An agent, a container or sudo may set another `$HOME`. The owner's keys are still in the account's.
+    """
+    with suppress(KeyError):  # an account without an entry
+        own = pwd.getpwuid(os.getuid()).pw_dir
+        return tuple(dict.fromkeys((Path.home(), Path(own))))
+    return (Path.home(),)
+
+
 def is_key_by_content(content: bytes) -> bool:
     """Whether the bytes contain a private key, or a login to a cloud, a cluster or a registry."""
     return any(form.search(content) for form in _FORMS)
@@ -55,13 +79,14 @@ class Guarded:
     """
 
     def __init__(
-        self, places: Iterable[Path], home: Path, *, open_places: Iterable[Path] = ()
+        self, places: Iterable[Path], *homes: Path, open_places: Iterable[Path] = ()
     ) -> None:
         # The last part of a path is not resolved. If it is a link, its target does not become an open place.
         self._open = tuple(place.parent.resolve() / place.name for place in open_places)
         self.places = tuple(
             dict.fromkeys(
-                place.resolve() for place in (*places, *(home / name for name in _PLACES))
+                place.resolve()
+                for place in (*places, *(home / name for home in homes for name in _PLACES))
             )
         )
         self._files: frozenset[tuple[int, int]] | None = None

@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 MAX_REASONS = 5
+_LOOKED_BYTES = 512
+"""The encoding is guessed from so many bytes."""
 
 _KEY_NAMES = frozenset(
     f"id_{kind}" for kind in ("rsa", "dsa", "ecdsa", "ed25519", "ecdsa_sk", "ed25519_sk")
 )
 _KEY_STORES = (".ppk", ".p12", ".pfx", ".jks", ".keystore", ".kdbx")
-_ENV_SAMPLES = (".example", ".sample", ".template", ".dist")
+_ENV_SAMPLES = frozenset(("example", "sample", "template", "dist"))
+_TERRAFORM_STATES = (".tfstate", ".tfstate.backup")
 _CREDENTIAL_NAMES = frozenset(
     (
         ".netrc",
@@ -72,18 +75,28 @@ _SHAPES = tuple(
         ("a RunPod key", r"rpa_[0-9A-Z]{24,}"),
         ("a DigitalOcean token", r"do[opr]_v1_[0-9a-f]{64}"),
         ("a Stripe key", r"[rs]k_live_[0-9A-Za-z]{20,}"),
+        ("an Azure storage key", r"AccountKey=[0-9A-Za-z+/]{40,}={0,2}"),
+        ("an Azure access key", r"SharedAccessKey=[0-9A-Za-z+/]{40,}={0,2}"),
     )
 )
 _WANDB = re.compile(r"wandb[^\n]{0,24}?(?:key|login|token)[^\n]{0,12}?\b([0-9a-f]{40})\b", re.I)
 _BEARER = re.compile(r"bearer +([\w.~+/=-]{20,})", re.IGNORECASE)
+_NETRC = re.compile(
+    r"\b(?:machine\s{1,9}\S{1,256}|default)\s{1,9}(?:(?:login|account)\s{1,9}\S{1,256}\s{1,9}){0,2}"
+    r"password\s{1,9}(\S{6,256})"
+)
 _URL = re.compile(r"://[^/\s:@\"'<>]{0,64}:([^@/\s\"'<>]{6,128})@[\w.-]")
 
 _STEM = re.compile("api_?-?key|access_?-?key|secret|token|passw|_key")
 _BEFORE = re.compile(r"[\w.-]*\Z")
 _ASSIGNED = re.compile(
-    r"(?P<rest>[\w.-]{0,40}+)[\"'`]?\]?\s{0,4}(?:=>|:=|[:=])\s{0,4}"
+    r"(?P<rest>[\w.-]{0,40}+)[\"'`]?\]?\s{0,4}(?:=>|:=|[:=])\s{0,4}(?:\{\s{0,40}\"value\"\s{0,4}:\s{0,4})?"
     r"(?P<quote>[\"'`]?)(?P<value>[^\s\"'`,;)}]{8,2000})"
 )
+_VARIABLE = re.compile(
+    r"(?m)^(?:export[ \t]{1,4})?(?P<name>[A-Z0-9_]{0,60}_(?:KEY|TOKEN|SECRET))=[\"']?(?P<value>[^\s\"'`,;)}]{8,2000})"
+)
+"""A line as in a file of variables. Such a value need not look random."""
 _NOT_A_VALUE_NAME = re.compile(
     r"tokens|tokenizer|token_(?:id|type|class|count|len)|_?(?:file|path|url|uri|name|env|var|hash"
     r"|sha\d*|digest|type|len|length|size|count|ids?|dir|format|prefix|field|header|ref|expiry)$"
@@ -116,8 +129,11 @@ def _by_name(path: PurePosixPath, text: str) -> Iterator[str]:
         yield f"{base} is the name of a private ssh key"
     if path.suffix.lower() in _KEY_STORES:
         yield f"{path.suffix.lower()} files keep private keys"
-    if base == ".env" or (base.startswith(".env.") and not base.endswith(_ENV_SAMPLES)):
+    words = base.split(".")
+    if (words[-1] == "env" or base.startswith(".env.")) and not set(words) & _ENV_SAMPLES:
         yield f"{base} is where programs keep their secrets"
+    if base.endswith(_TERRAFORM_STATES):
+        yield f"{base} is a state of Terraform, which has every secret in plain text"
     if base in _CREDENTIAL_NAMES or path.parts[-2:] in _CREDENTIAL_PATHS:
         yield f"{base} is a file of credentials"
     if base == ".npmrc" and re.search(r"_(?:authToken|auth|password)\s*=\s*[^\s$]", text):
@@ -144,10 +160,16 @@ def _by_content(text: str) -> Iterator[str]:
         for match in _BEARER.finditer(text):
             if _is_random(match[1]):
                 yield _reason("a bearer token", text, match.start(1), match[1])
+    if "password" in lowered and ("machine" in lowered or "default" in lowered):
+        for match in _NETRC.finditer(text):
+            if not _is_placeholder(match[1]) and not match[1].isalpha():
+                yield _reason("a password in the form of a .netrc", text, match.start(1), match[1])
+                break
     for match in _URL.finditer(text):
         if _is_password(match[1]):
             yield _reason("a password in an address", text, match.start(1), match[1])
-    yield from _by_assignment(text, lowered)
+    found = tuple(_by_assignment(text, lowered))
+    yield from found or _by_variable(text)
 
 
 def _by_assignment(text: str, lowered: str) -> Iterator[str]:
@@ -166,6 +188,17 @@ def _by_assignment(text: str, lowered: str) -> Iterator[str]:
             kind = f"a value that looks random, given to {name[:60]}"
             yield _reason(kind, text, found.start("value"), value)
             passed = found.end()
+
+
+def _by_variable(text: str) -> Iterator[str]:
+    """Yield a reason for each line `NAME_KEY=`, `NAME_TOKEN=` or `NAME_SECRET=` with a value of letters and digits."""
+    for match in _VARIABLE.finditer(text):
+        name, value = match["name"], match["value"]
+        is_a_path = value.startswith(("/", "./", "~", "@")) or "://" in value
+        is_mixed = any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+        is_other = is_a_path or _is_code(value) or _NOT_A_VALUE_NAME.search(name)
+        if is_mixed and not is_other and not _is_placeholder(value):
+            yield _reason(f"a value given to {name}", text, match.start("value"), value)
 
 
 def _is_random(value: str) -> bool:
@@ -221,4 +254,10 @@ def _line(text: str, start: int) -> int:
 def _decode(content: bytes) -> str:
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):  # what PowerShell's `>` writes
         return content.decode("utf-16", errors="replace")
+    even, odd = content[:_LOOKED_BYTES:2], content[1:_LOOKED_BYTES:2]
+    # In UTF-16, every other byte of plain text is zero.
+    if odd.count(0) > 0.9 * len(odd) and not even.count(0):
+        return content.decode("utf-16-le", errors="replace")
+    if even.count(0) > 0.9 * len(even) and not odd.count(0):
+        return content.decode("utf-16-be", errors="replace")
     return content.decode("latin-1")

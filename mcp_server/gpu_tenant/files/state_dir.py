@@ -82,6 +82,11 @@ class Home:
         return self.root / "watchdog.json"
 
     @property
+    def installed(self) -> Path:
+        """The list of what `gpu-tenant install` wrote into other programs' files."""
+        return self.root / "installed.json"
+
+    @property
     def boxes(self) -> Path:
         """The directory of the local boxes. Each has a directory of its own in it."""
         return self.root / "boxes"

@@ -1,25 +1,30 @@
-"""The files of a directory that make up the work: all files that git's `.gitignore` rules do not exclude.
+"""The files of a directory that make up the work: what git would take.
+
+These are the files that none of git's rules excludes, and those that git's index has, although a rule excludes them.
+The rules are those of every `.gitignore` from the repository's top down, of `.git/info/exclude`, and of the owner's
+`core.excludesFile`. If the directory itself is ignored, the rules above it say nothing of what is in it: somebody has
+named it.
 
 Ignored files and links stay on this computer. They are listed with their sizes. So missing data is noticed at
 the push, and not only when a job fails.
 """
 
-import codecs
 import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
-
-from pathspec.patterns.gitignore.base import GitIgnorePatternError
-from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.wording import size, some
+from gpu_tenant.files.git_repository import Repository, find_repository
+from gpu_tenant.files.gitignore import Rule, bytes_of, parse_rules
+from gpu_tenant.files.owner_git import expanded, owner_settings
 from gpu_tenant.files.paths import escape
+from gpu_tenant.files.read_small import TooLarge, read_small
 
 _NEVER = frozenset({".git", ".gpu-tenant"})
 """Always excluded, because `.git` may contain credentials. An ordinary rule could be undone by `!.*`."""
@@ -27,13 +32,17 @@ _NEVER = frozenset({".git", ".gpu-tenant"})
 
 _COUNTED = 20_000
 """At most this many files are counted below one left-out folder. With more, the number is shown as `at least`."""
+_MOST_RULES_BYTES = 1 << 20
+"""A larger file of rules is refused."""
 
 
 _REPORT = re.compile(r"gpu-tenant-[a-z_]+-[a-z0-9]{4}\.(html|md)")
 """The names of the files that `report` writes."""
-Left = Literal["ignored", "link", "report"]
+Left = Literal["ignored", "excluded", "owner", "link", "report"]
 _REASONS: dict[Left, str] = {
     "ignored": "by .gitignore",
+    "excluded": "by .git/info/exclude",
+    "owner": "by git's core.excludesFile",
     "link": "a link, which is not followed",
     "report": "a report of a lease",
 }
@@ -83,7 +92,8 @@ def read_tree(directory: Path, include: Sequence[str] = ()) -> WorkTree:
     What is left out is sorted by size, the largest first.
 
     Raises:
-        BadRequest: a name in `include` leads out of the directory, or nothing has that name.
+        BadRequest: a name in `include` leads out of the directory, or nothing has that name; or a file of rules is
+            too large.
     """
     files, rest = _read(directory, include)
     left_out = [
@@ -113,7 +123,14 @@ def _read(
     directory: Path, include: Sequence[str]
 ) -> tuple[dict[str, Path], list[tuple[Path, Left]]]:
     rest: list[tuple[Path, Left]] = []
-    files = {os.fspath(path.relative_to(directory)): path for path in _walk(directory, [], rest)}
+    # The rules from above are about real paths.
+    real = directory.resolve()
+    files = {
+        name: directory / name
+        for path in _walk(real, _beginning(real), rest)
+        if (name := os.fspath(path.relative_to(real)))
+    }
+    rest = [(directory / path.relative_to(real), why) for path, why in rest]
     for name in include:
         place = _include(directory, name)
         # Use the real path. Then the file that is read is the file that was checked, even if the
@@ -183,70 +200,147 @@ def _measure(directory: Path, path: Path, why: Left, taken: set[str]) -> LeftOut
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """The rules of the `.gitignore` in the directory `root`."""
+    """The rules of one file. They are about the entries below the directory `root`."""
 
-    root: Path
-    patterns: Sequence[GitIgnoreSpecPattern]
+    root: str
+    rules: Sequence[Rule]
+    source: Left
 
-    def ignore(self, entry: os.DirEntry[str]) -> bool | None:
-        """Whether `entry` is excluded. None if no rule matches it."""
-        name = os.fspath(Path(entry.path).relative_to(self.root))
-        folder = entry.is_dir(follow_symlinks=False)
-        for pattern in reversed(self.patterns):
-            if pattern.regex is not None and _names(pattern.regex, name, folder=folder):
-                return pattern.include
+    def ignore(self, path: str, *, folder: bool) -> bool | None:
+        """Whether the entry is excluded. None if no rule matches it."""
+        parts = bytes_of(path.removeprefix(self.root).removeprefix("/")).split("/")
+        for rule in reversed(self.rules):
+            if rule.matches(parts, is_directory=folder):
+                return not rule.is_negated
         return None
 
 
-def _names(rule: re.Pattern[str], name: str, *, folder: bool) -> bool:
-    """Whether `rule` matches the entry itself. The folders above it were judged before.
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What decides about the entries of one directory. Every path in it is real."""
 
-    We do not use `GitIgnoreSpec`: it excludes a file if a rule excludes a folder above it. With rules like `*`, `!*/`,
-    `!*.py`, it leaves out files that these rules keep. In the patterns of pathspec, the group `ps_d` is the slash
-    after a name. If the group matched, the rule matched only a folder in the name, not the whole name.
+    rules: tuple[_Rules, ...]
+    """A later one goes before an earlier one."""
+    tracked: frozenset[str] = frozenset()
+    """Every file that an index has, and every directory above such a file."""
+    is_excluded: bool = False
+    """Whether the directory itself is excluded. Then only tracked files in it are taken."""
+
+    def excludes(self, path: str, *, folder: bool) -> Left | None:
+        """Return by which rules the entry is excluded. None if it is not."""
+        for rules in reversed(self.rules):
+            verdict = rules.ignore(path, folder=folder)
+            if verdict is not None:
+                return rules.source if verdict else None
+        return None
+
+    def entering(self, directory: Path) -> "_Scope":
+        """Return what decides about the entries of `directory`, which may be a repository of its own."""
+        rules, tracked = self.rules, self.tracked
+        if os.path.lexists(directory / ".git"):
+            inner = find_repository(directory)
+            if inner is not None and inner.root == directory:
+                rules += _rules_of_repository(inner)
+                tracked |= _tracked(inner, directory)
+        rules += _rules_of(directory / ".gitignore", directory)
+        return replace(self, rules=rules, tracked=tracked)
+
+
+def _beginning(directory: Path) -> _Scope:
+    """Return what decides about a work tree before its own rules are read: the owner's rules, and those from above."""
+    repository = find_repository(directory)
+    root = directory if repository is None else repository.root
+    owner = _rules_of(owner_settings()["core.excludesfile"], root, "owner", is_owners=True)
+    if repository is None or root == directory:
+        return _Scope(owner)
+    tracked = _tracked(repository, directory)
+    scope = _Scope((*owner, *_rules_of_repository(repository)), tracked)
+    folder = root
+    for part in directory.relative_to(root).parts:
+        scope = replace(scope, rules=(*scope.rules, *_rules_of(folder / ".gitignore", folder)))
+        folder /= part
+        if scope.excludes(os.fspath(folder), folder=True):
+            return _Scope(owner, tracked)
+    return scope
+
+
+def _tracked(repository: Repository, directory: Path) -> frozenset[str]:
+    """Return the paths below `directory` that the index has, and those of the directories above them."""
+    found: set[str] = set()
+    for name in repository.tracked_below(directory) or ():
+        path = os.path.join(directory, name)  # noqa: PTH118 - an index has many names
+        while path not in found and len(path) > len(os.fspath(directory)):
+            found.add(path)
+            path = path.rpartition("/")[0]
+    return frozenset(found)
+
+
+def _rules_of_repository(repository: Repository) -> tuple[_Rules, ...]:
+    """Return the rules that the repository has for itself alone.
+
+    A `core.excludesFile` of its configuration is read if it is in the work tree. A tree names no file outside of it.
     """
-    if any(found.groupdict().get("ps_d") is None for found in rule.finditer(name)):
-        return True
-    itself = len(name) + 1
-    return folder and any(
-        found.end("ps_d") == itself
-        for found in rule.finditer(name + "/")
-        if found.groupdict().get("ps_d")
+    exclude = repository.common / "info" / "exclude"
+    rules: tuple[_Rules, ...] = ()
+    try:
+        own = repository.settings.get("core.excludesfile")
+        content = repository.read("info/exclude", _MOST_RULES_BYTES)
+    except TooLarge as large:
+        raise _too_large(exclude) from large
+    if own is not None:
+        place = expanded(own, repository.root)
+        if os.path.realpath(place).startswith(f"{repository.root}/"):
+            rules = _rules_of(place, repository.root, "owner")
+    if content:
+        rules += (_Rules(os.fspath(repository.root), parse_rules(content), "excluded"),)
+    return rules
+
+
+def _rules_of(
+    file: Path, root: Path, source: Left = "ignored", *, is_owners: bool = False
+) -> tuple[_Rules, ...]:
+    """Return the rules of that file. As with git, a tree's own file of rules is not read through a link.
+
+    Raises:
+        BadRequest: the file is too large.
+    """
+    try:
+        content = read_small(file, _MOST_RULES_BYTES, links="followed" if is_owners else "refused")
+    except TooLarge as large:
+        raise _too_large(file) from large
+    return (_Rules(os.fspath(root), parse_rules(content), source),) if content else ()
+
+
+def _too_large(file: Path) -> BadRequest:
+    return BadRequest(
+        f"{file} is larger than {size(_MOST_RULES_BYTES)}, so what it excludes is unknown",
+        remedy="shorten that file",
     )
 
 
-def _walk(directory: Path, rules: list[_Rules], rest: list[tuple[Path, Left]]) -> Iterator[Path]:
-    ignore = directory / ".gitignore"
-    if ignore.is_file():
-        rules = [*rules, _Rules(directory, tuple(_patterns(ignore)))]
+def _walk(directory: Path, scope: _Scope, rest: list[tuple[Path, Left]]) -> Iterator[Path]:
+    scope = scope.entering(directory)
     with os.scandir(directory) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.name in _NEVER:
                 continue
-            if _is_ignored(entry, rules):
-                rest.append((Path(entry.path), "ignored"))
-            elif entry.is_symlink():
-                rest.append((Path(entry.path), "link"))
-            elif entry.is_dir(follow_symlinks=False):
-                yield from _walk(Path(entry.path), rules, rest)
+            path, folder = Path(entry.path), entry.is_dir(follow_symlinks=False)
+            is_tracked = entry.path in scope.tracked
+            why = None if scope.is_excluded else scope.excludes(entry.path, folder=folder)
+            if why:
+                rest.append((path, why))
+            if (why or scope.is_excluded) and not is_tracked:
+                continue
+            if entry.is_symlink():
+                if not why and not scope.is_excluded:
+                    rest.append((path, "link"))
+            elif folder:
+                yield from _walk(
+                    path, replace(scope, is_excluded=scope.is_excluded or bool(why)), rest
+                )
             elif entry.is_file(follow_symlinks=False):
                 # `report` writes into the directory from which it was called, and this is often the work tree.
-                if _REPORT.fullmatch(entry.name):
-                    rest.append((Path(entry.path), "report"))
+                if _REPORT.fullmatch(entry.name) and not is_tracked:
+                    rest.append((path, "report"))
                 else:
-                    yield Path(entry.path)
-
-
-def _is_ignored(entry: os.DirEntry[str], rules: list[_Rules]) -> bool:
-    """Whether `entry` is excluded, by the innermost `.gitignore` that has a rule for it."""
-    verdicts = (of_folder.ignore(entry) for of_folder in reversed(rules))
-    return next((verdict for verdict in verdicts if verdict is not None), False)
-
-
-def _patterns(ignore: Path) -> Iterator[GitIgnoreSpecPattern]:
-    # Read the file as git does: a byte order mark is skipped, only a newline ends a line, a name
-    # may contain any byte, and an invalid rule matches nothing.
-    text = os.fsdecode(ignore.read_bytes().removeprefix(codecs.BOM_UTF8))
-    for line in text.split("\n"):
-        with suppress(GitIgnorePatternError):
-            yield GitIgnoreSpecPattern(line.removesuffix("\r"))
+                    yield path

@@ -92,6 +92,7 @@ async def launch(
     require_patterns((*artifacts, *discard))
     require_narrow(discard)
     await must_be_taken(session, artifacts, discard)
+    require_its_own(session, artifacts)
     job = _declare(
         lease,
         command,
@@ -215,7 +216,6 @@ def _declare(
             "the job declares nothing to keep, so its box could never be verified",
             remedy=f"name its outputs: {Command('launch', lease=lease.id, artifact='out/', then='COMMAND')}",
         )
-    require_its_own(lease, artifacts)
     if name is not None and not _JOB_NAME.fullmatch(name):
         raise BadRequest(
             f"{name!r} cannot name a job", remedy="use up to 64 letters, digits, `.`, `_` and `-`"

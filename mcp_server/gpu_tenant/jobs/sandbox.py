@@ -2,9 +2,10 @@
 
 This is a program of its own that needs only the standard library. It runs the command in new Linux namespaces.
 Usage: `python -I sandbox.py JSON`. The JSON says what the command may see, and names a file descriptor, `says`, for
-two lines of output. The first line is `namespaces`, or `processes: WHY` if the system lets us make no namespaces. In
-that case the command runs like any other program, and only its processes are cleaned up. The second line is written
-at the end: the peak memory of the command's largest process, in bytes.
+two lines of output. The first line is `namespaces`, or `namespaces, but WHAT` if the command can still reach something
+outside, or `processes: WHY` if the system lets us make no namespaces. In that last case the command runs like any
+other program, and only its processes are cleaned up. The second line is written at the end: the peak memory of the
+command's largest process, in bytes.
 """
 
 import ctypes
@@ -12,20 +13,29 @@ import json
 import os
 import resource
 import signal
+import stat
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 _NEWNS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 1 << 17, 1 << 27, 1 << 28, 1 << 29, 1 << 30
 _BIND, _REC, _PRIVATE, _NOSUID, _NODEV, _DETACH = 1 << 12, 1 << 14, 1 << 18, 2, 4, 2
 _PDEATHSIG, _SUBREAPER, _NO_NEW_PRIVS = 1, 36, 38
 _MOUNT_SETATTR, _AT_RECURSIVE, _RDONLY = 442, 0x8000, 1
-_MASKED = ("/run/user", "/run/dbus", "/run/docker.sock", "/run/podman", "/run/containerd")
-"""Places with sockets of programs that run outside the sandbox.
+_LANDLOCK_CREATE, _LANDLOCK_RESTRICT, _LANDLOCK_VERSION = 444, 446, 1
+_SCOPE_ABSTRACT, _ABI_WITH_SCOPES = 1, 6
+_RUN = ("/run", "/var/run")
+"""Places where programs that run outside keep their sockets.
 
-Through such a socket, the command could ask a program to do what the command itself may not do.
+Through a socket, the command could ask such a program to do what the command itself may not do. So the command gets an
+empty place instead, with what it needs for names and for programs.
 """
+_SHOWN_IN_RUN = ("/run/opengl-driver", "/run/current-system")
+"""On NixOS, these lead to installed libraries and programs. They hold no socket."""
+_RESOLVERS = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf")
+"""Files that are needed to resolve names. They may be links into `/run`."""
+OPEN = "namespaces, but this kernel cannot keep it from abstract sockets of programs outside"
 
 
 class Lacking(Exception):
@@ -39,8 +49,9 @@ def main() -> int:
         if sys.platform != "linux":
             raise Lacking("no Linux")
         libc = ctypes.CDLL(None, use_errno=True)
+        is_scoped = said["network"] == "none" or _has_scopes(libc)
         child = _in_namespaces(libc, said)
-        how = "namespaces"
+        how = "namespaces" if is_scoped else OPEN
     except Lacking as lacking:
         how = f"processes: {lacking}"
         child = _as_any_program(said)
@@ -156,6 +167,9 @@ def _enter(libc: ctypes.CDLL, said: dict[str, object], readies: int) -> None:
     must = _musts(libc)
     user, group = os.getuid(), os.getgid()
     network = _NEWNET if said["network"] == "none" else 0
+    sockets = (
+        _sockets()
+    )  # Another network namespace lists none of them, but they could be reached from there.
     must("unshare", libc.unshare(_NEWUSER | _NEWNS | _NEWPID | _NEWIPC | network))
     _map(user, group)
     must("mount", libc.mount(None, b"/", None, _REC | _PRIVATE, None))
@@ -166,7 +180,7 @@ def _enter(libc: ctypes.CDLL, said: dict[str, object], readies: int) -> None:
         libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         os._exit(_status(os.waitpid(init, 0)[1]))
     libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    proc = _look(libc, must, said)
+    proc = _look(libc, must, said, sockets)
     if network:
         _loopback_up()
     # In one more user namespace, the command cannot undo these mounts, not even as root.
@@ -174,6 +188,8 @@ def _enter(libc: ctypes.CDLL, said: dict[str, object], readies: int) -> None:
     _map(user, group, f"/proc/self/fd/{proc}/self")
     os.close(proc)
     libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if _has_scopes(libc):
+        _close_abstract_sockets(libc, must)
     libc.prctl(_SUBREAPER, 1, 0, 0, 0)
     os.close(int(str(said["says"])))
     command = os.fork()
@@ -207,15 +223,24 @@ def _map(user: int, group: int, at: str = "/proc/self") -> None:
         raise Lacking(f"a user namespace: {error.strerror}") from error
 
 
-def _look(libc: ctypes.CDLL, must: Callable[[str, int], None], said: dict[str, object]) -> int:
-    """Make the system read-only and the `hidden` directories empty, and leave the directory `own` as it was.
+def _look(
+    libc: ctypes.CDLL,
+    must: Callable[[str, int], None],
+    said: dict[str, object],
+    sockets: Iterable[bytes],
+) -> int:
+    """Make the system read-only, its sockets unreachable and the `hidden` directories empty.
+
+    The directory `own` stays as it was.
 
     Returns a descriptor of a writable `/proc`, which only this program has. The command must not have one: as root, it
     could write to root's files through it.
     """
     own = os.fsencode(str(said["own"]))
-    hidden = [os.fsencode(x) for x in list(said["hidden"]) if os.path.isdir(x)]  # type: ignore[call-overload]
-    shown = [os.fsencode(x) for x in list(said["shown"]) if os.path.exists(x)]  # type: ignore[call-overload]
+    runs = dict.fromkeys(map(os.path.realpath, filter(os.path.isdir, _RUN)))
+    hidden = [os.fsencode(x) for x in (*runs, *list(said["hidden"])) if os.path.isdir(x)]  # type: ignore[call-overload]
+    needed = [x for x in (*map(os.path.realpath, _RESOLVERS), *_SHOWN_IN_RUN) if _is_below(x, runs)]
+    shown = [os.fsencode(x) for x in (*needed, *list(said["shown"])) if os.path.exists(x)]  # type: ignore[call-overload]
     layered = [os.fsencode(x) for x in list(said["layered"]) if os.path.isdir(x)]  # type: ignore[call-overload]
     kept = {path: os.open(path, os.O_PATH) for path in (*shown, *layered, own)}
 
@@ -230,6 +255,9 @@ def _look(libc: ctypes.CDLL, must: Callable[[str, int], None], said: dict[str, o
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
         must("bind", libc.mount(b"/proc/self/fd/%d" % kept[path], path, None, _BIND | _REC, None))
 
+    for path in sockets:
+        if _is_socket(path):
+            must("mask", libc.mount(b"/dev/null", path, None, _BIND, None))
     writable = [own]
     for path in (b"/tmp", b"/var/tmp", b"/dev/shm"):
         if os.path.isdir(path) and not os.path.islink(path):
@@ -238,11 +266,6 @@ def _look(libc: ctypes.CDLL, must: Callable[[str, int], None], said: dict[str, o
     for path in hidden:
         if os.path.isdir(path):
             empty(path)
-    for masked in map(os.fsencode, _MASKED):
-        if os.path.isdir(masked):
-            empty(masked)
-        elif os.path.exists(masked):
-            must("mask", libc.mount(b"/dev/null", masked, None, _BIND, None))
     for path in (*shown, own):
         again(path)
     for number, path in enumerate(layered):
@@ -272,6 +295,40 @@ def _look(libc: ctypes.CDLL, must: Callable[[str, int], None], said: dict[str, o
     for path in writable:
         must("writable", _set(libc, path, 0, 0, _RDONLY))
     return proc
+
+
+def _is_below(path: str, places: Iterable[str]) -> bool:
+    return any(path.startswith(f"{place}/") for place in places)
+
+
+def _sockets() -> list[bytes]:
+    """Return the paths of the sockets of programs outside, as the system lists them now."""
+    with open("/proc/net/unix", "rb") as file:
+        lines = file.read().split(b"\n")[1:]
+    paths = {line[line.index(b"/") :] for line in lines if b" /" in line}
+    return [path for path in sorted(paths) if _is_socket(path)]
+
+
+def _is_socket(path: bytes) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _has_scopes(libc: ctypes.CDLL) -> bool:
+    """Whether this kernel can keep a process from the abstract sockets of others (Linux 6.12, Landlock)."""
+    abi: int = libc.syscall(_LANDLOCK_CREATE, None, 0, _LANDLOCK_VERSION)
+    return abi >= _ABI_WITH_SCOPES
+
+
+def _close_abstract_sockets(libc: ctypes.CDLL, must: Callable[[str, int], None]) -> None:
+    """Let this process and its descendants reach only those abstract sockets that are their own."""
+    rules = struct.pack("QQQ", 0, 0, _SCOPE_ABSTRACT)
+    opened: int = libc.syscall(_LANDLOCK_CREATE, rules, ctypes.c_size_t(len(rules)), 0)
+    must("landlock", int(opened < 0))
+    must("landlock", libc.syscall(_LANDLOCK_RESTRICT, opened, 0))
+    os.close(opened)
 
 
 def _set(libc: ctypes.CDLL, path: bytes, flags: int, given: int, taken: int) -> int:

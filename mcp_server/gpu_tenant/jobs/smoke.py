@@ -23,6 +23,7 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from gpu_tenant.artifacts.left_behind import left_out_words, reasons_of
+from gpu_tenant.artifacts.work_tree import read_work_tree
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
@@ -34,9 +35,9 @@ from gpu_tenant.domain.untrusted_text import fence, plain, quote_text
 from gpu_tenant.domain.wording import in_words
 from gpu_tenant.files.missing_file import missing_files
 from gpu_tenant.files.patterns import literal_pattern, matches_kept_name, told_apart
-from gpu_tenant.files.protected_files import Guarded
+from gpu_tenant.files.protected_files import Guarded, homes
 from gpu_tenant.files.remove_tree import remove_tree
-from gpu_tenant.files.worktree import left_out_lines, left_out_reasons, read_tree
+from gpu_tenant.files.worktree import left_out_lines, left_out_reasons
 from gpu_tenant.jobs import memory_estimate, memory_probe, sandbox
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import read_table
@@ -153,7 +154,7 @@ async def smoke(
                 (own / name).mkdir(mode=0o700)
             # Python runs a module of this name at every start. The probe then waits until torch is imported.
             shutil.copyfile(memory_probe.__file__, own / _PROBE / "sitecustomize.py")
-            work = await asyncio.to_thread(read_tree, directory, include)
+            work = await read_work_tree(directory, include)
             await asyncio.to_thread(_copy, work.files, directory, copy, guarded)
             before = {path: path.stat().st_mtime_ns for path in _files(copy)}
             inside = _Inside(own, directory.resolve(), environ, guarded, network)
@@ -356,7 +357,9 @@ class _Inside:
     ) -> None:
         self._own, self._directory, self._environ = own, directory, environ
         self._guarded, self._network = guarded, network
-        self._homes = {Path.home().resolve(), Path(environ.get("HOME") or Path.home()).resolve()}
+        said = Path(environ.get("HOME") or Path.home())
+        # The home that the caller names is the last, so that its caches count.
+        self._homes = tuple(dict.fromkeys(home.resolve() for home in (*reversed(homes()), said)))
 
     @property
     def environ(self) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Puts an existing box under a lease, including a box that a person stopped and started again."""
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from gpu_tenant.domain import timeline
@@ -17,7 +17,9 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.model import Box, Lease, Profile, SshAddress
 from gpu_tenant.domain.policy import must_be_doable
 from gpu_tenant.domain.ports import Tended
-from gpu_tenant.domain.terms import USUAL, RentRequest
+from gpu_tenant.domain.terms import USUAL, RentRequest, Terms
+from gpu_tenant.domain.untrusted_text import plain, quote_text
+from gpu_tenant.domain.wording import span
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.inspection import come_in, must_be_the_box
@@ -27,6 +29,7 @@ from gpu_tenant.leases.pasted_address import address_of
 from gpu_tenant.leases.provision import DEADLINE_H, intend, must_be_hours, new_lease_id
 from gpu_tenant.leases.readiness import fulfil_intent, settle_lease
 from gpu_tenant.leases.settle import deployment_of
+from gpu_tenant.leases.spending_plan import SpendingPlan
 
 
 async def adopt(
@@ -56,7 +59,7 @@ async def adopt(
             f"a box at {profile.title} lets nobody in until its owner pastes a command there",
             remedy=f"{Command('adopt', on=provider)} prints what to paste there",
         )
-    if profile.lease == "created" or (profile.lease == "either" and "@" not in (target or "@")):
+    if _is_listed(profile, target or ""):
         return card_of(
             context,
             await _take_over(context, profile, target or "", asked, over, price_usd_h),
@@ -100,6 +103,65 @@ async def adopt(
     return card_of(context, lease, None)
 
 
+def _is_listed(profile: Profile, target: str) -> bool:
+    """Whether the box is looked for in its provider's list. Otherwise somebody has to let us in at its address."""
+    return profile.lease == "created" or (profile.lease == "either" and "@" not in (target or "@"))
+
+
+async def plan_of_adoption(
+    context: Context, provider: str, target: str, asked: RentRequest
+) -> SpendingPlan | None:
+    """Return what adopting that box means, as a person is shown it. None if its owner has to let us in anyway."""
+    profile = context.profile(provider)
+    if not _is_listed(profile, target) or provider not in context.connectors:
+        return None
+    box = _find_listed(await context.connectors[provider].list_boxes(), target, profile)
+    return _plan(context, profile, box, asked)
+
+
+def _plan(context: Context, profile: Profile, box: Box, asked: RentRequest) -> SpendingPlan:
+    return SpendingPlan(
+        kind="adopt",
+        subjects=(box.id,),
+        would=f"put {box.id} at {profile.title} under a lease, though this program did not rent it",
+        usd=None,
+        lines=(
+            _shown_words(box),
+            *_terms_words(_terms(context, asked), context.clock.now()),
+        ),
+    )
+
+
+def _shown_words(box: Box) -> str:
+    """Say what its provider shows of a box that is not ours."""
+    rate = "at an unknown rate" if box.price_usd_h is None else f"at {box.price_usd_h} USD/h"
+    age = None if box.created_at is None else f"made {box.created_at:%Y-%m-%d %H:%M} UTC"
+    named = None if box.name is None else f"named {quote_text(box.name)}"
+    told = (named, box.gpus and plain(box.gpus), str(box.state), rate, age)
+    return f"its provider shows: {', '.join(filter(None, told))}"
+
+
+def _terms(context: Context, asked: RentRequest) -> Terms:
+    hours = DEADLINE_H if asked.hours is None else asked.hours
+    must_be_hours(hours)
+    return asked.terms(
+        deadline_at=context.clock.now() + timedelta(hours=hours),
+        max_price_usd_h=asked.max_price_usd_h,
+        meter="billed",
+        machine="adopted",
+    )
+
+
+def _terms_words(terms: Terms, now: datetime) -> Iterator[str]:
+    """Say what will end the box once it is adopted."""
+    left = span((terms.deadline_at - now).total_seconds())
+    yield f"at its deadline, in {left}, its jobs are stopped, and it is torn down once all that counts on it is here"
+    if terms.idle_h is not None:
+        yield f"idle for {terms.idle_h:g} h: {terms.when_idle}"
+    if terms.when_done != "keep":
+        yield f"when its work is done: {terms.when_done}"
+
+
 def bootstrap(context: Context, provider: str) -> str | None:
     """Return what a person pastes into a box at that provider so that the box lets us in. None if nothing is needed."""
     console = context.profile(provider).console
@@ -127,8 +189,7 @@ async def _take_over(
     `named` is the box's id at its provider, or the ssh command or address that its console shows.
     `price_usd_h` is the price that the box's owner states. It is used if the provider states no price.
     """
-    hours = DEADLINE_H if asked.hours is None else asked.hours
-    must_be_hours(hours)
+    terms = _terms(context, asked)
     box = _find_listed(await context.connectors[profile.id].list_boxes(), named, profile)
     box_id = box.id
     if box.price_usd_h is None:
@@ -146,12 +207,8 @@ async def _take_over(
             remedy=f"its mark is {box.mark or 'none'}: name that one, or leave --take-over out",
         )
     now = context.clock.now()
-    terms = asked.terms(
-        deadline_at=now + timedelta(hours=hours),
-        max_price_usd_h=asked.max_price_usd_h,
-        meter="billed",
-    )
     must_be_doable(terms, profile)
+    context.owner.must_be_agreed(_plan(context, profile, box, asked))
     lease = context.ledger.take_up(
         box,
         lease_id=new_lease_id(context.ledger, profile.id),

@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import Field, PrivateAttr
+from pydantic import AwareDatetime, Field, PrivateAttr
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import newest_bill
@@ -50,6 +50,7 @@ from gpu_tenant.domain.protection import Protection
 from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.reconcile import way_on
 from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.domain.rental import rental_is_over
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.survival import deleted_at
 from gpu_tenant.domain.terms import GRACE_S, cost_usd, duration_words
@@ -70,7 +71,7 @@ from gpu_tenant.leases.condition import (
     recorded_end,
     recorded_jobs,
 )
-from gpu_tenant.leases.end_reserve import raise_step, resume_step
+from gpu_tenant.leases.end_reserve import raise_step, resume_step, start_words
 from gpu_tenant.leases.kept_parked import kept_words, parked_next, parked_step
 from gpu_tenant.leases.launch_again import died_unseen
 from gpu_tenant.leases.names import labels_of
@@ -269,6 +270,10 @@ class Foreign(Record):
     deployment: str | None = Field(
         default=None, description="whether its mark is that of another gpu-tenant"
     )
+    name: str | None = None
+    gpus: str | None = None
+    created_at: AwareDatetime | None = None
+    next: str = ""
 
 
 class Leases(Record):
@@ -285,6 +290,9 @@ class Leases(Record):
     )
     burning_usd_h: Decimal = Field(
         default=Decimal(0), description="now, including the disks of stopped boxes"
+    )
+    foreign_usd_h: Decimal = Field(
+        default=Decimal(0), description="besides that: of the boxes that are not ours"
     )
     leaking_usd_month: Decimal = Field(
         default=Decimal(0), description="of boxes on which no job runs"
@@ -520,6 +528,7 @@ def in_all(
         f"the {left.kind} {left.name or left.id}" for left in others if left.usd_month is None
     ]
     unknown += [f"the volume {volume.name}" for volume in volumes if volume.usd_month is None]
+    unknown += [f"the rate of {box.box}" for box in foreign if box.price_usd_h is None]
     unknown += [f"what bills at {provider} besides boxes" for provider in unseen]
     if before.unknown:
         unknown.append(f"what {some(before.unknown, 'ended lease')} cost")
@@ -532,6 +541,7 @@ def in_all(
         burning_usd_h=_sum(card.price_usd_h for card in live)
         + _sum(box.price_usd_h for box in strays)
         + _sum(volume.usd_h for volume in volumes),
+        foreign_usd_h=_sum(box.price_usd_h for box in foreign),
         leaking_usd_month=_sum(card.leaking_usd_month for card in live)
         + _sum(left.usd_month for left in others)
         + _sum(volume.usd_month for volume in volumes if volume.key not in in_use),
@@ -727,6 +737,11 @@ def _next(
                 return _Next(End(of), over)
             on = f"{Command('recover', lease.id)} continues its work elsewhere"
             return _Next(GoElsewhere(of), f"{on}; {over}")
+        case LeaseState.ACTIVE if phase in STANDS_STILL and rental_is_over(lease, now):
+            lost = start_words(lease, events, now, "")
+            if jobs and not is_over:
+                return _Next(GoElsewhere(of), f"{Command('recover', lease.id)}; {lost}")
+            return _Next(End(of), lost)
         case LeaseState.ACTIVE if phase == "parked" and (
             why := kept_words(lease, events) or ("its work has ended" if is_over else "")
         ):

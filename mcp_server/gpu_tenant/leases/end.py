@@ -26,7 +26,7 @@ from gpu_tenant.domain.signature import Signature, SignatureRequest, digest_of
 from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.leases.cards import LossReport, TornDown
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.end_reserve import resume_step
+from gpu_tenant.leases.end_reserve import start_words
 from gpu_tenant.leases.inspection import check_before_seal, must_be_the_box, occupancy
 from gpu_tenant.leases.overview import give_back_twins
 from gpu_tenant.leases.read_at_stop import read_for_its_stop
@@ -62,9 +62,10 @@ _SILENT_S = 90
 """A person's statement that a box is gone is believed only if the box then stays silent for this many seconds."""
 
 
-def _resume(context: Context, lease: Lease) -> Command:
-    """Return the command that starts the lease's box, with the options that its terms need."""
-    return resume_step(lease, context.ledger.events(lease.id), context.clock.now())
+def _start_words(context: Context, lease: Lease) -> str:
+    """Say how the lease's box is started, so that the same command can look at it."""
+    events, then = context.ledger.events(lease.id), ", then run the same command again"
+    return start_words(lease, events, context.clock.now(), then)
 
 
 async def _assess(context: Context, lease: Lease) -> Assessment:
@@ -83,9 +84,7 @@ async def _assess_box(context: Context, lease: Lease) -> Assessment:
         except ProviderTrouble as trouble:
             return cannot_be_seen(f"it is parked, and {trouble.message}", trouble.remedy)
         if read is None:
-            return cannot_be_seen(
-                "it is parked", f"{_resume(context, lease)}, then run the same command again"
-            )
+            return cannot_be_seen("it is parked", _start_words(context, lease))
         return await assess_unstarted(context, lease, read, store=_store(context, lease))
     if lease.state is LeaseState.ACTIVE and lease.ready_at is None:
         try:

@@ -16,6 +16,7 @@ from gpu_tenant.domain.interruption import went_on
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.offers import USD_STEP, Offer, Quote
 from gpu_tenant.domain.policy import running_usd_h
+from gpu_tenant.domain.rental import over_words, rental_is_over
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import span, usd_words
 
@@ -216,6 +217,18 @@ def resume_step(lease: Lease, events: Lines, now: datetime, *, hours: float = 1)
     )
     # If the work went on elsewhere, the owner has already agreed to this sum as a part of the work's budget.
     return raised if went_on(events) is not None else SignedCommand(raised)
+
+
+def start_words(lease: Lease, events: Lines, now: datetime, then: str) -> str:
+    """Say how a stopped box is started, and what to do `then`. If its rental is over, say what is left to do instead."""
+    if rental_is_over(lease, now):
+        return f"{over_words(lease)}; {lost_step(lease)}"
+    return f"{resume_step(lease, events, now)}{then}"
+
+
+def lost_step(lease: Lease) -> str:
+    """Say what ends a lease whose box can never be read again."""
+    return f"{Command('waive', lease.id)} names what of it is not here, for its owner to give up"
 
 
 def _way_out_h(lease: Lease) -> float:

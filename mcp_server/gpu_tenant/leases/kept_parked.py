@@ -7,8 +7,9 @@ from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.next_step import AskForFiles, End, StartAgain
 from gpu_tenant.domain.parked import read_at_stop, why_kept
+from gpu_tenant.domain.rental import rental_is_over
 from gpu_tenant.domain.timeline import Lines
-from gpu_tenant.leases.end_reserve import resume_step
+from gpu_tenant.leases.end_reserve import resume_step, start_words
 
 
 def kept_words(lease: Lease, events: Lines) -> str:
@@ -47,6 +48,8 @@ def parked_step(lease: Lease, events: Lines, now: datetime, unclaimed: Sequence[
     this kind (`unclaimed`). If there are none, the words name the option for such files.
     """
     kept, read = why_kept(events), read_at_stop(events)
+    if rental_is_over(lease, now):
+        return start_words(lease, events, now, "")
     end = Command("teardown", lease.id)
     home = str(Command("collect", lease.id, artifact=list(unclaimed)))
     if unclaimed:

@@ -17,11 +17,17 @@ from gpu_tenant.domain.model import Box, Lease, LeaseState
 from gpu_tenant.domain.policy import must_be_doable, remarks, running_usd_h
 from gpu_tenant.domain.ports import Tended, Timed
 from gpu_tenant.domain.reconcile import Listed, rate_words
+from gpu_tenant.domain.rental import over_words, rental_ends_at, rental_is_over, rental_words
 from gpu_tenant.domain.terms import OnFailure, Terms
 from gpu_tenant.leases.adopt import back_at, only_there
 from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.end_reserve import leaves_nothing, must_pay_for_its_end, resume_step
+from gpu_tenant.leases.end_reserve import (
+    leaves_nothing,
+    lost_step,
+    must_pay_for_its_end,
+    resume_step,
+)
 from gpu_tenant.leases.inspection import check_before_stop, must_be_the_box
 from gpu_tenant.leases.overview import card_of, overview, with_open_ports
 from gpu_tenant.leases.park import park, resume
@@ -304,6 +310,8 @@ async def _change(
             await close_connections(context, lease)
             return lease
         case "resume":
+            if rental_is_over(lease, context.clock.now()):
+                raise Refused(f"{lease.id}: {over_words(lease)}", remedy=lost_step(lease))
             by_hand = isinstance(connector, Tended) and connector.tends(lease.box_id)
             # A box that a person has started bills already. Refusing it here would not help.
             if lease.parked_at is not None and not by_hand:
@@ -367,6 +375,7 @@ def _in_time(
         )
     if hours is not None:
         must_be_hours(hours)
+        _must_be_rented_till(lease, now + timedelta(hours=hours), now)
         terms = terms.model_copy(update={"deadline_at": now + timedelta(hours=hours)})
     if budget_usd is not None:
         terms = terms.model_copy(update={"budget_usd": budget_usd})
@@ -378,11 +387,30 @@ def _within(context: Context, lease: Lease, signed: str | None) -> Allowed:
     return anything if signed is not None else partial(context.owner.allows, besides=lease.id)
 
 
+def _must_be_rented_till(lease: Lease, deadline_at: datetime, now: datetime) -> None:
+    """Require that the rental of the lease's box lasts until that deadline.
+
+    Raises:
+        Refused: it does not. The remedy names the latest deadline, or that there is none.
+    """
+    ends_at = rental_ends_at(lease)
+    if ends_at is None or deadline_at < ends_at:
+        return
+    left_h = (ends_at - now).total_seconds() / 3600 - 1 / 60
+    more = f"at most {Command('extend', lease.id, hours=f'{left_h:.2f}')}; " if left_h > 0 else ""
+    raise Refused(
+        f"{rental_words(lease)}, and no lease outlasts it; its terms are unchanged",
+        remedy=f"{more}{Command('offers')} has boxes that last longer",
+    )
+
+
 async def _extend(
     context: Context, lease: Lease, hours: float, budget_usd: Decimal | None
 ) -> Lease:
     must_be_hours(hours)
-    update: dict[str, object] = {"deadline_at": context.clock.now() + timedelta(hours=hours)}
+    now = context.clock.now()
+    _must_be_rented_till(lease, now + timedelta(hours=hours), now)
+    update: dict[str, object] = {"deadline_at": now + timedelta(hours=hours)}
     if budget_usd is not None:
         update["budget_usd"] = budget_usd
     return await _with_terms(context, lease, update, hours=hours)

@@ -16,6 +16,7 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.jobs.launch import Launched, launch
 from gpu_tenant.jobs.multinode.launcher import Gang, Node, gangs, lines
 from gpu_tenant.jobs.multinode.preflight import Preflight, preflight
+from gpu_tenant.leases.allowed_references import must_be_allowed
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.orders import with_ordered
 from gpu_tenant.leases.readiness import active
@@ -71,6 +72,7 @@ async def launch_together(
     members = await _members(context, leases)
     env = with_ordered(members[0], env)
     values = resolve_all(env, context.environ, key_places=context.key_places)
+    must_be_allowed(context, members, env)
     with ExitStack() as held:
         for member in sorted(members, key=lambda lease: lease.id):
             held.enter_context(context.hold_lease(member.id, "launch"))

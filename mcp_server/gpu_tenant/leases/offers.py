@@ -25,6 +25,7 @@ from gpu_tenant.domain.offers import Offer, Price, Quote, Wish
 from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.ports import Imaging, Market, Publishing, Storing
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.rental import HOME_S
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.leases.end_reserve import QuotedBudget
 from gpu_tenant.leases.work_hours import WorkHours, work_hours
@@ -249,7 +250,8 @@ def unfit(offer: Offer, wish: Wish) -> str | None:
     memory_gib = _memory_gib(offer)
     # Nobody else uses the owner's own machine, so it meets any demand for trust.
     trusted = offer.provider == "own" or _TRUST.index(offer.trust) >= _TRUST.index(wish.trust)
-    ends_early = offer.max_hours is not None and offer.max_hours < needed_h(offer, wish)
+    lasts_h = None if offer.max_hours is None else offer.max_hours - HOME_S / 3600
+    ends_early = lasts_h is not None and lasts_h < needed_h(offer, wish)
     reasons = {
         "another host": wish.host not in (None, _host(offer)),
         "another GPU": wish.preference(_model_name(offer.gpu)) is None,

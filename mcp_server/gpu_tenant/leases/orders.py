@@ -8,6 +8,7 @@ from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.order import AtProvider, Order
 from gpu_tenant.files.order_file import read_order
+from gpu_tenant.leases.allowed_references import allowed_in_tree
 from gpu_tenant.leases.context import Context
 from gpu_tenant.providers.credentials import must_be_references, resolve_all
 
@@ -22,16 +23,21 @@ def order_of(context: Context, named: str | Order) -> Order:
 
     Raises:
         BadRequest: there is no such file, or it has an unknown field.
-        SecretRefused: a variable has a secret as its value instead of a reference.
+        SecretRefused: a variable has a secret as its value instead of a reference, or its file is not in the tree.
+        SignatureWanted: the file names a variable that the owner has not allowed yet.
     """
     if isinstance(named, Order):
-        order = named
-    elif named in ("", NONE):
+        must_be_references(named.env_from)
+        return named
+    if named in ("", NONE):
         return Order()
-    else:
-        order = read_order(Path(named).expanduser(), sorted(context.profiles))
+    file = Path(named).expanduser()
+    order = read_order(file, sorted(context.profiles))
     must_be_references(order.env_from)
-    return order
+    if not order.env:
+        return order
+    tree = file if file.is_dir() else file.parent
+    return order.model_copy(update={"env": allowed_in_tree(context, order.env_from, tree)})
 
 
 def order_for(context: Context, provider: str, quotes: Sequence[str], named: str | Order) -> Order:

@@ -215,6 +215,10 @@ async def overview(
                     state=b.state,
                     price_usd_h=b.price_usd_h,
                     deployment=deployment_of(b),
+                    name=b.name,
+                    gpus=b.gpus,
+                    created_at=b.created_at,
+                    next=_step_of_foreign(b),
                 )
                 for b in found.foreign
             ],
@@ -230,6 +234,14 @@ async def overview(
         ),
         search,
     )
+
+
+def _step_of_foreign(box: Box) -> str:
+    """Say what can be done about a box that is not ours. It is for a person, because only they know whose it is."""
+    if deployment_of(box) is not None:
+        return "its own gpu-tenant looks after it"
+    adopts = Command("adopt", box.id, on=box.provider)
+    return f"ask the person whose it is: {adopts} puts it under a lease, with their word; else it is left alone"
 
 
 async def _volumes(

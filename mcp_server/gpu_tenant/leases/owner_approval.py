@@ -1,16 +1,19 @@
 """What only a box's owner can decide: the limits they wrote, and what they sign for beyond those limits."""
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Limit, Refused
 from gpu_tenant.domain.model import Lease, LeaseId, Profile
 from gpu_tenant.domain.offers import Quote
-from gpu_tenant.domain.policy import must_end_unseen, rescue
+from gpu_tenant.domain.policy import must_end_unseen, rescue, running_usd_h
 from gpu_tenant.domain.terms import OnFailure, Terms
 from gpu_tenant.domain.wording import some
+from gpu_tenant.leases.speaker import speaker
 from gpu_tenant.leases.spending_limits import (
     Limits,
     Use,
@@ -20,10 +23,13 @@ from gpu_tenant.leases.spending_limits import (
     since,
     used_of,
 )
+from gpu_tenant.leases.spending_plan import SpendingPlan, most_usd
 from gpu_tenant.leases.work_budget import most_for_left_behind_usd
 from gpu_tenant.ledger import Ledger
 
 Unguarded = Literal["refuse", "accept"]
+
+_A_DAY = timedelta(days=1)
 
 
 class Owner:
@@ -87,6 +93,101 @@ class Owner:
         # If the price itself is above the limit, keep the cap at the price. A later check then refuses the quote and
         # names the limit.
         return quote.model_copy(update={"cap_usd_h": max(price, most)})
+
+    # --- what a person agrees to
+
+    def asks(self, plan: SpendingPlan, *, can_ask: bool) -> bool:
+        """Whether a person must agree to the plan before it is carried out, and nobody has yet."""
+        if plan.kind == "adopt":
+            return not self._has_yes(plan)  # whose box it is, only a person knows
+        above = self.limits.asks_above_usd(can_ask=can_ask)
+        if above is None or self._has_yes(plan):
+            return False
+        if above == 0 or plan.usd is None:
+            return True
+        said = self._ledger.answers(plan.kind, since=self._ledger.now() - _A_DAY)
+        if said and said[-1].said != "yes":
+            return True  # after a no, the agent's own word is not enough for anything
+        return plan.usd + self._unasked_usd() > above
+
+    def must_be_agreed(self, plan: SpendingPlan) -> None:
+        """Require that a person has agreed to the plan, if the owner's rule asks for that.
+
+        Raises:
+            Refused: a person has declined it.
+            SignatureWanted: nobody has agreed to it yet.
+        """
+        who, now = speaker.get(), self._ledger.now()
+        if self._ledger.declined(plan.subjects):
+            raise declined(plan)
+        if who == "person" and not self._has_yes(plan):
+            self.note_answer(plan, "yes")
+        if who != "agent" or not self.asks(plan, can_ask=False):
+            return
+        code = self._ledger.must_be_signed(
+            kind=plan.kind,
+            subject=plan.subject,
+            would=f"{plan.would}, {plan.cost}",
+            words=plan.lines,
+            digest=plan.digest,
+            at=now,
+        )
+        self._ledger.use_signature(code, at=now)
+        self.note_answer(plan, "yes")
+
+    def is_signed(self, plan: SpendingPlan) -> bool:
+        """Whether a person's unused signature is for such a plan."""
+        now = self._ledger.now()
+        found = self._ledger.unused_signature(plan.kind, plan.subject, plan.digest, at=now)
+        return found is not None
+
+    def note_answer(self, plan: SpendingPlan, said: Literal["yes", "no", "nothing"]) -> None:
+        """Record a person's answer to the plan."""
+        self._ledger.note_answer(
+            plan.kind, said, plan.subjects, usd=plan.usd, would=plan.would, at=self._ledger.now()
+        )
+
+    def _has_yes(self, plan: SpendingPlan) -> bool:
+        """Whether a person has agreed to this plan, or to a dearer one of the same subjects."""
+        since = self._ledger.now() - _A_DAY
+        for answer in reversed(self._ledger.answers(plan.kind, since=since)):
+            if {*plan.subjects} <= answer.subjects:
+                if answer.said != "yes":
+                    return False
+                return answer.usd is None or (plan.usd is not None and plan.usd <= answer.usd)
+        return False
+
+    def _unasked_usd(self) -> Decimal:
+        """Return what live leases, and those that ended within a day, cost beyond what people have agreed to.
+
+        A live lease counts with the most that it costs by its deadline.
+        """
+        now, agreed, total = self._ledger.now(), self._agreed_usd(), Decimal(0)
+        for lease in self._ledger.leases_since(now - _A_DAY):
+            if lease.quote is None or lease.recovers is not None:
+                continue
+            names = (lease.id, lease.quote.id, *self._ledger.made_for(lease.id))
+            sums = [agreed[name] for name in names if name in agreed]
+            if None in sums:
+                continue
+            cost = lease.cost_usd(now) or Decimal(0)
+            if lease.state.live and (usd_h := running_usd_h(lease)) is not None:
+                left = lease.terms.deadline_at - lease.created_at
+                cost = max(cost, most_usd(usd_h, left, lease.terms.budget_usd))
+            total += max(Decimal(0), cost - sum(filter(None, sums), Decimal(0)))
+        return total
+
+    def _agreed_usd(self) -> dict[str, Decimal | None]:
+        """Return the sums that people have agreed to, by quote, run, wish or lease. None if a sum was not named."""
+        agreed: dict[str, Decimal | None] = {}
+        for answer in (*self._ledger.answers("rent"), *self._ledger.answers("extend")):
+            if answer.said != "yes":
+                continue
+            for subject in answer.subjects:
+                name = subject.partition(" ")[0]
+                before = agreed.get(name, Decimal(0))
+                agreed[name] = None if before is None or answer.usd is None else before + answer.usd
+        return agreed
 
     # --- what is signed for
 
@@ -156,6 +257,8 @@ class Owner:
             except Limit as limit:
                 words.append(f"that is beyond the limit {limit.name} of {limit.value}")
         if not words:
+            if dearer and (plan := self.plan_of_change(lease, terms, usd_h)) is not None:
+                self.must_be_agreed(plan)
             return None
         if hours is not None:
             words.append(f"its deadline is then {hours:g} hours after this change is carried out")
@@ -165,6 +268,29 @@ class Owner:
             would=f"loosen the terms of {lease.id}",
             words=words,
             at=self._ledger.now(),
+        )
+
+    def plan_of_change(
+        self, lease: Lease, terms: Terms, usd_h: Decimal | None
+    ) -> SpendingPlan | None:
+        """Return what a later deadline promises beyond what was agreed. None if that is nothing."""
+        until = lease.terms.deadline_at
+        if terms.deadline_at <= until or lease.provider in self._free or usd_h == 0:
+            return None
+        if lease.parked_at is None and lease.ready_at is None:
+            # While a box boots, it may bill less than it does later.
+            usd_h = max(filter(None, (usd_h, running_usd_h(lease))), default=usd_h)
+        if usd_h is not None and terms.budget_usd is not None:
+            return None  # the budget was agreed to, and bounds the whole lease
+        added = None
+        if usd_h is not None:
+            added = most_usd(usd_h, terms.deadline_at - max(until, self._ledger.now()), None)
+        return SpendingPlan(
+            kind="extend",
+            subjects=(f"{lease.id} {until.isoformat()}",),
+            would=f"move the deadline of {lease.id}",
+            usd=added,
+            lines=(f"its deadline is then {terms.deadline_at:%Y-%m-%d %H:%M} UTC",),
         )
 
     def is_of_its_work(self, lease: Lease, terms: Terms) -> bool:
@@ -218,3 +344,15 @@ def _waits_longer(before: OnFailure, after: OnFailure) -> bool:
 
 def _or_none(usd: Decimal | None) -> str:
     return "an unknown sum" if usd is None else str(usd)
+
+
+def declined(plan: SpendingPlan) -> Refused:
+    """Make the error for a plan that a person has declined."""
+    return Refused(
+        "a person declined this plan, so it is over, and nothing was rented by it"
+        if plan.kind == "rent"
+        else "a person declined this, and nothing was changed",
+        remedy=f"ask the person what should change; only a new plan that they are shown can rent: {Command('offers')} begins it"
+        if plan.kind == "rent"
+        else "ask the person what should change",
+    )

@@ -36,6 +36,7 @@ from gpu_tenant.domain.policy import must_be_doable
 from gpu_tenant.domain.ports import Connector, Market
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted
 from gpu_tenant.domain.record import MOST_H
+from gpu_tenant.domain.rental import HOME_S, latest_deadline
 from gpu_tenant.domain.terms import RentRequest, Terms
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.waiting import wait_for
@@ -180,9 +181,11 @@ def intend_quote(
         least_h = 0.0 if asked.errand is not None else worked_h * _LEAST_PART
         paid = QuotedBudget(quote, budget_usd, hours=worked_h)
         _must_pay_for_work(paid, least_h, shortest_h(quote.offer))
-    if quote.offer.max_hours is not None and quote.offer.max_hours < worked_h:
+    latest = latest_deadline(quote.offer, rented_at=now)
+    if latest is not None and latest < now + timedelta(hours=worked_h):
         raise Refused(
-            f"the box is offered for {quote.offer.max_hours:g} hours at most, but the work takes {worked_h:g}",
+            f"the box is offered for {quote.offer.max_hours:.2g} hours, and its lease ends {HOME_S // 60} min before that, "
+            f"to bring its files home; the work takes {worked_h:g}",
             remedy=f"{Command('offers')} shows other boxes",
         )
     if quote.wish.order.volumes:
@@ -245,9 +248,11 @@ def _must_pay_for_work(budget: QuotedBudget, least_h: float, shortest_h: float) 
 def terms_by_quote(quote: Quote, asked: RentRequest, now: datetime) -> Terms:
     """Return the terms of a lease that is rented by this quote at `now`."""
     price = quote.offer.price.running_usd_h
+    deadline_at = now + timedelta(hours=_deadline_h(quote, asked))
+    latest = latest_deadline(quote.offer, rented_at=now)
     # The box is rented as it was quoted, so the order comes from the quote.
     return asked.model_copy(update={"order": quote.wish.order}).terms(
-        deadline_at=now + timedelta(hours=_deadline_h(quote, asked)),
+        deadline_at=deadline_at if latest is None else min(deadline_at, latest),
         max_price_usd_h=None if price is None else quote.cap_usd_h,
         meter="billed",
     )

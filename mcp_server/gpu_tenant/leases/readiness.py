@@ -26,9 +26,10 @@ from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState
 from gpu_tenant.domain.protection import GuardState, way_out
 from gpu_tenant.domain.reconcile import overdue, rate_words, ways_on
+from gpu_tenant.domain.rental import over_words, rental_is_over
 from gpu_tenant.leases.condition import open_jobs
 from gpu_tenant.leases.context import WAIT_S, Context
-from gpu_tenant.leases.end_reserve import resume_step
+from gpu_tenant.leases.end_reserve import resume_step, start_words
 from gpu_tenant.leases.kept_parked import kept_words, parked_step
 from gpu_tenant.leases.provider_listing import Listing
 from gpu_tenant.leases.provision import fulfil, make_ready
@@ -89,7 +90,7 @@ def parked_refusal(context: Context, lease: Lease) -> Refused:
     step = left or (
         parked_step(lease, events, now, known_unclaimed(context.ledger, lease))
         if kept
-        else f"{resume_step(lease, events, now)}, then run the same command again"
+        else start_words(lease, events, now, ", then run the same command again")
     )
     stands = f"{lease.id} is parked: its box does not run"
     return Refused("; ".join(filter(None, (stands, kept, job))), remedy=step)
@@ -125,6 +126,8 @@ async def why_silent(context: Context, lease: Lease, silent: BoxUnreachable) -> 
         return boots
     way = left_behind_step(lease, events, now, known_unclaimed(context.ledger, lease))
     way = way or recovers_words(lease, fate, context.looked_after)
+    if way is None and rental_is_over(lease, now):
+        way = f"{Command('recover', lease.id)}; {over_words(lease)}"
     way = way or ways_on(lease, fate, resume_step(lease, events, now))
     told = [event.words for _, event in events if isinstance(event, timeline.Taken) and event.words]
     return BoxStopped(

@@ -168,7 +168,7 @@ async def recover(
             context.ledger.note(lost.id, timeline.Recovered(by=known.id), at=context.clock.now())
             return card_of(context, known, f"it continued the work of {lost.id}, and has ended")
         met = await _must_be_taken(context, lost, known)
-        work = work_of(lost, ledger=context.ledger)
+        work = await work_of(lost, ledger=context.ledger)
         if max_price_usd_h is not None and max_price_usd_h != lost.terms.max_price_usd_h:
             lost = _capped(context, lost, max_price_usd_h)
             work = replace(work, lease=lost)
@@ -191,7 +191,7 @@ async def recover(
             await _launch_all(context, new, work, values[1:])
             _on_record(context, lost, new, work, met, kept)
     new = context.ledger.lease(new.id)
-    alarms = filter(None, (_trust_words(lost, new), ends_early_words(new)))
+    alarms = filter(None, (_trust_words(lost, new), ends_early_words(new, lost.terms.deadline_at)))
     return card_of(context, new, "; ".join(alarms) or None)
 
 
@@ -209,7 +209,7 @@ async def begins_words(context: Context, lease: str) -> str:
     _nobody_does_it(context, lost)
     try:
         # If the recovery would be refused, say nothing here: the call itself says why.
-        work_of(lost, ledger=context.ledger)
+        await work_of(lost, ledger=context.ledger)
     except Refused:
         return ""
     kept = await _newest_of_all(context, lost)
@@ -641,7 +641,7 @@ async def _furnish(
             progress=lambda done, total: None,
         )
         # Check once more: the source tree may have changed since it was last checked. If so, this raises.
-        work_of(lost, ledger=context.ledger)
+        await work_of(lost, ledger=context.ledger)
     state = await begin_if_ordered(context, new, anew="if failed")
     told = await report_setup(context, new, state, wait_s=min(wait_s, LAUNCH_WAITS_S))
     if told.state == "failed":

@@ -70,7 +70,7 @@ def is_begun(ledger: Ledger, lease_id: LeaseId) -> bool:
     return any(job.id not in _setups(ledger, lease_id) for job in ledger.jobs(lease_id))
 
 
-def work_of(lease: Lease, *, ledger: Ledger) -> RecoverableWork:
+async def work_of(lease: Lease, *, ledger: Ledger) -> RecoverableWork:
     """Return what ran on the lease's box, if all of it can be started again exactly as it was.
 
     Raises:
@@ -106,7 +106,7 @@ def work_of(lease: Lease, *, ledger: Ledger) -> RecoverableWork:
                 remedy=f"{gang.stop}; then rent another box, and launch --together again, from the checkpoint",
             )
     for tree in work.trees:
-        if not is_unchanged(tree):
+        if not await is_unchanged(tree):
             raise Refused(
                 f"{tree.directory} has changed since it was pushed to {lease.id}: the work could not be continued as it was",
                 remedy=f"restore the directory (`git stash` may do that), or {by_hand}",

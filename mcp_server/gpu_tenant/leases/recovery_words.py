@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from gpu_tenant.artifacts.push import pushed_trees
@@ -10,6 +9,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.interruption import is_being_taken, recorded_fate
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.domain.reconcile import rate_words
+from gpu_tenant.domain.rental import rental_ends_at
 from gpu_tenant.domain.wording import some
 from gpu_tenant.leases.taken_step import end_step, known_unclaimed
 
@@ -85,19 +85,13 @@ def box_words(new: Lease) -> str:
     return f"on {new.id}: {host}, it is rented at {cost}, and {end}"
 
 
-def rental_ends_at(lease: Lease) -> datetime | None:
-    """Return the latest end of the rental of the lease's box, by its offer. None if the offer named none."""
-    hours = lease.quote.offer.max_hours if lease.quote else None
-    return None if hours is None else (lease.active_at or lease.created_at) + timedelta(hours=hours)
-
-
-def ends_early_words(lease: Lease) -> str | None:
-    """Warn that the box's rental ends before the lease's deadline. None if it does not, or if this is unknown."""
-    ends_at, deadline_at = rental_ends_at(lease), lease.terms.deadline_at
-    if ends_at is None or ends_at >= deadline_at:
+def ends_early_words(lease: Lease, wanted_until: datetime) -> str | None:
+    """Warn that the box's rental ends before that deadline. None if it does not, or if this is unknown."""
+    ends_at = rental_ends_at(lease)
+    if ends_at is None or ends_at >= wanted_until:
         return None
     return (
-        f"the rental of its box ends at {ends_at:%Y-%m-%d %H:%M} UTC, before its deadline at {deadline_at:%H:%M} UTC, and "
+        f"the rental of its box ends at {ends_at:%Y-%m-%d %H:%M} UTC, before its deadline at {wanted_until:%H:%M} UTC, and "
         "nothing that lasts longer could be had within its terms"
     )
 

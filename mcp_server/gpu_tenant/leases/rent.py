@@ -112,7 +112,7 @@ async def rent_by_quotes(
     for quote in wanted:
         profile = context.set_up(quote.offer.provider)
         try:
-            _must_have_room(context, quote, asked)
+            must_have_room(context, quote, asked)
             signed = _signatures_for(context, quote, profile, unguarded, smoke)
             async with _in_turn(context, quote.id, wait_s):
                 lease = intend_quote(
@@ -151,7 +151,7 @@ async def rent_by_quotes(
     raise last
 
 
-def _must_have_room(context: Context, quote: Quote, asked: RentRequest, count: int = 1) -> None:
+def must_have_room(context: Context, quote: Quote, asked: RentRequest, count: int = 1) -> None:
     """Check that the owner's limits allow `count` boxes by that quote. Do this before asking for a signature.
 
     Raises:
@@ -310,7 +310,7 @@ async def fleet_by(
     if missing == count:
         # If the limits do not allow all the boxes, none is rented.
         cheapest = min(wanted, key=lambda quote: quote.offer.price.running_usd_h or 0)
-        _must_have_room(context, cheapest, asked, count)
+        must_have_room(context, cheapest, asked, count)
         for quote in wanted:
             # The signature is for what all the boxes together cost in a day on which nobody looks.
             profile = context.set_up(quote.offer.provider)

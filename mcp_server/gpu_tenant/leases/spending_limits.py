@@ -21,6 +21,12 @@ from gpu_tenant.providers.credentials import read_table
 TABLE = "limits"
 """The table of the owner's configuration that holds the limits."""
 
+UNASKED_USD = Decimal(20)
+"""Where nobody can be asked, an agent rents for this sum in a day at most without a person's signature.
+
+It pays for a day of a consumer card, or for a short run on a large one. A mistake of that size is a nuisance.
+"""
+
 
 class Limits(Record):
     """The owner's limits. The defaults suit one or two ordinary leases."""
@@ -44,6 +50,27 @@ class Limits(Record):
     smoke: Literal["asked", "needed"] = Field(
         default="asked", description="whether renting without a smoke test takes a signature"
     )
+    ask: str = Field(
+        default="where possible",
+        pattern=r"^(always|where possible|never|above \d{1,7}(\.\d{1,2})? USD)$",
+        description="when a person is asked before money is promised: `always`, `where possible`, "
+        "`above 20 USD` or `never`",
+    )
+
+    def asks_above_usd(self, *, can_ask: bool) -> Decimal | None:
+        """Return the sum in a day above which renting takes a person's own word. None if it never does.
+
+        `can_ask` says whether the agent's program can put a question to its user.
+        """
+        match self.ask:
+            case "never":
+                return None
+            case "always":
+                return Decimal(0)
+            case "where possible":
+                return Decimal(0) if can_ask else UNASKED_USD
+            case above:
+                return Decimal(above.split()[1])
 
 
 def signatures_wanted_now(limits: Limits) -> dict[str, str]:
@@ -55,7 +82,23 @@ def signatures_wanted_now(limits: Limits) -> dict[str, str]:
         "smoke": "to rent without a smoke test takes a signature"
         if limits.smoke == "needed"
         else "to rent without a smoke test takes no signature",
+        "ask": _asking_words(limits),
     }
+
+
+def _asking_words(limits: Limits) -> str:
+    match limits.ask:
+        case "never":
+            return "an agent may rent without asking a person"
+        case "always":
+            return "nothing is rented before a person agrees"
+        case "where possible":
+            return (
+                "a person is asked before each rental where the agent's program can ask; elsewhere an agent rents for "
+                f"{UNASKED_USD} USD in a day at most without a person's signature"
+            )
+        case above:
+            return f"a person agrees to what an agent rents {above} in a day"
 
 
 @dataclass(frozen=True, slots=True)

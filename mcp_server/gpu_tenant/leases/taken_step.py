@@ -16,8 +16,9 @@ from gpu_tenant.domain.next_step import BringHome, End, StartAgain
 from gpu_tenant.domain.parked import read_in_notice
 from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.reconcile import way_on, ways_on
+from gpu_tenant.domain.rental import over_words, rental_is_over
 from gpu_tenant.domain.timeline import Lines
-from gpu_tenant.leases.end_reserve import resume_step
+from gpu_tenant.leases.end_reserve import resume_step, start_words
 from gpu_tenant.ledger import Ledger
 
 WAY_HOME_H = 0.05
@@ -77,6 +78,8 @@ def end_step(lease: Lease, events: Lines, now: datetime, unclaimed: Sequence[str
             f"{end} ends it without a start, because the whole box was read before it was stopped"
         )
     if lease.parked_at is not None or recorded_fate(events) is not None:
+        if rental_is_over(lease, now):
+            return start_words(lease, events, now, "")
         ends = f"{start_step(lease, events, now)}, then {ends}"
     return ends
 
@@ -160,6 +163,8 @@ def taken_step(
     fate = recorded_fate(events)
     if fate is not None:
         by_itself = ": a watchdog does that by itself" if way_on(lease, fate) == "recover" else ""
+        if rental_is_over(lease, now):
+            return f"{Command('recover', lease.id)}{by_itself}; {over_words(lease)}"
         return f"{ways_on(lease, fate, resume_step(lease, events, now))}{by_itself}; its box does not run ({fate})"
     if notice_on_record(events) is not None and lease.quote is not None:
         return (

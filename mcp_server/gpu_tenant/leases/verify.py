@@ -15,6 +15,7 @@ from gpu_tenant.artifacts.losses import (
     differs,
     so_far,
     unclaimed_by_name,
+    unclaimed_versions,
     uncollected_loss,
 )
 from gpu_tenant.artifacts.stores.protocol import DurableStore
@@ -54,7 +55,7 @@ from gpu_tenant.domain.wording import IN_WORDS, in_words, size, some
 from gpu_tenant.files.artifact_directory import is_on_the_box
 from gpu_tenant.files.patterns import matches_kept_name
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.end_reserve import resume_step
+from gpu_tenant.leases.end_reserve import start_words
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.term_checks import began_at, beyond
 from gpu_tenant.leases.won_back import not_yet
@@ -90,7 +91,7 @@ class Assessment:
         """The hash of exactly these losses. A person's signature is for this hash."""
         # What a running job has written so far is not part of the hash: a signature for the job covers everything that
         # it writes.
-        return digest_of([words for loss in self.losses for words in (loss.what, *loss.names)])
+        return digest_of([words for x in self.losses for words in (x.what, *x.names, *x.versions)])
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -119,8 +120,8 @@ def _way_back(lease: Lease, ledger: Ledger) -> str | None:
     events = ledger.events(lease.id)
     if recorded_fate(events) is None:
         return None
-    on = resume_step(lease, events, ledger.now())
-    return f"its provider has stopped it: {on} starts it again, if that can be had"
+    again = start_words(lease, events, ledger.now(), " starts it again, if that can be had")
+    return f"its provider has stopped it: {again}"
 
 
 def cannot_be_seen(why: str, remedy: str) -> Assessment:
@@ -295,8 +296,8 @@ async def started_since(context: Context, lease: Lease, read: timeline.ReadAtSto
 
 
 def _parked(context: Context, lease: Lease, why: str) -> Assessment:
-    on = resume_step(lease, context.ledger.events(lease.id), context.clock.now())
-    return cannot_be_seen(why, f"{on}, then run the same command again")
+    events, then = context.ledger.events(lease.id), ", then run the same command again"
+    return cannot_be_seen(why, start_words(lease, events, context.clock.now(), then))
 
 
 async def _reread(
@@ -612,7 +613,8 @@ def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> It
     yield Loss(
         what=what,
         names=unclaimed_by_name(seal, lease) if seal.unclaimed.count > IN_WORDS else (),
-        remedy=f"keep them with {keep}, or give them up with {lose}",
+        versions=unclaimed_versions(seal),
+        remedy=f"keep them with {keep}; {lose} gives them up, if the person signs",
     )
 
 

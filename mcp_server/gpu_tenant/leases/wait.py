@@ -88,7 +88,7 @@ async def wait_for(
             require_smoke(smoke, ledger=ledger)
         order = StandingTerms(
             asked=asked.model_copy(update={"max_price_usd_h": None}),
-            cap_usd_h=_cap(context, wish_id, quotes, asked),
+            cap_usd_h=cap_of(context, wish_id, quotes, asked),
             unguarded=unguarded,
             smoke=smoke,
             quotes=tuple(quotes),
@@ -145,7 +145,7 @@ def wishes_of(context: Context, names: Sequence[str]) -> set[str]:
     return {*filter(is_wish, names), *(quote.wish_id for quote in quotes if quote.wish_id)}
 
 
-def _cap(context: Context, wish_id: str, quotes: Sequence[str], asked: RentRequest) -> Decimal:
+def cap_of(context: Context, wish_id: str, quotes: Sequence[str], asked: RentRequest) -> Decimal:
     """Return the lowest cap that was named. If none was, the highest price of the quotes.
 
     Raises:

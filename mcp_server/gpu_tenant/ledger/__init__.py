@@ -7,6 +7,7 @@ box was recorded.
 
 from gpu_tenant.ledger.accounts import Askings
 from gpu_tenant.ledger.alarms import AlarmTable
+from gpu_tenant.ledger.answers import AnswerTable
 from gpu_tenant.ledger.database import has_smoke
 from gpu_tenant.ledger.errands import ErrandTable
 from gpu_tenant.ledger.events import Ran
@@ -36,6 +37,7 @@ class Ledger(
     AlarmTable,
     Askings,
     PasskeyTable,
+    AnswerTable,
     Sent,
     VolumeTable,
 ):

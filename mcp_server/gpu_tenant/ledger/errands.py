@@ -103,6 +103,15 @@ class ErrandTable(LeaseTable):
         )
         return self.errand(str(names[0])) if names else None
 
+    def made_for(self, lease_id: str) -> tuple[str, ...]:
+        """Return the ids of the errand and of the wish that the lease was made for, if any."""
+        names = self._read(
+            lambda row: (row["errand"], row["wish"]),
+            "SELECT errand, wish FROM leases WHERE id=?",
+            lease_id,
+        )
+        return tuple(str(name) for name in names[0] if name is not None) if names else ()
+
     def open_errand_of(self, lease_id: str) -> str | None:
         """Return the id of the errand that the lease was made for. None if there is none, or if its end was shown."""
         names = self._read(

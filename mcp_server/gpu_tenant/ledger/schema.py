@@ -603,4 +603,18 @@ MIGRATIONS: tuple[str, ...] = (
         WHERE e.volume = NEW.id AND e.kind = 'disk gone' AND r.kind = 'volume disk' AND r.subject = NEW.id)
       BEGIN SELECT raise(ABORT, 'law: nobody has seen that its disk is gone'); END;
     """,
+    # What a person has declined is not rented. Only a new plan, with other quotes or another errand, can be.
+    """
+    CREATE TABLE answers(
+      seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, said TEXT NOT NULL CHECK (said IN ('yes','no','nothing')),
+      subjects TEXT NOT NULL, usd TEXT, would TEXT NOT NULL, at TEXT NOT NULL) STRICT;
+    CREATE INDEX answers_of ON answers(kind, seq);
+    CREATE TRIGGER what_was_declined_is_not_rented BEFORE INSERT ON leases
+      WHEN EXISTS (SELECT 1 FROM answers, json_each(answers.subjects) AS named
+        WHERE answers.kind = 'rent' AND answers.said = 'no'
+          AND named.value IN (NEW.errand, json_extract(NEW.quote, '$.id')))
+      BEGIN SELECT raise(ABORT, 'law: a person has declined this'); END;
+    """
+    + _append_only("answers")
+    + _never_replaced("seq", "answers"),
 )

@@ -198,6 +198,21 @@ class Signatures(Timeline):
             at.isoformat(),
         )
 
+    def lines_signed(self, kind: str, subject: str, would: str) -> frozenset[str]:
+        """Return every line that people have signed under that heading. These signatures are remembered, not used up."""
+        signed = self._read(
+            lambda row: (str(row["shown"]), tuple(json.loads(row["words"]))),
+            "SELECT s.shown, w.words FROM signatures s JOIN signature_requests r USING (code)"
+            " JOIN signature_words w ON w.code=s.code WHERE r.kind=? AND r.subject=? AND w.would=?",
+            kind,
+            subject,
+            would,
+        )
+        # What was signed is exactly what was shown then.
+        return frozenset(
+            line for shown, lines in signed if shown == digest_of((would, *lines)) for line in lines
+        )
+
     def use_signature(self, code: str, *, at: datetime) -> None:
         """Use up a signature whose purpose is recorded nowhere else in this ledger.
 

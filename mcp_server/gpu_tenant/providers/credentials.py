@@ -1,5 +1,6 @@
-"""Reads secrets where they are kept. A reference names the place: `env:`, `file:`, `keyring:` or `cmd:`."""
+"""Reads secrets where they are kept. A reference names the place: `env:`, `file:`, `env-file:`, `keyring:` or `cmd:`."""
 
+import os
 import shlex
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,8 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, CredentialRefused, LocalTrouble, SecretRefused
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.ports import Credential
-from gpu_tenant.files.protected_files import Guarded
+from gpu_tenant.files.env_file import read_env_file
+from gpu_tenant.files.protected_files import Guarded, homes
 from gpu_tenant.process_hardening import UNATTENDED
 
 _FORMS = "NAME=env:VARIABLE, NAME=file:PATH, NAME=keyring:SERVICE/USER, NAME=ref:NAME, or NAME=text:WORDS"
@@ -42,7 +44,7 @@ class KeyPlaces:
     @property
     def guarded(self) -> Guarded:
         """The places of these keys, and of the owner's keys to other clouds and machines, as they are now."""
-        return Guarded(self.places, Path.home(), open_places=(self.configuration.parent / "kept",))
+        return Guarded(self.places, *homes(), open_places=(self.configuration.parent / "kept",))
 
     @property
     def owner_references(self) -> Mapping[str, str]:
@@ -81,6 +83,10 @@ class KeyPlaces:
             SecretRefused: it leads to such a key. A job should get a key of its own, which can be revoked alone.
         """
         scheme, _, rest = reference.partition(":")
+        if scheme == "env-file" and (
+            name in self.variables or self.guarded.holds(Path(rest).expanduser())
+        ):
+            raise _of_account(name)
         if scheme == "file":
             path, places = Path(rest).expanduser(), self.guarded
             try:
@@ -133,6 +139,36 @@ class KeyPlaces:
         return frozenset(found - {""})
 
 
+_IN_TREE = "/./"
+"""In the path of a `file:` reference, this stands after a directory that the file may not leave, as in rsync."""
+
+
+def in_tree(name: str, path: str, tree: Path) -> str:
+    """Return the path of a file in the work tree, in a form that never leads out of it, not even over a link.
+
+    Raises:
+        SecretRefused: the path leads out of the tree.
+    """
+    # `tree / path` is `path` if that is absolute. A tree may name itself by its absolute path.
+    inside = os.path.relpath(tree / os.path.expanduser(path), tree)  # noqa: PTH111 - an unknown user's `~x` stays
+    bound = f"{tree}{_IN_TREE}{inside}"
+    _must_stay(name, bound)
+    return bound
+
+
+def _must_stay(name: str, path: str) -> None:
+    tree, bound, _ = path.partition(_IN_TREE)
+    if not bound:
+        return
+    real, root = (Path(os.path.realpath(Path(x).expanduser())) for x in (path, tree))
+    if real == root or not real.is_relative_to(root):
+        raise SecretRefused(
+            f"the file that {name} refers to is not in its work tree {tree}",
+            remedy="a work tree may name files of its own alone; the owner of this computer can write the reference "
+            "under `[references]` in config.toml",
+        )
+
+
 def _of_account(name: str) -> SecretRefused:
     return SecretRefused(
         f"{name} would send one of your own keys, such as the key of your account, to a box that is not yours",
@@ -173,6 +209,22 @@ def references(assignments: Sequence[str]) -> tuple[str, ...]:
     Code that needs it later, such as a sweep or a recovery, finds `NAME=text:` and asks a person for the value.
     """
     return tuple(map(_without_value, assignments))
+
+
+def of_env_files(files: Sequence[str], env: Sequence[str]) -> list[str]:
+    """Return `env` with a reference for each variable of those files. A later file, and `env`, go before an earlier one.
+
+    A reference names the file, so the value is read from it again whenever it is needed.
+
+    Raises:
+        BadRequest: a file cannot be read, or a line is not `NAME=VALUE`.
+    """
+    found: dict[str, str] = {}
+    for file in files:
+        place = Path(file).expanduser().absolute()
+        found |= dict.fromkeys(read_env_file(place), f"env-file:{place}")
+    named = {entry.partition("=")[0] for entry in env}
+    return [*(f"{name}={told}" for name, told in found.items() if name not in named), *env]
 
 
 def must_be_references(assignments: Sequence[str]) -> None:
@@ -321,10 +373,17 @@ def resolve(name: str, reference: str, *, environ: Mapping[str, str]) -> str:
                 raise _nowhere(name, f"this process has no variable {rest}")
             return environ[rest]
         case "file":
+            _must_stay(name, rest)
             try:
                 return Path(rest).expanduser().read_text(encoding="utf-8").strip()
             except (OSError, UnicodeDecodeError) as error:
                 raise _nowhere(name, f"{rest} cannot be read ({type(error).__name__})") from None
+        case "env-file":
+            file = Path(rest).expanduser()
+            values = read_env_file(file)
+            if name not in values:
+                raise _nowhere(name, f"{file} has no line {name}=")
+            return values[name]
         case "keyring":
             return _from_keyring(name, rest)
         case "cmd":

@@ -27,7 +27,7 @@ from gpu_tenant.domain.errors import (
     Rejected,
 )
 from gpu_tenant.domain.ports import Asking, Clock, Credential
-from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.untrusted_text import cite
 from gpu_tenant.providers.response_limits import BOUNDS, Bounds, silent, unpack
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
@@ -362,11 +362,10 @@ def redact(value: Json) -> Json:
 
 
 def words(body: str) -> str:
-    """Return what a provider said, safe to show in a sentence: short, without secrets and control characters."""
+    """Quote what a provider said, safe to show in a sentence: short, without secrets and control characters."""
     with contextlib.suppress(ValueError, RecursionError):
         body = json.dumps(redact(json.loads(body)))
-    text = " ".join(plain(body).split())
-    return text if len(text) <= _WORDS_CHARS else f"{text[:_WORDS_CHARS]}..."
+    return cite(body, most=_WORDS_CHARS)
 
 
 def figure(value: Json) -> float | None:
@@ -377,6 +376,14 @@ def figure(value: Json) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if abs(value) < _LARGEST_FIGURE else None
+
+
+def counted_gpus(count: Json, name: Json) -> str | None:
+    """Return GPUs in words, such as `2 x RTX 4090`. None if the provider does not name them."""
+    number = figure(count)
+    if not isinstance(name, str) or not name:
+        return None
+    return name if number is None else f"{number:g} x {name}"
 
 
 def _retry_after_s(reply: Reply, now: datetime) -> float:

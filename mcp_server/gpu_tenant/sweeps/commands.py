@@ -18,6 +18,7 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.sweep_grid import Grid
 from gpu_tenant.domain.sweep_placement import Settlement, Sweep
 from gpu_tenant.files.patterns import require_narrow, require_patterns
+from gpu_tenant.leases.allowed_references import must_be_allowed
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.term_checks import attempts
 from gpu_tenant.providers.credentials import references, resolve_all
@@ -86,9 +87,10 @@ async def begin_sweep(
     known = context.ledger.sweep_like(grid.digest)
     ended = known.id if known is not None and _has_ended(context, known) else None
     for lease in found:
-        require_its_own(lease, grid.artifacts)
+        require_its_own(context.session(lease), grid.artifacts)
         _must_be_free(context, lease, grid, None if ended else known)
     values = resolve_all(env, context.environ, key_places=context.key_places)
+    must_be_allowed(context, found, env)
     wanted = Sweep(
         id="",
         grid=grid,
@@ -142,6 +144,7 @@ async def add_to_sweep(context: Context, sweep_id: str, leases: Sequence[str]) -
     found = [_fit(context, lease) for lease in dict.fromkeys(leases)]
     for lease in found:
         _must_be_free(context, lease, sweep.grid, sweep)
+    must_be_allowed(context, found, sweep.env_from)
     context.ledger.join_sweep(sweep.id, [lease.id for lease in found], at=context.clock.now())
     return await tend(context, sweep.id)
 

@@ -35,6 +35,11 @@ class LocalTransport:
         self._home = directory.absolute()
         self._programs = programs
 
+    @property
+    def home(self) -> Path:
+        """The directory on this computer that is the box's home."""
+        return self._home
+
     async def run(
         self,
         argv: Sequence[str],

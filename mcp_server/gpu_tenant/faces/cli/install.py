@@ -1,6 +1,7 @@
 """The command that installs the skill and the server for an agent's program, or keeps the watchdog running."""
 
 import os
+import shlex
 import sys
 from collections import Counter
 from pathlib import Path
@@ -98,8 +99,9 @@ async def install(
         return
     _must_be_without(by or every, "--by and --every are", "watchdog")
     host, project = cast(HostName, what), project and project.resolve()
+    wanted = f"{host} --project {shlex.quote(str(project))}" if project else host
     there = places(host, user=Path.home(), project=project, environ=os.environ)
-    register = Home.of(os.environ).root / "installed.json"
+    register = Home.of(os.environ).installed
     if remove:
         planned = plan_removal(there, project=project, register=register)
     else:
@@ -107,7 +109,7 @@ async def install(
             there,
             way="link" if link else "copy",
             project=project,
-            command=[*this_program(sys.argv[0]), "serve"],
+            command=[*this_program(sys.argv[0], os.environ, wanted=wanted), "serve"],
             register=register,
         )
     if not as_json:
@@ -133,7 +135,7 @@ def _keep_watch(
             home,
             by=by,
             every_s=every_s,
-            program=this_program(sys.argv[0]),
+            program=this_program(sys.argv[0], os.environ, wanted="watchdog"),
             profiles=known_platforms().values(),
             environ=os.environ,
         )

@@ -109,7 +109,7 @@ async def push(
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """What .gitignore names stays here, and so do secrets, unless you name them (`--include`, `--include-secret`). The answer lists it.
+    """What git ignores stays here, and so do secrets, unless you name them (`--include`, `--include-secret`). The answer lists it.
 
     Nothing on the box is removed. A file that was written on the box and is saved nowhere else is replaced only if you
     name it (`--overwrite`).
@@ -159,6 +159,12 @@ async def push(
     multiple=True,
     help="a variable for the job: NAME=env:VAR, NAME=file:PATH, NAME=keyring:S/U, NAME=ref:R or NAME=text:T",
 )
+@click.option(
+    "--env-file",
+    multiple=True,
+    type=click.Path(),
+    help="a file here of NAME=VALUE lines; its path is on record, and no value",
+)
 @click.option("--max-runtime-h", type=HOURS, help="stop the job after so many hours")
 @click.option("--name", help="the job's id; with an id, the same call again starts no second job")
 @click.option(
@@ -177,6 +183,7 @@ async def launch(
     artifact: tuple[str, ...],
     discard: tuple[str, ...],
     env: tuple[str, ...],
+    env_file: tuple[str, ...],
     max_runtime_h: float | None,
     name: str | None,
     python: Literal["prepared", "image"],
@@ -184,6 +191,9 @@ async def launch(
     **over: Any,
 ) -> None:
     """gpu-tenant launch --artifact out/ -- python3 train.py --epochs 12"""
+    from gpu_tenant.providers.credentials import of_env_files
+
+    variables = of_env_files(env_file, env)
     over_a_grid = sweep.take_options(over)
     async with output.tenancy() as tenancy:
         if over_a_grid is not None:
@@ -193,7 +203,7 @@ async def launch(
                 lease,
                 artifact,
                 discard,
-                env,
+                variables,
                 max_runtime_h=max_runtime_h,
                 name=name,
                 python=python,
@@ -207,7 +217,7 @@ async def launch(
                 command,
                 artifact,
                 discard,
-                env,
+                variables,
                 max_runtime_h=max_runtime_h,
                 name=name,
                 python=python,
@@ -227,7 +237,7 @@ async def launch(
             join_words(command),
             list(artifact),
             list(discard),
-            list(env),
+            variables,
             max_runtime_h,
             name,
             python,

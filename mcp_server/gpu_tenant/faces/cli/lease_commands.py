@@ -37,6 +37,7 @@ from gpu_tenant.faces.cli.quantities import (
 
 if TYPE_CHECKING:
     from gpu_tenant.leases.cards import Card
+    from gpu_tenant.leases.offers import Found
     from gpu_tenant.service import Tenancy
 
 
@@ -189,13 +190,13 @@ async def offers(
 ) -> None:
     """All providers whose key is found, and your own machines, are asked at the same time; nothing is rented."""
     from gpu_tenant.faces.cli import offers_table
+    from gpu_tenant.faces.cli.limits import as_owner
     from gpu_tenant.faces.cli.standing import search_offers
 
     async with output.tenancy() as tenancy:
-        found = await search_offers(
-            tenancy,
-            wait_h,
-            lambda: tenancy.search_offers(
+
+        async def find() -> Found:
+            return await tenancy.search_offers(
                 gpu,
                 provider=provider or named_before,
                 explain="explain" if explain else "",
@@ -214,8 +215,9 @@ async def offers(
                 download_gb=download_gb,
                 host=host,
                 order=order,
-            ),
-        )
+            )
+
+        found = await search_offers(tenancy, wait_h, lambda: as_owner(tenancy, find))
         output.answer(
             found, as_json, offers_table.print_explained if explain else offers_table.print_found
         )

@@ -64,14 +64,16 @@ def leases(shown: Leases) -> None:
         click.echo(f"older ones: {Command('leases', older=shown.older)}")
     for box in shown.foreign:
         rate = "an unknown rate" if box.price_usd_h is None else f"{box.price_usd_h} USD/h"
-        click.echo(f"not ours, left alone: {box.box} at {box.provider}, {box.state}, {rate}")
+        named = "".join(f", {words}" for words in (box.name, box.gpus) if words)
+        click.echo(f"not ours, left alone: {box.box} at {box.provider}{named}, {box.state}, {rate}")
+        click.echo(f"  {box.next}")
     for words in (*shown.sweeps, *shown.waiting):
         click.echo(words)
     for words in shown.also_billing:
         click.echo(f"without a box: {words}")
     for alarm in shown.alarms:
         complain("alarm", _without_step(alarm, shown.leases))
-    if shown.leases or shown.also_billing or shown.not_counted:
+    if shown.leases or shown.also_billing or shown.foreign or shown.not_counted:
         click.echo(sum_line(shown))
     if shown.watched:
         click.echo(f"watched by: {shown.watched.removeprefix('by ')}")
@@ -155,6 +157,7 @@ def sum_line(shown: Leases) -> str:
     return "; ".join(
         (
             f"{boxes if burning else 'no box burns'}{_in_all(shown, burning)}",
+            *([f"not ours: {usd_words(shown.foreign_usd_h)}/h"] if shown.foreign_usd_h else []),
             f"parked and left over: {usd_words(shown.leaking_usd_month)} a month",
             f"spent in all {usd_words(shown.spent_usd)}",
             *([f"not counted: {', '.join(lacks)}"] if lacks else []),

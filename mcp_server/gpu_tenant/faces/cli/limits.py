@@ -59,6 +59,11 @@ class Shown(Record):
     type=click.Choice(["asked", "needed"]),
     help="whether renting without a smoke test needs a signature (needed) or not (asked)",
 )
+@click.option(
+    "--ask",
+    metavar="RULE",
+    help="when a person is asked before an agent rents: always, never, 'where possible', or 'above 20 USD' in a day",
+)
 @as_json
 async def limits(as_json: bool, **given: Any) -> None:
     """Show the limits that no agent can exceed, and how much of each is used.

@@ -234,7 +234,8 @@ def _meters(cards: tuple[Card, ...]) -> list[Text]:
 def _of_others(box: Foreign) -> str:
     whose = f"of the gpu-tenant {box.deployment}; " if box.deployment else ""
     rate = _rate(box.price_usd_h)
-    return f"{box.box} at {box.provider}, {box.state}, {rate} USD/h; {whose}left alone"
+    named = "".join(f", {words}" for words in (box.name, box.gpus) if words)
+    return f"{box.box} at {box.provider}{named}, {box.state}, {rate} USD/h; {whose}left alone"
 
 
 def _course(card: Card, past_s: float) -> str:

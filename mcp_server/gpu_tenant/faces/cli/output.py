@@ -61,7 +61,10 @@ async def tenancy(
     """
     # Imported here, because this imports most of the program, which `--help` and a wrong call do not need.
     from gpu_tenant.app import open_tenancy
+    from gpu_tenant.faces.cli import prompts
+    from gpu_tenant.leases.speaker import speaker
 
+    speaker.set("person" if prompts.is_at_terminal() else "agent")
     opened = open_tenancy(
         environ, tell=lambda words: click.echo(f"note: {words}", err=True), purpose=purpose
     )

@@ -91,6 +91,12 @@ WAITS_FOR_A_PERSON = 10
     multiple=True,
     help="a variable for the command: NAME=env:VAR, NAME=file:PATH, NAME=keyring:S/U, NAME=ref:R or NAME=text:T",
 )
+@click.option(
+    "--env-file",
+    multiple=True,
+    type=click.Path(),
+    help="a file here of NAME=VALUE lines; its path is on record, and no value",
+)
 @name_option
 @click.option("--yes", "-y", is_flag=True, help="rent without the question")
 @click.option(
@@ -128,8 +134,11 @@ async def run(
     async with output.tenancy() as tenancy:
         if again is None:
             line = join_words(words) if words else ""
-            errand = _errand(tenancy, directory, line, {"artifacts": artifact, **said})
-            name = begin(tenancy, errand)
+
+            async def asked() -> ErrandRequest:
+                return _errand(tenancy, directory, line, {"artifacts": artifact, **said})
+
+            name = begin(tenancy, await as_owner(tenancy, asked))
         else:
             name = again or _newest(tenancy)
             discard = said["discard"]
@@ -194,7 +203,9 @@ def _tell(drive: Drive, standing: ErrandStatus, as_json: bool) -> None:
 def _errand(tenancy: Tenancy, directory: str, command: str, said: dict[str, Any]) -> ErrandRequest:
     """Make the request from the command line and `gpu-tenant.toml`. The command line takes precedence."""
     from gpu_tenant.errands.requests import errand_of
+    from gpu_tenant.providers.credentials import of_env_files
 
+    said["env"] = of_env_files(said.pop("env_file"), said["env"])
     return errand_of(tenancy.context, Path(directory), {"command": command, **said})
 
 
@@ -247,8 +258,12 @@ class _Terminal:
             return None
         while True:
             word = await prompts.choice("Rent it?", ("yes", "no", "more"), default="no")
-            if word != "more":
-                return "person" if word == "yes" else None
+            if word == "no":
+                # The run stays open for the person. But from now on, no agent agrees in the person's place.
+                self._tenancy.context.owner.note_answer(plan.spending, "nothing")
+                return None
+            if word == "yes":
+                return "person"
             for line in plan.lines:
                 for part in output.in_lines(line, 2, err=self._aside):
                     click.echo(f"  {part}", err=self._aside)

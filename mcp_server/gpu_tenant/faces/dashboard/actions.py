@@ -18,6 +18,7 @@ from gpu_tenant.faces.dashboard.queries import answer, looks, tenancy
 from gpu_tenant.faces.dashboard.request_bodies import Body, Patterns, Text, body_of
 from gpu_tenant.leases import adopt as adopting
 from gpu_tenant.leases.recover import recover
+from gpu_tenant.leases.speaker import speaker
 from gpu_tenant.leases.watch_actions import park_stray, pull
 from gpu_tenant.service import Tenancy
 
@@ -167,6 +168,7 @@ async def _stop_and_park(opened: Tenancy, lease: str, body: Stop) -> Record:
 
 
 async def _collect(opened: Tenancy, lease: str, body: Collect) -> Record:
+    speaker.set("person")
     return await opened.collect(
         lease, body.to, artifacts=list(body.artifacts), discard=list(body.discard)
     )
@@ -253,6 +255,7 @@ async def rent(request: Request) -> Response:
     body, opened = await body_of(request, Rent), tenancy(request)
 
     def provision() -> Awaitable[Record]:
+        speaker.set("person")  # the page's token is for the person who opened it
         return opened.provision(
             quotes=[body.quote],
             smoke=body.smoke,

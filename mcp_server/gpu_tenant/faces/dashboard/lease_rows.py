@@ -118,6 +118,8 @@ class Stray(Record):
     state: str
     price_usd_h: Usd
     deployment: str | None = Field(description="the other gpu-tenant that looks after it")
+    name: str | None
+    gpus: str | None
     can_park: bool
 
 
@@ -273,6 +275,8 @@ def sums_of(
             state=box.state,
             price_usd_h=box.price_usd_h,
             deployment=box.deployment,
+            name=box.name,
+            gpus=box.gpus,
             can_park=profiles[box.provider].park == "keeps"
             and not unsure_of(profiles[box.provider])
             and box.deployment is None,

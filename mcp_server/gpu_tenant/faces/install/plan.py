@@ -78,6 +78,7 @@ def plan(
         else was.settings_digest,
         settings_before=was.settings_before if was else None if before is None else digest(before),
         replaced=was.replaced if was else replaced,
+        program=tuple(command[:-1]),
     )
     return Plan(tuple(changes), tuple(notes), register, was, becomes)
 

@@ -36,6 +36,8 @@ class Installed(Record):
     """The digest of the settings as they were before our first change. None if there were none."""
     replaced: Replaced | None
     """The command of our entry before this installation, if there was such an entry."""
+    program: tuple[str, ...] = ()
+    """What the host starts, without its last word `serve`. `doctor` tries it."""
 
     @property
     def directories(self) -> set[str]:
@@ -63,6 +65,8 @@ class WatchdogInstall(Record):
     written: tuple[WrittenFile, ...]
     made: list[str]
     """The directories that were not there before."""
+    program: tuple[str, ...] = ()
+    """What is kept running, without its arguments. `doctor` tries it."""
 
     @property
     def directories(self) -> set[str]:

@@ -1,13 +1,12 @@
 """Finds what a program started by a service would lack compared with this shell: keys, proxies, the program itself."""
 
-import os
-import subprocess
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Profile
+from gpu_tenant.files.installation import why_not_started
 from gpu_tenant.files.planned_changes import there
 from gpu_tenant.providers.credentials import find_credential
 
@@ -37,21 +36,7 @@ def must_start_alone(program: Sequence[str]) -> None:
     Raises:
         Refused: it does not start.
     """
-    environ = {"HOME": str(Path.home()), "PATH": os.defpath}
-    try:
-        ran = subprocess.run(
-            [*program, "--version"],
-            env=environ,
-            cwd="/",
-            capture_output=True,
-            check=False,
-            encoding="utf-8",
-            errors="replace",
-            timeout=60,
-        )
-        said = "" if ran.returncode == 0 else (ran.stderr.strip().splitlines() or ["nothing"])[-1]
-    except (OSError, subprocess.TimeoutExpired) as error:
-        said = str(error)
+    said = why_not_started(program) or ""
     if said or any(not word.isprintable() for word in program):
         raise Refused(
             f"{' '.join(program)} does not start outside this shell: {said[:200]}",
@@ -60,7 +45,6 @@ def must_start_alone(program: Sequence[str]) -> None:
 
 
 def what_is_lacking(
-    program: Sequence[str],
     configuration: Path,
     profiles: Iterable[Profile],
     environ: Mapping[str, str],
@@ -90,8 +74,6 @@ def what_is_lacking(
     if unseen:
         yield f"this shell sets {', '.join(unseen)}, and the watchdog would not see it"
     yield from _clusters(configuration, environ)
-    if ".cache" in Path(program[0]).parts:
-        yield f"{program[0]} is in a cache, which may be emptied: run `uv tool install gpu-tenant` first"
 
 
 def _clusters(configuration: Path, environ: Mapping[str, str]) -> Iterator[str]:

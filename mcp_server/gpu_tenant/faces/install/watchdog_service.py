@@ -101,7 +101,7 @@ def plan(
             "this is a rehearsal, which ends with its terminal",
             remedy="`gpu-tenant watchdog` in another terminal with the same GPU_TENANT_HOME watches it",
         )
-    register = _register(home)
+    register = home.installed
     was = read(register).watchdog
     chosen = by or (was.by if was else _usual(environ))
     if was is not None and was.by != chosen:
@@ -110,7 +110,7 @@ def plan(
             remedy="first `gpu-tenant install watchdog --remove`",
         )
     must_start_alone(program)
-    notes = [*what_is_lacking(program, home.configuration, profiles, environ)]
+    notes = [*what_is_lacking(home.configuration, profiles, environ)]
     match chosen:
         case "systemd":
             return _systemd(home, program, every_s or EVERY_S, environ, was, notes)
@@ -126,7 +126,7 @@ def plan_removal(home: Home) -> Service:
     Raises:
         Refused: a file cannot be read, or the marks in the crontab were changed.
     """
-    register = _register(home)
+    register = home.installed
     was = read(register).watchdog
     if was is None:
         nothing = Plan(
@@ -197,7 +197,7 @@ def _systemd(
     # This is the link that `systemctl enable` would make. It is written here, so that the person
     # sees it before, and it can be undone exactly.
     link = units / "default.target.wants" / file.name
-    planned = _plan(home, "systemd", {file: text.encode(), link: file}, was, notes)
+    planned = _plan(home, "systemd", program, {file: text.encode(), link: file}, was, notes)
     after: tuple[Command, ...] = ()
     if _systemd_answers():
         running = _run(("systemctl", "--user", "is-active", "--quiet", file.name)).returncode == 0
@@ -228,7 +228,7 @@ def _launchd(
     file = Path.home() / "Library/LaunchAgents" / f"{name}.plist"
     text = plist(name, [*program, "watchdog", "--every", str(every_s)], _variables(home), log)
     notes.append("the file for launchd follows its documentation; it has not been tested on a Mac")
-    planned = _plan(home, "launchd", {file: text}, was, notes)
+    planned = _plan(home, "launchd", program, {file: text}, was, notes)
     stops = ("launchctl", "bootout", f"{_domain()}/{name}")
     starts = ("launchctl", "bootstrap", _domain(), str(file))
     running = _run(("launchctl", "print", f"{_domain()}/{name}")).returncode == 0
@@ -251,7 +251,7 @@ def _cron(
     was: WatchdogInstall | None,
     notes: list[str],
 ) -> Service:
-    name, log, register = _name(home), _log(home), _register(home)
+    name, log, register = _name(home), _log(home), home.installed
     every_min = _EVERY_MIN if every_s is None else max(1, -(-every_s // 60))
     line = cron_line([*program, "watchdog", "--once"], _variables(home), log, every_min=every_min)
     if crontab.program() is None:
@@ -274,7 +274,9 @@ def _cron(
         left_as = written.digest if changes else known.digest
         written = known.model_copy(update={"digest": left_as})
     made = {*(was.made if was else ()), *missing_above([register])}
-    becomes = WatchdogInstall(by="cron", name=name, written=(written,), made=sorted(made))
+    becomes = WatchdogInstall(
+        by="cron", name=name, program=tuple(program), written=(written,), made=sorted(made)
+    )
     then = f"cron starts it every {every_min} min while the computer is awake; its messages are in {log}"
     return Service(
         "cron", name, Plan(tuple(changes), tuple(notes), register, was, becomes), (), (), then
@@ -284,6 +286,7 @@ def _cron(
 def _plan(
     home: Home,
     by: KeptBy,
+    program: Sequence[str],
     files: Mapping[Path, Content],
     was: WatchdogInstall | None,
     notes: Sequence[str],
@@ -300,9 +303,11 @@ def _plan(
         changes += [change] if change else []
         first = known.before if known else None if before is None else digest(before)
         written.append(WrittenFile(path=str(path), digest=digest(content), before=first))
-    register = _register(home)
+    register = home.installed
     made = {*(was.made if was else ()), *missing_above([*(c.path for c in changes), register])}
-    becomes = WatchdogInstall(by=by, name=_name(home), written=tuple(written), made=sorted(made))
+    becomes = WatchdogInstall(
+        by=by, name=_name(home), program=tuple(program), written=tuple(written), made=sorted(made)
+    )
     return Plan(tuple(changes), tuple(notes), register, was, becomes)
 
 
@@ -390,7 +395,3 @@ def _variables(home: Home) -> dict[str, str]:
 
 def _log(home: Home) -> Path:
     return home.root / "watchdog.log"
-
-
-def _register(home: Home) -> Path:
-    return home.root / "installed.json"

@@ -5,14 +5,14 @@ import inspect
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import anyio
 from mcp.server import MCPServer
 from mcp.server.apps import Apps
-from mcp.server.elicitation import AcceptedElicitation
+from mcp.server.elicitation import AcceptedElicitation, DeclinedElicitation
 from mcp.server.mcpserver import Context, Elicit, ElicitationResult, Resolve
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.resources import FileResource
@@ -26,6 +26,7 @@ from gpu_tenant.artifacts.snapshot import Snapshot
 from gpu_tenant.domain.choices import Purpose
 from gpu_tenant.domain.command import Command, in_tools
 from gpu_tenant.domain.errors import BadRequest, BoxUnreachable, Refused, TenantError
+from gpu_tenant.errands.answers import RentalPlan
 from gpu_tenant.faces.mcp import chat_card
 from gpu_tenant.faces.watch import WATCH_EVERY_S, watching
 from gpu_tenant.files.rehearsal_marker import rehearsal_of
@@ -33,12 +34,19 @@ from gpu_tenant.files.skill_files import skill_directory
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.context import LeaseName, progress_to
 from gpu_tenant.leases.end import MOST_TOLD, ask_owner, attest, awaits_owner
+from gpu_tenant.leases.speaker import speaker
+from gpu_tenant.leases.spending_plan import SpendingPlan
 from gpu_tenant.leases.watch_actions import pull
 from gpu_tenant.process_hardening import UNATTENDED
 from gpu_tenant.service import Tenancy
 from gpu_tenant.transfer.eta import Eta
 
 _log = logging.getLogger(__name__)
+
+P = TypeVar("P")
+
+_ANSWERS_WITHIN_S = 600
+"""A person's answer belongs to a question that was put at most so long ago."""
 
 INSTRUCTIONS = """\
 gpu-tenant rents, watches and ends GPU boxes without losing data or leaving a meter running.
@@ -144,6 +152,7 @@ class StrictTool(Tool):
             self.fn_metadata.validate_arguments(arguments)
         except ValidationError as error:
             raise ToolError(self._wrong_arguments(error)) from None
+        speaker.set("agent")
         try:
             async with _progress_told(context):
                 with anyio.CancelScope(shield=self.name in _SHIELDED):
@@ -319,8 +328,8 @@ def _verb(name: str, rooms: _Rooms) -> Callable[..., Any]:
         return _teardown_or_ask(rooms)
     if name == "collect":
         return _collect_or_snapshot(rooms)
-    if name == "run":
-        return _run_or_ask(rooms)
+    if name in _ASKING:
+        return _ASKING[name](rooms)
     method = getattr(Tenancy, name)
 
     async def verb(**arguments: Any) -> Any:
@@ -378,18 +387,78 @@ def _collect_or_snapshot(rooms: _Rooms) -> Callable[..., Any]:
     return collect
 
 
+def _can_ask(ctx: Context[None]) -> bool:
+    """Whether the host can put a question to its user, and somebody is there to answer."""
+    can = ctx.client_capabilities and ctx.client_capabilities.elicitation is not None
+    return bool(can) and not os.environ.get(UNATTENDED)
+
+
+def _with_answer(
+    verb: Callable[..., Any], method: Callable[..., Any], ask: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Give the verb the method's schema, and before each call the answer to what `ask` asks."""
+    signature = signature_of(method)
+    parameters = [p for p in signature.parameters.values() if p.name != "self"]
+    added = inspect.Parameter(
+        "answer",
+        inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[ElicitationResult[EmptyForm], Resolve(ask)],
+    )
+    verb.__signature__ = signature.replace(parameters=[*parameters, added])  # type: ignore[attr-defined]
+    verb.__annotations__ = {
+        **{p.name: p.annotation for p in (*parameters, added)},
+        "return": signature.return_annotation,
+    }
+    verb.__doc__ = method.__doc__
+    return verb
+
+
+def _key(method: Callable[..., Any], said: dict[str, Any]) -> str:
+    """Return the arguments of a call in one form, with its defaults."""
+    parameters = signature_of(method).parameters.values()
+    told = {p.name: said.get(p.name, p.default) for p in parameters if p.name != "self"}
+    return json.dumps(told, default=str)
+
+
+class _Shown(Generic[P]):
+    """The plans that people are asked about now, each by the call that it belongs to."""
+
+    def __init__(self) -> None:
+        self._plans: dict[str, tuple[float, P]] = {}
+
+    def note(self, key: str, plan: P) -> P:
+        """Record that this plan is shown for that call. Returns it."""
+        self._plans[key] = asyncio.get_running_loop().time(), plan
+        return plan
+
+    def again(self, key: str) -> P | None:
+        """Return the plan that was shown for that call a moment ago. None if there is none.
+
+        A host may send the answer with a second request. It belongs to the question only if that reads the same then.
+        """
+        at, plan = self._plans.get(key, (0.0, None))
+        is_new = asyncio.get_running_loop().time() - at < _ANSWERS_WITHIN_S
+        return plan if is_new else None
+
+    def taken(self, key: str) -> P | None:
+        """Return the plan that was shown for that call, and forget it. None if none was."""
+        return self._plans.pop(key, (0.0, None))[1]
+
+
+def _said(answer: ElicitationResult[EmptyForm]) -> Literal["yes", "no", "nothing"]:
+    if isinstance(answer, AcceptedElicitation):
+        return "yes"
+    return "no" if isinstance(answer, DeclinedElicitation) else "nothing"
+
+
 def _run_or_ask(rooms: _Rooms) -> Callable[..., Any]:
     """Return `run` as a tool. If the host can ask its user, it asks once before anything is rented.
 
-    The user's answer is not a signature. It agrees to a plan within the owner's limits, as a call with `agree` does.
+    The user's answer is not a signature. It agrees to a plan within the owner's limits.
     """
-    asked = set[str]()
     method = Tenancy.run
-    signature = signature_of(method)
-    parameters = [p for p in signature.parameters.values() if p.name != "self"]
-
-    def key(said: dict[str, Any]) -> str:
-        return json.dumps({p.name: said.get(p.name, p.default) for p in parameters}, default=str)
+    shown = _Shown[RentalPlan]()
+    signed = set[str]()
 
     async def ask(
         id: str,
@@ -402,38 +471,110 @@ def _run_or_ask(rooms: _Rooms) -> Callable[..., Any]:
         max_usd: float,
         smoke: str,
         on: str,
+        include: list[str],
         agree: str,
         ctx: Context[None],
     ) -> EmptyForm | Elicit[EmptyForm]:
-        said = {k: v for k, v in locals().items() if k in signature.parameters}
-        can_ask = ctx.client_capabilities and ctx.client_capabilities.elicitation is not None
-        if agree or not can_ask or os.environ.get(UNATTENDED):
+        said = {k: v for k, v in locals().items() if k in signature_of(method).parameters}
+        tenancy = rooms.tenancy()
+        owner = tenancy.context.owner
+        if not _can_ask(ctx) or owner.limits.asks_above_usd(can_ask=True) is None:
             return EmptyForm()
-        told = await rooms.tenancy().plan_run(**said)
-        if told is None:
+        key = _key(method, said)
+        if (before := shown.again(key)) is not None:
+            return Elicit(before.question, EmptyForm)
+        told = await tenancy.plan_run(**{k: v for k, v in said.items() if k != "agree"})
+        if told is None or not owner.asks(told.spending, can_ask=True):
             return EmptyForm()
-        asked.add(key(said))
-        return Elicit("Rent this?\n" + "\n".join(f"- {line}" for line in told.lines), EmptyForm)
+        if owner.is_signed(told.spending):
+            signed.add(key)
+            return EmptyForm()
+        return Elicit(shown.note(key, told).question, EmptyForm)
 
     async def run(answer: ElicitationResult[EmptyForm], **said: Any) -> RunTold:
-        if key(said) in asked:
-            asked.discard(key(said))
-            if isinstance(answer, AcceptedElicitation):
-                said["agree"] = "yes"
-        return await method(rooms.tenancy(), **said)
+        tenancy, key = rooms.tenancy(), _key(method, said)
+        if key in signed:
+            signed.discard(key)
+            said["agree"] = "yes"
+        if (plan := shown.taken(key)) is not None:
+            said["agree"] = "yes"
+            if _said(answer) == "no":
+                tenancy.decline_run(plan)
+                said = {"id": plan.run}
+            else:
+                # After a question that nobody answered, only a signature agrees.
+                tenancy.context.owner.note_answer(plan.spending, _said(answer))
+        told: RunTold = await method(tenancy, **said)
+        return told
 
-    added = inspect.Parameter(
-        "answer",
-        inspect.Parameter.KEYWORD_ONLY,
-        annotation=Annotated[ElicitationResult[EmptyForm], Resolve(ask)],
-    )
-    run.__signature__ = signature.replace(parameters=[*parameters, added])  # type: ignore[attr-defined]
-    run.__annotations__ = {
-        **{p.name: p.annotation for p in (*parameters, added)},
-        "return": signature.return_annotation,
+    return _with_answer(run, method, ask)
+
+
+def _provision_or_ask(rooms: _Rooms) -> Callable[..., Any]:
+    """Return `provision` as a tool. It asks as `run` does, because it spends the same money."""
+    method = Tenancy.provision
+
+    async def plan(tenancy: Tenancy, said: dict[str, Any]) -> SpendingPlan | None:
+        left = ("price_usd_h", "unguarded", "smoke", "wait_s")
+        return await tenancy.plan_provision(**{k: v for k, v in said.items() if k not in left})
+
+    return _asking(rooms, method, plan)
+
+
+def _change_or_ask(rooms: _Rooms) -> Callable[..., Any]:
+    """Return `change_lease` as a tool. It asks before a later deadline promises money that nobody agreed to."""
+
+    async def plan(tenancy: Tenancy, said: dict[str, Any]) -> SpendingPlan | None:
+        return tenancy.plan_change(
+            said["lease"], said["action"], said.get("hours"), said.get("budget_usd")
+        )
+
+    return _asking(rooms, Tenancy.change_lease, plan)
+
+
+def _asking(
+    rooms: _Rooms,
+    method: Callable[..., Any],
+    plan_of: Callable[[Tenancy, dict[str, Any]], Awaitable[SpendingPlan | None]],
+) -> Callable[..., Any]:
+    """Return the verb as a tool that first asks the host's user whether they agree to what it promises."""
+    shown = _Shown[SpendingPlan]()
+
+    async def ask(ctx: Context[None], **said: Any) -> EmptyForm | Elicit[EmptyForm]:
+        if not _can_ask(ctx):
+            return EmptyForm()
+        tenancy, key = rooms.tenancy(), _key(method, said)
+        if (before := shown.again(key)) is not None:
+            return Elicit(before.question, EmptyForm)
+        plan, owner = await plan_of(tenancy, said), tenancy.context.owner
+        if plan is None or not owner.asks(plan, can_ask=True) or owner.is_signed(plan):
+            return EmptyForm()
+        if tenancy.ledger.declined(plan.subjects):
+            return EmptyForm()  # the call itself says that this is over
+        return Elicit(shown.note(key, plan).question, EmptyForm)
+
+    async def verb(answer: ElicitationResult[EmptyForm], **said: Any) -> Any:
+        tenancy = rooms.tenancy()
+        if (plan := shown.taken(_key(method, said))) is not None:
+            tenancy.context.owner.note_answer(plan, _said(answer))
+            if _said(answer) == "no":
+                from gpu_tenant.leases.owner_approval import declined
+
+                raise declined(plan)
+        return await method(tenancy, **said)
+
+    verb.__name__ = method.__name__
+    parameters = [p for p in signature_of(method).parameters.values() if p.name != "self"]
+    of_call = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=Context[None])
+    plain = [
+        p.replace(default=inspect.Parameter.empty, kind=inspect.Parameter.KEYWORD_ONLY)
+        for p in parameters
+    ]
+    ask.__signature__ = inspect.Signature([*plain, of_call])  # type: ignore[attr-defined]
+    ask.__annotations__ = {p.name: p.annotation for p in (*plain, of_call)} | {
+        "return": EmptyForm | Elicit[EmptyForm]
     }
-    run.__doc__ = method.__doc__
-    return run
+    return _with_answer(verb, method, ask)
 
 
 def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
@@ -445,8 +586,7 @@ def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
     async def tell(
         lease: str, on_refusal: str, ctx: Context[None]
     ) -> EmptyForm | Elicit[EmptyForm]:
-        can_tell = ctx.client_capabilities and ctx.client_capabilities.elicitation is not None
-        if on_refusal != "ask_owner" or not can_tell or os.environ.get(UNATTENDED):
+        if on_refusal != "ask_owner" or not _can_ask(ctx):
             return EmptyForm()
         wants = await ask_owner(rooms.tenancy().context, lease)
         if wants is None:
@@ -486,6 +626,14 @@ def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
 
     verify_and_teardown.__doc__ = Tenancy.verify_and_teardown.__doc__
     return verify_and_teardown
+
+
+_ASKING: dict[str, Callable[[_Rooms], Callable[..., Any]]] = {
+    "run": _run_or_ask,
+    "provision": _provision_or_ask,
+    "change_lease": _change_or_ask,
+}
+"""The tools that promise money, and ask a person first where the host can."""
 
 
 def _lease_card() -> Apps:

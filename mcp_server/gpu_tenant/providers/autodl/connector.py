@@ -195,7 +195,9 @@ class AutodlConnector:
             charge_type="payg",
             req_gpu_amount=lease.quote.offer.gpu_count if lease.quote else 0,
         )
-        details = {box_id: await self._snapshot(box_id)} if self._is_looked_into(ordered) else {}
+        details: dict[str, Json] = {}
+        if self._is_looked_into(ordered):
+            details[box_id] = await self._snapshot(box_id)
         return self._box(ordered, details)
 
     def asked_with(self, salt: str) -> Asking:
@@ -317,6 +319,7 @@ class AutodlConnector:
             state=state,
             address=address,
             price_usd_h=price,
+            name=shown.name or None,
             words=f"AutoDL calls it {words(shown.status)}" if told else None,
             created_at=instant(shown.created_at),
         )

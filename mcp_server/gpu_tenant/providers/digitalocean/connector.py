@@ -30,7 +30,7 @@ from gpu_tenant.domain.permit import (
 )
 from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
-from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.untrusted_text import plain, quote_text
 from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import Json, Reply, Wire
@@ -97,6 +97,7 @@ class _Networks(BaseModel):
 
 class _Droplet(BaseModel):
     id: int
+    name: str | None = None
     status: str
     size: _Size
     networks: _Networks
@@ -399,7 +400,9 @@ class DigitalOceanConnector:
                 break
             following = parse_qs(urlsplit(shown.links.pages.next).query).get("page", [])
             if following != [str(page + 1)]:
-                raise _incomplete(path, f"page {plain(' '.join(following))} follows page {page}")
+                raise _incomplete(
+                    path, f"page {quote_text(' '.join(following))} follows page {page}"
+                )
             leafing.turn(len(reply.text))
             page += 1
         if len(rows) != shown.meta.total:
@@ -429,7 +432,7 @@ class DigitalOceanConnector:
         if shown.status == "off":
             words = "it is powered off, and bills in full; only destroying it ends the bill"
         elif state in (BoxState.BROKEN, BoxState.UNKNOWN):
-            words = f"DigitalOcean calls it {plain(shown.status)}"
+            words = f"DigitalOcean calls it {quote_text(shown.status)}"
         return Box(
             provider="digitalocean",
             id=BoxId(str(shown.id)),
@@ -437,6 +440,8 @@ class DigitalOceanConnector:
             state=state,
             address=ssh_address(f"root@{address}") if address else None,
             price_usd_h=shown.size.price_hourly.quantize(USD_STEP),
+            name=shown.name or None,
+            gpus=shown.size.slug,
             words=words,
             created_at=instant(shown.created_at),
         )

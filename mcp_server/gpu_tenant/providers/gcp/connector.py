@@ -396,6 +396,12 @@ class GcpConnector:
             address=ssh_address(at) if at and state is BoxState.READY else None,
             price_usd_h=self._price_now(instance, state) if mark else None,
             interruptible=spot,
+            name=instance.name or None,
+            gpus=", ".join(
+                f"{a.accelerator_count} x {last(a.accelerator_type)}"
+                for a in instance.guest_accelerators
+            )
+            or None,
             words=f"Google says {words(instance.status)}" if state is BoxState.UNKNOWN else None,
             created_at=instant(instance.creation_timestamp),
         )

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.volumes import Volume
 from gpu_tenant.providers.http_client import figure
 from gpu_tenant.providers.kubernetes.client import Shown
@@ -72,11 +72,11 @@ def may_stay_words(disk: str, claim: str, policy: str | None) -> str:
     why = (
         "this login may not read the disk, and no storage class tells what becomes of it"
         if policy is None
-        else f"this login may not read the disk, and the reclaim policy of its storage class is {plain(policy)}"
+        else f"this login may not read the disk, and the reclaim policy of its storage class is {quote_text(policy)}"
     )
     return (
-        f"the disk {disk} of the claim {claim} may outlive it, and bill: {why}; an administrator sees it with "
-        f"`kubectl get pv {disk}`"
+        f"the disk {quote_text(disk)} of the claim {quote_text(claim)} may outlive it, and bill: {why}; an administrator sees it with "
+        f"`kubectl get pv {quote_text(disk)}`"
     )
 
 

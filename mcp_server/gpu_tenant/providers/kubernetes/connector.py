@@ -26,7 +26,7 @@ from gpu_tenant.domain.permit import (
 )
 from gpu_tenant.domain.ports import Setting, wanted_quote
 from gpu_tenant.domain.timestamps import instant
-from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.untrusted_text import plain, quote_text
 from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gpu_catalog import described_gpus, known_gpu
 from gpu_tenant.providers.kubernetes.claims import (
@@ -365,7 +365,7 @@ class KubernetesConnector:
         if disk is None or policy is not None:
             return None
         policy = await self._class_policy(claim)
-        return None if policy == "Delete" else may_stay_words(disk, plain(_name(claim)), policy)
+        return None if policy == "Delete" else may_stay_words(disk, _name(claim), policy)
 
     async def _class_policy(self, claim: Shown) -> str | None:
         """Return the reclaim policy of the storage class that made the claim's disk. None if that is unknown."""
@@ -442,7 +442,7 @@ class KubernetesConnector:
             elif claim["metadata"].get("deletionTimestamp"):
                 why = "is being deleted"
             elif owners := claim["metadata"].get("ownerReferences"):
-                owner = plain(f"{owners[0].get('kind')} {owners[0].get('name')}")
+                owner = quote_text(f"{owners[0].get('kind')} {owners[0].get('name')}")
                 why = f"goes with its owner, the {owner}"
             else:
                 continue
@@ -602,6 +602,7 @@ class KubernetesConnector:
             state=seen.state,
             address=address,
             price_usd_h=self._usd_h(_gpus(shown)),
+            name=metadata["name"],
             words=seen.words,
             taken=seen.taken,
             created_at=instant(metadata.get("creationTimestamp")),
@@ -717,7 +718,7 @@ class KubernetesConnector:
         after = {
             "Retain": "its disk outlives the claim, too, and continues to bill (reclaim policy Retain)",
             "Delete": "whoever deletes the claim deletes its disk, too (reclaim policy Delete)",
-        }.get(str(policy), f"its reclaim policy is {plain(str(policy))}")
+        }.get(str(policy), f"its reclaim policy is {quote_text(str(policy))}")
         return f"{path} outlives the pod, on the claim {name}: {after}"
 
     async def leftovers(self) -> Sequence[Leftover]:

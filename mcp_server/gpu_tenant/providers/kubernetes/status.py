@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_tenant.domain.model import BoxState, Fate
-from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.untrusted_text import cite
 from gpu_tenant.providers.kubernetes.client import Shown
 from gpu_tenant.providers.kubernetes.job_manifest import CONTAINER, FIRST_POD
 
 _HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"})
 """Waiting reasons that will not go away by themselves."""
+_SAID_CHARS = 300
 _LIMIT = "exceed"
 """If an eviction's message has this word, the pod exceeded a limit of its own. Another pod would, too."""
 
@@ -61,7 +62,7 @@ def has_ended(job: Shown) -> bool:
 
 def _of_pod(pod: Shown, ended: JobView | None) -> JobView:
     status = pod.get("status", {})
-    phase, said = status.get("phase"), plain(str(status.get("message", "")))
+    phase, said = status.get("phase"), cite(str(status.get("message", "")), most=_SAID_CHARS)
     reason = str(status.get("reason", ""))
     taken = _fate_of(pod)
     if phase in ("Failed", "Succeeded"):
@@ -71,7 +72,11 @@ def _of_pod(pod: Shown, ended: JobView | None) -> JobView:
             return JobView(
                 BoxState.BROKEN, "the deadline of its Job has passed: DeadlineExceeded", "walltime"
             )
-        died = _death(pod) or _join(reason, said) or "its first process has ended"
+        died = (
+            _death(pod)
+            or _join(cite(reason, most=_SAID_CHARS), said)
+            or "its first process has ended"
+        )
         also = f"; {ended.words}" if ended is not None and ended.words else ""
         return JobView(BoxState.BROKEN, f"{died}{also}", "stopped_by_provider")
     if phase == "Unknown" or reason == "NodeLost":
@@ -86,16 +91,24 @@ def _of_pod(pod: Shown, ended: JobView | None) -> JobView:
             return JobView(BoxState.UNKNOWN, taken[1])
         ready = any(_runs(shown) for shown in _containers(pod))
         return JobView(BoxState.READY if ready else BoxState.BOOTING, pod=pod)
-    return JobView(BoxState.UNKNOWN, f"Kubernetes calls its pod {plain(str(phase))}")
+    return JobView(
+        BoxState.UNKNOWN, f"Kubernetes calls its pod {cite(str(phase), most=_SAID_CHARS)}"
+    )
 
 
 def _fate_of(pod: Shown) -> tuple[Fate, str] | None:
     """Return what took the pod. None unless the cluster itself says so."""
     status = pod.get("status", {})
-    reason, said = str(status.get("reason", "")), plain(str(status.get("message", "")))
+    reason, said = (
+        str(status.get("reason", "")),
+        cite(str(status.get("message", "")), most=_SAID_CHARS),
+    )
     told = _condition(pod, "DisruptionTarget")
     why, more = (
-        (plain(str(told.get("reason", ""))), plain(str(told.get("message", ""))))
+        (
+            cite(str(told.get("reason", "")), most=_SAID_CHARS),
+            cite(str(told.get("message", "")), most=_SAID_CHARS),
+        )
         if told
         else ("", "")
     )
@@ -132,7 +145,10 @@ def _death(pod: Shown) -> str | None:
     for shown in _containers(pod):
         ended = shown.get("state", {}).get("terminated")
         if ended:
-            reason, code = plain(str(ended.get("reason", ""))), ended.get("exitCode")
+            reason, code = (
+                cite(str(ended.get("reason", "")), most=_SAID_CHARS),
+                ended.get("exitCode"),
+            )
             if reason == "OOMKilled":
                 return "it needed more memory than its limit, so all of it was killed: OOMKilled"
             return f"its first process ended with {code}: {reason or 'no reason was given'}"
@@ -142,17 +158,21 @@ def _death(pod: Shown) -> str | None:
 def _pending_view(pod: Shown) -> JobView:
     placed = _condition(pod, "PodScheduled")
     if placed and placed.get("status") == "False":
-        said = plain(str(placed.get("message", "")))
+        said = cite(str(placed.get("message", "")), most=_SAID_CHARS)
         return JobView(
             BoxState.BOOTING,
             _join(
-                f"it waits for a place, and costs nothing: {plain(str(placed.get('reason')))}", said
+                f"it waits for a place, and costs nothing: {cite(str(placed.get('reason')), most=_SAID_CHARS)}",
+                said,
             ),
         )
     for shown in _containers(pod):
         waits = shown.get("state", {}).get("waiting")
         if waits:
-            reason, said = plain(str(waits.get("reason", ""))), plain(str(waits.get("message", "")))
+            reason, said = (
+                cite(str(waits.get("reason", "")), most=_SAID_CHARS),
+                cite(str(waits.get("message", "")), most=_SAID_CHARS),
+            )
             state = BoxState.BROKEN if reason in _HOPELESS else BoxState.BOOTING
             return JobView(state, _join(_IMAGE.get(reason, reason) or "it starts", said))
     return JobView(BoxState.BOOTING)
@@ -170,7 +190,10 @@ def _end_of(job: Shown) -> JobView | None:
     """Return what the Job itself says about its end. None while it has not ended."""
     failed = _condition(job, "Failed") or _condition(job, "FailureTarget")
     if failed and failed.get("status") == "True":
-        reason, said = plain(str(failed.get("reason", ""))), plain(str(failed.get("message", "")))
+        reason, said = (
+            cite(str(failed.get("reason", "")), most=_SAID_CHARS),
+            cite(str(failed.get("message", "")), most=_SAID_CHARS),
+        )
         if reason == "DeadlineExceeded":
             return JobView(
                 BoxState.BROKEN, "the deadline of its Job has passed: DeadlineExceeded", "walltime"

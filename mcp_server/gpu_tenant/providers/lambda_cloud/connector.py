@@ -30,7 +30,7 @@ from gpu_tenant.domain.permit import (
 )
 from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
-from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.untrusted_text import plain, quote_text
 from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import Json, Reply, Spacing, Wire, figure
@@ -276,7 +276,8 @@ class LambdaCloudConnector:
         if shown.actions.terminate.available and reply.status == 200:
             # The answer is a success, but its list of terminated instances does not name this one.
             raise told
-        return plain(shown.actions.terminate.reason_code or "") or told.message
+        code = shown.actions.terminate.reason_code
+        return quote_text(code) if code else told.message
 
     def refused_image(self, source: AtProvider) -> str | None:
         """Implement `Imaging.refused_image`: an instance is a virtual machine, made from a machine image."""
@@ -406,7 +407,9 @@ class LambdaCloudConnector:
             price_usd_h=Decimal(0) if state is BoxState.BOOTING else _usd_h(shown.instance_type),
             running_usd_h=_usd_h(shown.instance_type),
             booting_usd_h=Decimal(0),
-            words=f"Lambda Cloud calls it {plain(shown.status)}" if told else None,
+            name=shown.name or None,
+            gpus=shown.instance_type.description,
+            words=f"Lambda Cloud calls it {quote_text(shown.status)}" if told else None,
             taken="preempted" if shown.status == "preempted" else None,
             # The API does not tell an instance's age. This is our own note from just before its
             # launch.

@@ -26,10 +26,10 @@ from gpu_tenant.domain.permit import (
 )
 from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
-from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gpu_catalog import known_gpu
-from gpu_tenant.providers.http_client import Json, Wire, figure, words
+from gpu_tenant.providers.http_client import Json, Wire, counted_gpus, figure, words
 from gpu_tenant.providers.list_rows import Subject, read_each
 from gpu_tenant.providers.response_limits import Leafing
 from gpu_tenant.providers.runpod.billing import (
@@ -292,6 +292,7 @@ class RunpodConnector:
             raise _unreadable("a pod without an id or a status")
         state = self._states.get(status, BoxState.UNKNOWN)
         strange = state in (BoxState.BROKEN, BoxState.UNKNOWN)
+        gpu = shown if isinstance(shown := pod.get("gpu"), dict) else {}
         return Box(
             provider="runpod",
             id=BoxId(identity),
@@ -299,7 +300,9 @@ class RunpodConnector:
             state=state,
             address=_direct(pod),
             price_usd_h=_price_usd_h(pod, state),
-            words=f"RunPod calls it {plain(status)}" if strange else None,
+            name=name if isinstance(name := pod.get("name"), str) and name else None,
+            gpus=counted_gpus(gpu.get("count"), gpu.get("id")),
+            words=f"RunPod calls it {quote_text(status)}" if strange else None,
             published=_published(pod) if state is BoxState.READY else (),
             created_at=instant(pod.get("createdAt")),
         )
@@ -564,7 +567,7 @@ def _parts(offer: str) -> tuple[str, int, str, tuple[str, ...]]:
     gpu, _, places = rest.partition("/")
     if cloud not in _CLOUDS or not count.isdigit() or not gpu:
         raise BadRequest(
-            f"{plain(offer)} is not an offer of RunPod",
+            f"{quote_text(offer)} is not an offer of RunPod",
             remedy=f"{Command('offers')} shows what there is",
         )
     return cloud, int(count), gpu, tuple(places.split(",")) if places else ()

@@ -10,7 +10,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import NoCapacity, NoQuota, ProviderSilent, ProviderTrouble
 from gpu_tenant.domain.model import MARK_PREFIX, Fate
 from gpu_tenant.domain.ports import Finished
-from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.untrusted_text import cite, plain
 from gpu_tenant.providers.list_rows import Subject, try_read
 
 SEPARATOR = "\x1f"
@@ -420,7 +420,7 @@ def words_of(told: Finished) -> str:
 
 def refusal(command: str, told: Finished) -> ProviderTrouble:
     """Return the error for a Slurm command that failed."""
-    words = f"{command}: {words_of(told) or f'it ended with {told.exit_status}'}"
+    words = f"{command}: {cite(words_of(told), most=400) or f'it ended with {told.exit_status}'}"
     if told.exit_status == 127:
         return ProviderTrouble(
             f"the login node has no {command}",

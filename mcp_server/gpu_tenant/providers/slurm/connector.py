@@ -21,7 +21,7 @@ from gpu_tenant.domain.offers import Offer, Price, Wish
 from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Finished, Setting, Transport, wanted_quote
-from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import some
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.list_rows import Subject, read_each
@@ -455,11 +455,13 @@ def _state_words(row: SlurmJob) -> str | None:
     """Return Slurm's words for the job's state. None if they say no more than our own words."""
     if row.state == "RUNNING" and not row.is_being_preempted:
         return None
-    words = f"Slurm says {row.state}" + (f" ({row.reason})" if row.reason else "")
+    words = f"Slurm says {quote_text(row.state)}" + (
+        f" ({quote_text(row.reason)})" if row.reason else ""
+    )
     if row.is_being_preempted:
         words += ": it is being preempted"
     if row.restarts and row.state == "PENDING":
         words += f": it waits to start again after a preemption or the loss of a node (restart {row.restarts})"
     if row.state == "OUT_OF_MEMORY":
         words += ": ask for more with mem_gb_per_gpu under [slurm]"
-    return plain(words)
+    return words

@@ -38,7 +38,7 @@ from gpu_tenant.domain.permit import (
 )
 from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
-from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.untrusted_text import plain, quote_text
 from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import (
@@ -47,6 +47,7 @@ from gpu_tenant.providers.http_client import (
     Reply,
     Spacing,
     Wire,
+    counted_gpus,
     figure,
     words,
 )
@@ -295,6 +296,8 @@ class VastConnector:
             price_usd_h=None if price is None else price.quantize(USD_STEP),
             running_usd_h=None if running is None else running.quantize(USD_STEP),
             interruptible=row.get("is_bid") is True,
+            name=label if isinstance(label, str) and label else None,
+            gpus=counted_gpus(row.get("num_gpus"), row.get("gpu_name")),
             words=self._words(row, word, state),
             published=_published(row) if state is BoxState.READY else (),
             taken="host_lost"
@@ -313,7 +316,10 @@ class VastConnector:
         elif state is BoxState.PARKED and row.get("is_bid") is True:
             told.append(_OUTBID)
         if state in (BoxState.BROKEN, BoxState.UNKNOWN):
-            told += [f"Vast.ai calls it {plain(word)}", words(str(row.get("status_msg") or ""))]
+            told += [
+                f"Vast.ai calls it {quote_text(word)}",
+                words(str(row.get("status_msg") or "")),
+            ]
         return "; ".join(filter(None, told)) or None
 
     def refused_image(self, source: AtProvider) -> str | None:

@@ -777,6 +777,8 @@ export interface Stray {
   price_usd_h: string | null;
   /** the other gpu-tenant that looks after it */
   deployment: string | null;
+  name: string | null;
+  gpus: string | null;
   can_park: boolean;
 }
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gpu_tenant.domain.errors import Refused
+from gpu_tenant.files.installation import cache_of, install_line
+
 HostName = Literal["claude", "codex", "cursor", "gemini", "vscode"]
 Format = Literal["json", "toml"]
 
@@ -121,10 +124,22 @@ def _of_project(host: HostName, project: Path) -> tuple[Path, Path]:
             return project / ".github/skills", project / ".vscode/mcp.json"
 
 
-def this_program(argv0: str) -> list[str]:
-    """Return the command that starts this same program from any directory."""
+def this_program(argv0: str, environ: Mapping[str, str], *, wanted: str) -> list[str]:
+    """Return the command that starts this same program from any directory, for as long as it stays installed.
+
+    Raises:
+        Refused: it runs from a cache. The remedy installs it first, and then `wanted` for good.
+    """
     started = Path(argv0).absolute()
+    command = [sys.executable, "-m", "gpu_tenant"]
     for program in (started, Path(sys.executable).with_name(SKILL + started.suffix)):
         if program.stem == SKILL and program.is_file():
-            return [str(program)]
-    return [sys.executable, "-m", "gpu_tenant"]
+            command = [str(program)]
+            break
+    if cache := cache_of(Path(command[0]), environ):
+        raise Refused(
+            f"this copy of gpu-tenant is in {cache.installer}'s cache, {cache.directory}, which may be emptied at any"
+            " time; nothing was written",
+            remedy=f"`{install_line(cache.installer)}`, then `gpu-tenant install {wanted}`",
+        )
+    return command

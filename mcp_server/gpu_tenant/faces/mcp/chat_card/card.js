@@ -487,7 +487,11 @@ function leases(told) {
   const which = input.which === "all" ? {which: "all"} : {};
   const none = "No lease is live: no box of ours is billing that this ledger knows of.";
   const foreign = (told.foreign ?? []).map((box) =>
-    t("{box} at {provider}: {state}, {rate}", {...box, rate: rate(box.price_usd_h)}),
+    t("{box} at {provider}: {state}, {rate}", {
+      ...box,
+      box: [box.box, box.name, box.gpus].filter(Boolean).join(", "),
+      rate: rate(box.price_usd_h),
+    }),
   );
   return [
     heading("Leases"),

@@ -122,6 +122,10 @@ export interface Foreign {
   price_usd_h: string | null;
   /** whether its mark is that of another gpu-tenant */
   deployment: string | null;
+  name: string | null;
+  gpus: string | null;
+  created_at: string | null;
+  next: string;
 }
 
 export interface Gpu {
@@ -145,6 +149,8 @@ export interface Leases {
   spent_usd: string;
   /** now, including the disks of stopped boxes */
   burning_usd_h: string;
+  /** besides that: of the boxes that are not ours */
+  foreign_usd_h: string;
   /** of boxes on which no job runs */
   leaking_usd_month: string;
   /** what these sums lack */

@@ -43,6 +43,10 @@ export function Orphans() {
                 <th scope="row">
                   <code>${box.box}</code>
                   ${
+                    (box.name || box.gpus) &&
+                    html`<p class="soft">${[box.name, box.gpus].filter(Boolean).join(", ")}</p>`
+                  }
+                  ${
                     box.deployment &&
                     html`<p class="whose">
                       <${Shape} kind="warn" />

@@ -1,0 +1,62 @@
+"""The end of a rental is a deadline: the lease ends before it, and nobody is sent to start the box after it."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from arranged import NOON, TERMS, lease, offer, quote
+
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.policy import end_clock
+from gpu_tenant.domain.rental import HOME_S, rental_is_over
+from gpu_tenant.domain.terms import RentRequest, Terms
+from gpu_tenant.leases.end_reserve import start_words
+from gpu_tenant.leases.offers import unfit
+from gpu_tenant.leases.provision import terms_by_quote
+
+HOME = timedelta(seconds=HOME_S)
+
+
+def for_an_hour(terms: Terms = TERMS) -> Lease:
+    """A lease whose box is rented for an hour from noon on."""
+    whole = lease(terms=terms, price_usd_h=Decimal(1))
+    return whole.model_copy(update={"quote": quote(offer=offer(max_hours=1.0))})
+
+
+@pytest.mark.parametrize(("hours", "ends_h"), [(10.0, 1.0), (0.5, None)])
+def test_a_lease_ends_before_the_rental_of_its_box(hours: float, ends_h: float | None) -> None:
+    terms = terms_by_quote(quote(offer=offer(max_hours=1.0)), RentRequest(hours=hours), NOON)
+
+    at = NOON + timedelta(hours=hours) if ends_h is None else NOON + timedelta(hours=ends_h) - HOME
+    assert terms.deadline_at == at
+
+
+def test_an_offer_without_an_end_changes_no_deadline() -> None:
+    terms = terms_by_quote(quote(offer=offer()), RentRequest(hours=10), NOON)
+
+    assert terms.deadline_at == NOON + timedelta(hours=10)
+
+
+def test_an_offer_that_ends_while_files_come_home_does_not_fit() -> None:
+    wish = quote().wish
+    lasts_h = wish.hours + 0.1
+
+    assert unfit(offer(max_hours=lasts_h), wish) == "ends before the work is done and moved"
+    assert unfit(offer(max_hours=lasts_h + 1), wish) is None
+
+
+def test_a_deadline_that_the_rental_sets_says_so() -> None:
+    rented = for_an_hour(Terms(deadline_at=NOON + timedelta(hours=1) - HOME))
+
+    assert "the rental of its box ends at 2026-11-20 13:00 UTC" in end_clock(rented, NOON)
+
+
+def test_nobody_is_sent_to_start_a_box_whose_rental_is_over() -> None:
+    rented = for_an_hour()
+    before, after = NOON + timedelta(minutes=59), NOON + timedelta(minutes=61)
+
+    assert [rental_is_over(rented, at) for at in (before, after)] == [False, True]
+    assert start_words(rented, (), before, "").startswith("`gpu-tenant resume")
+    told = start_words(rented, (), after, "")
+    assert "resume" not in told
+    assert f"`gpu-tenant waive {rented.id}`" in told
