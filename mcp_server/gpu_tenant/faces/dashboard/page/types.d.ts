@@ -539,6 +539,7 @@ export interface Past {
 export interface Path {
   at: string;
   size: number;
+  ctime_ns: number | null;
 }
 
 export interface Platform {
