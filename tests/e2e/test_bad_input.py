@@ -177,6 +177,7 @@ def test_the_line_that_is_shown_with_an_unclaimed_file_keeps_it_or_gives_it_up(
     owner: Owner, option: str
 ) -> None:
     lease = owner.has_run(f"{MODEL}; echo more > 'a [b] c.txt'", "out/")
+    owner.does("terms", lease, "--unasked-gib", "0")
 
     shown = owner.does("collect", lease)
     lines = [x for x in shown.split("`") if option in x]
@@ -534,6 +535,7 @@ def test_what_holds_no_bytes_keeps_no_box(owner: Owner) -> None:
 @pytest.mark.parametrize("way_out", ["--artifact", "--discard"])
 def test_unclaimed_bytes_are_named_and_both_ways_out_work(owner: Owner, way_out: str) -> None:
     lease = owner.has_run(f"{MODEL}; head -c 4000 /dev/urandom > cache.bin")
+    owner.does("terms", lease, "--unasked-gib", "0")
 
     collected = json.loads(owner.does("collect", lease, "--json"))
     told = owner.is_told(REFUSED, "UNVERIFIED", "teardown", lease)

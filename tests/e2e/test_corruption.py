@@ -177,13 +177,6 @@ def on_the_box_after_collect() -> Iterator[Case]:
 
 def before_collect() -> Iterator[Case]:
     yield Case("never collected", nothing, the_verb, "finished")
-    yield Case(
-        "collected with unclaimed bytes",
-        collected_after(written("work", "more.bin")),
-        the_verb,
-        "finished",
-        mends=("collect", "--discard", "more.bin"),
-    )
 
 
 def entries() -> Iterator[Case]:

@@ -22,11 +22,15 @@ from gpu_tenant.leases.watchdog_heartbeat import is_watched, last_watch_words, p
 
 
 @asynccontextmanager
-async def over_budget(root: Path, command: str, *, budget: str = "0.03") -> AsyncIterator[Scene]:
+async def over_budget(
+    root: Path, command: str, *, budget: str = "0.03", unasked_gib: float | None = None
+) -> AsyncIterator[Scene]:
     """A pod whose job failed at once, and whose budget was about to be passed when the watchdog looked."""
     async with scene_at("runpod", root) as scene:
         await scene.rent(budget_usd=Decimal(1))
-        await scene.tenant.tenancy.change_lease(scene.lease, "terms", budget_usd=Decimal(budget))
+        await scene.tenant.tenancy.change_lease(
+            scene.lease, "terms", budget_usd=Decimal(budget), unasked_gib=unasked_gib
+        )
         await scene.work(command)
         await scene.ends()
         for _ in range(30):
@@ -41,8 +45,8 @@ async def over_budget(root: Path, command: str, *, budget: str = "0.03") -> Asyn
 
 @asynccontextmanager
 async def parked(root: Path) -> AsyncIterator[Scene]:
-    """A pod that was parked because of a file that nobody has claimed."""
-    async with over_budget(root, "echo precious > other.bin; exit 2") as scene:
+    """A pod that was parked because of a file that nobody has claimed, and that its terms do not bring home."""
+    async with over_budget(root, "echo precious > other.bin; exit 2", unasked_gib=0) as scene:
         assert scene.tenant.lease(scene.lease).parked_at is not None, scene.alarms()
         yield scene
 

@@ -52,7 +52,7 @@ from gpu_tenant.domain.outcome import Grade
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.reconcile import GOES_ON, rate_words
 from gpu_tenant.domain.stop_cause import Term
-from gpu_tenant.domain.terms import OnFailure, RentRequest
+from gpu_tenant.domain.terms import OnFailure, RentRequest, unasked_bytes
 from gpu_tenant.domain.trackers import kept_by_default
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import in_words, some, span, usd_words
@@ -76,6 +76,7 @@ from gpu_tenant.leases.recovery_plan import gone_on, successor
 from gpu_tenant.leases.recovery_words import tree_words
 from gpu_tenant.leases.rental_plan import most_by_quote
 from gpu_tenant.leases.taken_step import WAY_HOME_H, known_unclaimed, notice_step
+from gpu_tenant.leases.unasked import takes_words
 from gpu_tenant.leases.wanted_place import copy_line
 from gpu_tenant.leases.watch_actions import has_news, standing_of
 from gpu_tenant.leases.whole_work import whole_work_words
@@ -532,7 +533,8 @@ class Drive:
         context, smoked = tenancy.context, self._smoke_receipt(facts)
         from gpu_tenant.jobs.smoke import undeclared
 
-        loose = undeclared(smoked.wrote if smoked else (), facts.artifacts, facts.discard)
+        limit = unasked_bytes(errand.unasked_gib)
+        loose = undeclared(smoked, facts.artifacts, facts.discard, limit=limit)
         planned = Planned(context, facts, chosen, quotes[0], self._asked(is_market=True), smoked)
         lines = planned.lines(
             order=found.order,
@@ -662,6 +664,7 @@ class Drive:
             idle_h=errand.idle_h,
             when_done=None,
             on_failure=self._on_failure.words,
+            unasked_gib=errand.unasked_gib,
             store=self._tenancy.context.known_store(errand.store),
             recover=errand.recover if is_market else (),
             errand=self._run,
@@ -1088,9 +1091,10 @@ class Drive:
         if collected is None or not _unsaid(collected):
             return []
         if collected.unclaimed_files and seal is not None:
-            return list(
-                _ways(self._run, unclaimed_patterns(lease, seal.unclaimed), is_written=True)
-            )
+            events = self._tenancy.ledger.events(lease.id)
+            takes = takes_words(lease, events, seal.unclaimed.size_bytes)
+            ways = _ways(self._run, unclaimed_patterns(lease, seal.unclaimed), is_written=True)
+            return [f"{takes}: {way}" for way in ways]
         return [collected.next]
 
     def _asking(self, asks: Unanswered, words: str, *, then: str = "") -> ErrandStatus:

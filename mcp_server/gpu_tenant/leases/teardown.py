@@ -322,7 +322,7 @@ def not_looked_at(lease: Lease, profile: Profile, seal: Manifest | None) -> tupl
     if there is None:
         return (f"bytes written outside {places}: nobody looked there",)
     if not there.count and there.whole:
-        return (f"bytes written outside {places}: none were found on its disks",)
+        return (f"bytes written outside {places}: all that was found on its disks is kept",)
     named = ", ".join(f"{x.at} ({some(x.size_bytes, 'byte')})" for x in there.largest[:3])
     largest = f": {named}" if named else ""
     least = "" if there.whole else "at least "

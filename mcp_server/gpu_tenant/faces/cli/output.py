@@ -363,6 +363,16 @@ def print_collected(shown: Collected) -> None:
     rows: list[tuple[str, object]] = [
         ("here", f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"),
         ("fetched now", fetched),
+        *(
+            [
+                (
+                    "undeclared",
+                    f"{some(shown.unasked_files, 'file')} of these, {size(shown.unasked_bytes)}: {', '.join(shown.unasked)}",
+                )
+            ]
+            if shown.unasked_files
+            else []
+        ),
         *([("replaced", shown.superseded)] if shown.superseded else []),
         (
             "may be lost",
@@ -378,7 +388,7 @@ def print_collected(shown: Collected) -> None:
         rows.append(
             (
                 "unclaimed",
-                f"{some(shown.unclaimed_files, 'file')}, {size(shown.unclaimed_bytes)}: {named}",
+                f"{some(shown.unclaimed_files, 'file')}, {shown.unclaimed_takes or size(shown.unclaimed_bytes)}: {named}",
             )
         )
     rows += [("cannot be kept", words) for words in shown.cannot_be_kept]

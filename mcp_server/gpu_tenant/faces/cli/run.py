@@ -76,6 +76,11 @@ WAITS_FOR_A_PERSON = 10
     help="if the job failed: `park` or `hold` the box; default: end it at once",
 )
 @click.option(
+    "--unasked-gib",
+    type=click.FloatRange(min=0),
+    help="what nobody declared comes home too, up to so much; default: 2, or what comes in ten minutes; 0: none",
+)
+@click.option(
     "--idle-h", type=HOURS_OR_NONE, help="how long the box may be idle; default: 2; 0: no limit"
 )
 @click.option("--store", help="a second place for artifacts")

@@ -65,9 +65,16 @@ export interface Collected {
   came_at: string | null;
   /** the same in words, and what brought them */
   came_before: string | null;
+  /** of these, what nobody declared: it came home all the same */
+  unasked_files: number;
+  unasked_bytes: number;
+  /** the largest of them, by name */
+  unasked: string[];
   unclaimed_files: number;
   unclaimed_bytes: number;
   unclaimed_largest: string[];
+  /** what it would take and cost to fetch them */
+  unclaimed_takes: string | null;
   discarded_bytes: number;
   discarded_by: string[];
   cannot_be_kept: string[];
