@@ -2387,6 +2387,8 @@ if TYPE_CHECKING:
 RESTART_NS = 300 * 10**9  # the image's services write their files within this time of a start
 QUIET_BYTES = 1 << 20  # files that the image's services write are smaller
 DEEPEST, LONGEST = 512, 3500
+IN_MEMORY = b"/dev/shm"  # the only place below /dev that holds files
+WITHOUT_BYTES = {"special", "dangling", "escapes", "link_target_not_kept"}  # such things hold none
 
 
 class Survey:
@@ -2463,12 +2465,13 @@ class Survey:
 
     def walk(self, top: bytes, is_accounted: bool) -> None:
         """Sort all files below `top`, except those that were walked over before. Links are not followed."""
-        if any(is_below(top, place) for place in self._walked | self.skip):
+        skip = self.skip - {b"/dev"} if is_below(top, IN_MEMORY) else self.skip
+        if any(is_below(top, place) for place in self._walked | skip):
             return
         pending = [top]
         while pending:
             path = pending.pop()
-            if path in self._walked or path in self.skip:
+            if path in self._walked or path in skip:
                 continue
             TELLING.did(1, 0)
             if path.count(b"/") > DEEPEST or len(path) > LONGEST:
@@ -2512,18 +2515,24 @@ class Survey:
                 claimed = claimed or self._claims(at + "/%00", inner and inner + "/%00")
             if claimed:
                 self.links.append((name, path))
-            if inner is not None and not is_below(self.work, target):
+            if (claimed or inner is not None) and not is_below(self.work, target):
                 self.leads.add(target)
-        elif not stat.S_ISREG(seen.st_mode):
+            return
+        if not stat.S_ISREG(seen.st_mode):
             if claimed:
                 self.problem(at, "special", "neither a file, a directory nor a link")
         elif self._is_ours(path, seen):
             return  # our own files never count, even if a pattern matches
         elif claimed:
             self.files.append((name, path))
+            self.note_match(at)
         elif is_new:
             self.written.append((at, path, seen.st_size))
-        if claimed and len(self.matched) < len(self.artifacts):
+
+    def note_match(self, at: str) -> None:
+        """Note which patterns match a file or link that is kept."""
+        if len(self.matched) < len(self.artifacts):
+            inner = self.inner(at)
             for pattern in self.artifacts:
                 text = inner if pattern.relative else at
                 if text is not None and (pattern.matches(text) or pattern.matches(text + "/%00")):
@@ -2561,15 +2570,22 @@ DOWNLOADS = (  # what tools keep below .cache/ and can download or make again
     rb"|huggingface/(?:hub/(?:\.locks/.*|version\.txt|CACHEDIR\.TAG|(?:models|datasets|spaces)--[^/]+"
     rb"/(?:blobs|refs|snapshots|\.no_exist)/.*)|datasets/.*|modules/.*|xet/.*|assets/.*|token|stored_tokens)"
 )
+BYTECODE = re.compile(rb".*/__pycache__/[^/]+\.pyc(?:\.\d+)?|.*\.pyc").fullmatch
 CACHES = (
-    re.compile(rb".*/__pycache__/[^/]+\.pyc(?:\.\d+)?|.*\.pyc"),
     re.compile(rb".*/\.cache/(?:" + DOWNLOADS + rb")"),
+    # Where HF_HOME, HF_HUB_CACHE and the like name another directory, or a compiler uses a temporary one.
+    re.compile(
+        rb".*/(?:models|datasets|spaces)--[^/]+--[^/]+/(?:blobs|refs|snapshots|\.no_exist)/.*"
+        rb"|(?:/var)?/tmp/torchinductor_[^/]+/.*"
+    ),
     re.compile(
         rb".*/\.(?:nv/ComputeCache|triton/(?:cache|dump|llvm|nvidia|pybind11|json)|pytest_cache/(?:v|d|README\.md|CACHEDIR\.TAG"
         rb"|\.gitignore)|mypy_cache/[\d.]+|ruff_cache/[\d.]+)(?:/.*|)"
     ),
-    re.compile(rb".*/\.ipynb_checkpoints/[^/]+-checkpoint\.[^/]+"),
 )
+SAVED_NOTEBOOK = re.compile(
+    rb"(.*/)\.ipynb_checkpoints/([^/]+)-checkpoint(\.[^/]+)", re.DOTALL
+).fullmatch
 ENVIRONMENT = re.compile(
     rb"(.*/(?:\.venv|venv))/(?:(?:lib|lib64|bin|include|share|etc|scratch|clone)/.*|[^/]+)"
 ).fullmatch
@@ -2580,6 +2596,11 @@ def is_cache(path: bytes) -> bool:
     """Whether the path is that of a cached file, or of a file in a Python environment or a Node package that exists."""
     if any(shape.fullmatch(path) for shape in CACHES):
         return True
+    if BYTECODE(path) and is_bytecode(path):
+        return True
+    notebook = SAVED_NOTEBOOK(path)
+    if notebook:  # Jupyter's second copy. If the notebook is gone, it is the only copy.
+        return os.path.isfile(b"".join(notebook.groups()))
     environment = ENVIRONMENT(path)
     if environment:
         return os.path.isfile(os.path.join(environment.group(1), b"pyvenv.cfg"))
@@ -2590,6 +2611,15 @@ def is_cache(path: bytes) -> bool:
             os.path.join(modules.group(1), package, b"package.json")
         )
     return False
+
+
+def is_bytecode(path: bytes) -> bool:
+    """Whether the file begins as Python's compiled code does. Anything may be written under such a name."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(4)[2:] == b"\r\n"
+    except OSError:
+        return True  # it cannot be read, so it is judged by its name
 '''
 
 
@@ -2834,6 +2864,9 @@ if TYPE_CHECKING:
     from box_scripts.caretaker.pushed_files import Sent
     from box_scripts.caretaker.survey import Survey
 
+BROUGHT_FILES = 200_000
+"""At most this many files that nobody has claimed are fetched."""
+INCOMING_PREFIX = ".gpu-tenant-"
 DEFAULT_DISCARD = [
     "__pycache__/",
     "*.pyc",
@@ -2868,8 +2901,10 @@ class WrittenFiles:
         discards: list[Pattern],
         defaults: list[Pattern],
         reads: bool,
+        brings: bool,
     ) -> None:
         self._survey, self._hashes, self._sent, self._reads = survey, hashes, sent, reads
+        self._brings = brings
         self._discards, self._defaults = discards, defaults
         self.is_sure = True
         self._discarded: dict[str, list[int]] = {}
@@ -2884,15 +2919,16 @@ class WrittenFiles:
             reason = discarded_by(at, inner, self._discards, [])
             default = None if reason else discarded_by(at, inner, [], self._defaults)
             if default is not None and not is_cache(path):
-                odd.setdefault(default, []).append((size, at))
+                if self._brings and not default.startswith(("~/", INCOMING_PREFIX)):
+                    self._leave(at, size)
+                else:
+                    odd.setdefault(default, []).append((size, at))
             elif reason or default:
                 self._discard(str(reason or default), size)
             elif self._was_sent(path, size):
                 self._pushed = [self._pushed[0] + 1, self._pushed[1] + size]
-            elif size:
-                self.unclaimed.append((size, at))
             else:
-                self.empty.append(at)
+                self._leave(at, size)
         for default, files in odd.items():
             # Some files are named like a cache, but do not look like one. They are discarded by default only if
             # all of them together are small.
@@ -2901,7 +2937,59 @@ class WrittenFiles:
             else:
                 for size, _ in files:
                     self._discard(default, size)
-        # An empty file is usually a marker or a lock. But the names of many empty files can carry data.
+        self._count_names()
+
+    def _leave(self, at: str, size: int) -> None:
+        if size:
+            self.unclaimed.append((size, at))
+        else:
+            self.empty.append(at)
+
+    def bring(self, limit_bytes: int, limit_files: int, busy: set[tuple[int, int]]) -> list[dict]:
+        """Return entries for the files that nobody has claimed, the smallest first, within these limits.
+
+        They are no longer unclaimed then. A file that a process may still write to (`busy`: its device and inode), that
+        changes, or that cannot be read, stays unclaimed.
+        """
+        entries: list[dict] = []
+        left: list[tuple[int, str]] = []
+        brought_bytes = 0
+        found = sorted([*self.unclaimed, *((0, at) for at in self.empty)])
+        for size, at in found:
+            path = unescape_path(at)
+            if brought_bytes + size > limit_bytes or len(entries) >= limit_files:
+                left.append((size, at))
+                continue
+            try:
+                sha256, seen = self._hashes.of(path) if self._reads else self._hashes.recall(path)
+            except FileNotFoundError:
+                continue
+            except (Changing, OSError):
+                left.append((size, at))
+                continue
+            if (seen.st_dev, seen.st_ino) in busy:
+                left.append((size, at))
+                continue
+            brought_bytes += seen.st_size
+            inner = self._survey.inner(at)
+            entries.append(
+                {
+                    "name": "work/" + inner if inner is not None else "root" + at,
+                    "at": at,
+                    "kind": "file",
+                    "class": "unasked",
+                    "size": seen.st_size,
+                    "sha256": sha256,
+                    "mtime_ns": seen.st_mtime_ns,
+                }
+            )
+        self.unclaimed = [one for one in left if one[0]]
+        self.empty = [at for size, at in left if not size]
+        self._count_names()
+        return entries
+
+    def _count_names(self) -> None:
+        """Count many empty files as unclaimed. One is usually a marker or a lock, but many names can carry data."""
         if sum(len(os.path.basename(at)) for at in self.empty) > NAME_BYTES:
             self.unclaimed += [(0, at) for at in self.empty]
             self.empty = []
@@ -3209,69 +3297,149 @@ PARTS["box_scripts.caretaker.elsewhere"] = r'''
 from __future__ import annotations
 
 import os
+import re
 import stat
-import time
-from collections import deque
 
 from box_scripts.caretaker.caches import is_cache
 from box_scripts.caretaker.mounts import far_mounts
 from box_scripts.caretaker.paths import escape_path
 from box_scripts.caretaker.processes import text_of
+from box_scripts.caretaker.progress import TELLING
 
-SYSTEM = {
-    b"/bin",
-    b"/boot",
-    b"/dev",
-    b"/etc",
-    b"/lib",
-    b"/lib32",
-    b"/lib64",
-    b"/libx32",
-    b"/proc",
-    b"/run",
-    b"/sbin",
-    b"/snap",
-    b"/sys",
-    b"/usr",
-    b"/var",
-}
-ELSEWHERE_S, ELSEWHERE_FILES = 2.0, 200_000
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from box_scripts.caretaker.jobs import Job
+
+SYSTEM = re.compile(  # where the system, and its package managers, keep their own files
+    rb"/(?:bin|boot|etc|lib|lib32|lib64|libx32|proc|sbin|snap|sys|lost\+found|swapfile|swap\.img)"
+    rb"|/dev/(?!shm$)[^/]*|/run/(?!user$|shm$)[^/]*|/usr/(?!local$)[^/]*"
+    rb"|/usr/local/(?:bin|cuda[^/]*|etc|games|include|lib|lib64|libexec|man|sbin|share|src)"
+    rb"|/var/(?:backups|cache|crash|log|lock|mail|run|snap|spool)"
+    rb"|/var/lib/(?:apport|apt|buildkit|chrony|cloud|command-not-found|containerd|containers|dbus|dcgm[^/]*|dhcp|docker"
+    rb"|dpkg|fwupd|google[^/]*|initramfs-tools|kubelet|landscape|logrotate|man-db|misc|mlocate|plocate|nvidia[^/]*|pam"
+    rb"|PackageKit|polkit-1|private|python[^/]*|rsyslog|shim-signed|snapd|sudo|systemd|ubuntu-[^/]*|ucf|update-[^/]*"
+    rb"|usbutils|vim|waagent|xml-core)"
+).fullmatch
+INSTALLED = {b"site-packages", b"dist-packages"}
+OF_AN_ENVIRONMENT = re.compile(  # what conda and venv keep in an environment's directory
+    rb"bin|compiler_compat|conda-meta|condabin|etc|include|info|lib|lib32|lib64|libexec|man|pkgs|sbin|share|shell|ssl"
+    rb"|x86_64-.*|aarch64-.*"
+).fullmatch
+CLOCK_TICK_NS = 2 * 10**9
 
 
-def written_elsewhere(tops: list[bytes], since_ns: int | None) -> dict | None:
-    """Find files that were written since the launch on this box's disks, outside the accounted directories `tops`.
+class Elsewhere:
+    """The files that were written on this box's disks since the launch, outside the accounted directories.
 
-    The search stops after two seconds. `whole` says whether it was complete by then.
+    `written` are those that count as written by the jobs: changed by the time at which the last of their processes
+    had ended, and readable. `others` are the rest, such as what a service of the platform writes all the time.
     """
-    if since_ns is None:
-        return None
-    skip = {*tops, *SYSTEM, *far_mounts(text_of("/proc/self/mountinfo"))}
-    tops_there = {b"/var/tmp", *(os.path.join(b"/", name) for name in os.listdir(b"/"))}
-    likely = (b"/tmp", b"/var/tmp", b"/opt", b"/srv", b"/mnt", b"/data")
-    pending = deque(sorted(tops_there, key=lambda top: (top not in likely, top)))
-    give_up, seen_files, found = time.monotonic() + ELSEWHERE_S, 0, []
-    while pending and seen_files < ELSEWHERE_FILES and time.monotonic() < give_up:
-        top = pending.popleft()
-        if top in skip or os.path.islink(top):
-            continue
-        try:
-            for entry in os.scandir(top):
-                seen = entry.stat(follow_symlinks=False)
-                seen_files += 1
-                if stat.S_ISDIR(seen.st_mode):
-                    pending.append(entry.path)
+
+    def __init__(self, tops: list[bytes], since_ns: int, until_ns: int | None) -> None:
+        """With `until_ns=None`, nothing is too new. `tops` are not looked at."""
+        self._skip = {*tops, *far_mounts(text_of("/proc/self/mountinfo"))}
+        self._since_ns, self._until_ns = since_ns, until_ns
+        self.written: list[tuple[str, bytes, int]] = []
+        self.others: list[tuple[int, str]] = []
+
+    def look(self, is_ours: Callable[[bytes, os.stat_result], bool], busy: set) -> None:
+        """Walk over the disks. There is no limit of time, because a file that is not found may be the only copy."""
+        packaged = packaged_since(self._since_ns)
+        for path, seen in self._changed():
+            if path in packaged or is_cache(path) or is_ours(path, seen):
+                continue
+            at = escape_path(path)
+            is_late = self._until_ns is not None and seen.st_ctime_ns > self._until_ns
+            if is_late or (seen.st_dev, seen.st_ino) in busy or not os.access(path, os.R_OK):
+                self.others.append((seen.st_size, at))
+            else:
+                self.written.append((at, path, seen.st_size))
+
+    def _changed(self) -> Iterator[tuple[bytes, os.stat_result]]:
+        pending, walked = roots(), set()
+        while pending:
+            top = pending.pop()
+            if top in walked:
+                continue
+            walked.add(top)
+            if top != b"/" and (top in self._skip or SYSTEM(top) or os.path.islink(top)):
+                continue
+            TELLING.did(1, 0)
+            try:
+                entries = list(os.scandir(top))
+            except OSError:
+                continue
+            names = {entry.name for entry in entries}
+            is_environment = b"conda-meta" in names or b"pyvenv.cfg" in names
+            for entry in entries:
+                try:
+                    seen = entry.stat(follow_symlinks=False)
+                except OSError:
                     continue
-                is_new = stat.S_ISREG(seen.st_mode) and seen.st_ctime_ns >= since_ns
-                if is_new and os.geteuid() in (0, seen.st_uid) and not is_cache(entry.path):
-                    found.append((seen.st_size, escape_path(entry.path)))
+                if stat.S_ISDIR(seen.st_mode):
+                    if entry.name not in INSTALLED and not (
+                        is_environment and OF_AN_ENVIRONMENT(entry.name)
+                    ):
+                        pending.append(entry.path)
+                elif (
+                    stat.S_ISREG(seen.st_mode)
+                    and seen.st_ctime_ns >= self._since_ns
+                    and not SYSTEM(entry.path)
+                ):
+                    yield entry.path, seen
+
+    def as_answer(self) -> dict:
+        """Return the files that do not count as written by the jobs."""
+        return {
+            "count": len(self.others),
+            "bytes": sum(size for size, _ in self.others),
+            "largest": [
+                {"at": at, "size": size} for size, at in sorted(self.others, reverse=True)[:5]
+            ],
+            "whole": True,
+        }
+
+
+def roots() -> list[bytes]:
+    """Return the directories where the look begins.
+
+    A box may be only processes of somebody's computer, as in a rehearsal. Then its disks are only those directories
+    that its environment names, because the others hold that person's own files.
+    """
+    if "GPU_TENANT_NO_POWEROFF" in os.environ:
+        told = os.environ.get("GPU_TENANT_DISKS", "").split(":")
+        return [os.path.realpath(os.fsencode(place)) for place in told if place]
+    return [b"/", b"/dev/shm"]  # this one is memory, but it is lost with the box, too
+
+
+def last_sign_ns(jobs: list[Job]) -> int | None:
+    """Return when the last process of the jobs had ended. None if that is not recorded."""
+    ended = []
+    for job in jobs:
+        try:
+            ended.append(os.stat(job.path("exit.json")).st_mtime_ns)
+        except OSError:
+            return None
+    return max(ended) + CLOCK_TICK_NS if ended else None
+
+
+def packaged_since(since_ns: int) -> set[bytes]:
+    """Return the files of the Debian packages that were installed since then."""
+    found: set[bytes] = set()
+    try:
+        lists = [e for e in os.scandir(b"/var/lib/dpkg/info") if e.name.endswith(b".list")]
+    except OSError:
+        return found
+    for entry in lists:
+        try:
+            if entry.stat().st_ctime_ns >= since_ns:
+                with open(entry.path, "rb") as file:
+                    found.update(file.read().splitlines())
         except OSError:
             continue
-    return {
-        "count": len(found),
-        "bytes": sum(size for size, _ in found),
-        "largest": [{"at": at, "size": size} for size, at in sorted(found, reverse=True)[:5]],
-        "whole": not pending,
-    }
+    return found
 '''
 
 
@@ -3321,7 +3489,10 @@ if TYPE_CHECKING:
 
 
 def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
-    """Return an entry for each link that leads to a kept file in the work directory. Any other link is a problem.
+    """Return an entry for each link that leads to a place in the work directory, or to nothing.
+
+    A link that leads out of it gets none, and is told: it has no bytes, and what it leads to is listed by itself. So
+    is one that leads to nothing, or to something that is not kept.
 
     The target in the entry is the link's own text. If this text is absolute, or has `..` in its middle, the target is
     a simpler path to the same place. The hash is that of the target's text.
@@ -3336,19 +3507,17 @@ def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
         except OSError as error:
             survey.problem(at, "changing", error.strerror)
             continue
-        if not os.path.exists(path):
+        is_dangling = not os.path.exists(path)
+        if is_dangling:
             survey.problem(at, "dangling", "it leads to nothing: " + escape_path(text))
-            continue
         if not is_below(target, survey.work) or not is_below(path, survey.work):
-            survey.problem(
-                at,
-                "escapes",
-                "it leads out of the work directory, or into it; declare %s itself"
-                % escape_path(target),
-            )
+            if not is_dangling:
+                words = "it leads out of the work directory, or into it: to "
+                survey.problem(at, "escapes", words + escape_path(target))
             continue
-        if not any(is_below(file, target) for file in kept):
+        if not is_dangling and not any(is_below(file, target) for file in kept):
             survey.problem(at, "link_target_not_kept", escape_path(target) + " is no artifact")
+        survey.note_match(at)
         text = _plain_way(path, text, survey.work)
         facts = {
             "size": len(text),
@@ -3397,7 +3566,7 @@ import os
 import time
 
 from box_scripts.caretaker.at_work import AtWork
-from box_scripts.caretaker.elsewhere import written_elsewhere
+from box_scripts.caretaker.elsewhere import Elsewhere, last_sign_ns
 from box_scripts.caretaker.hashing import Changing, Hashes
 from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, Job, all_jobs
@@ -3414,8 +3583,13 @@ from box_scripts.caretaker.pushed_files import Sent
 from box_scripts.caretaker.records import GUARD, NO_GUARD, journal_line, read_record
 from box_scripts.caretaker.refusal import Refusal
 from box_scripts.caretaker.since import accounted_since_ns, mounts_at_first
-from box_scripts.caretaker.survey import Survey
-from box_scripts.caretaker.unclaimed import DEFAULT_DISCARD, WrittenFiles, discarded_by
+from box_scripts.caretaker.survey import WITHOUT_BYTES, Survey
+from box_scripts.caretaker.unclaimed import (
+    BROUGHT_FILES,
+    DEFAULT_DISCARD,
+    WrittenFiles,
+    discarded_by,
+)
 
 
 def _refuse_running(home: str, but: str | None = None) -> list[Job]:
@@ -3474,6 +3648,13 @@ def _waiting(home: str) -> list[str]:
 def manifest(home: str, request: dict) -> dict:
     """List every file written since the launch: as an entry, pushed, discarded, unclaimed, or a problem.
 
+    With `elsewhere`, all local disks of the box are searched, and what was written on them counts, too. What changed
+    after the jobs had ended counts only with `late`, or if one of the `demanded` artifacts never appeared: then it may
+    be anywhere.
+
+    With `bring_bytes`, files that no pattern covers are entries of the class `unasked`, the smallest first, up to that
+    many bytes in all. Only the others are unclaimed.
+
     With `hash: recalled` no file is read. Then hashes that are not remembered are missing, and so is the digest. The
     result is a draft and not a seal, but it is enough to begin to fetch files while the seal is made. With
     `running: listed`, jobs may run meanwhile. The result lists the files so far, and never has a digest.
@@ -3530,6 +3711,8 @@ def manifest(home: str, request: dict) -> dict:
     for pattern in artifacts:  # declared files count, even outside the accounted directories
         if not pattern.relative:
             survey.walk(pattern.prefix, False)
+    for top in sorted(survey.leads):  # of links that were found there
+        survey.walk(top, True)
     unread: set[str] = set()  # discards of places that cannot be read, which is no problem then
     problems, survey.problems = survey.problems, []
     for problem in problems:
@@ -3568,10 +3751,29 @@ def manifest(home: str, request: dict) -> dict:
         entries.append(dict(facts, name=name, at=at, kind="file", **{"class": kind}))
     entries += link_entries(survey, {path for _, path in survey.files})
 
-    written_files = WrittenFiles(survey, hashes, Sent(home, request), discards, defaults, reads)
+    unmatched = [p.text for p in artifacts if p.text not in survey.matched]
+    elsewhere = None
+    if request.get("elsewhere") and since_ns is not None and not is_look:
+        is_open = request.get("late") or set(unmatched) & set(request.get("demanded", []))
+        elsewhere = Elsewhere(
+            [*tops, *places, os.fsencode(home), *request.get("outliving", [])],
+            since_ns,
+            None if is_open else last_sign_ns(jobs),
+        )
+        elsewhere.look(own.is_ours, set(open_files()))
+        known = {at for at, _, _ in survey.written} | {entry["at"] for entry in entries}
+        known.update(map(escape_path, skip))
+        survey.written += [one for one in elsewhere.written if one[0] not in known]
+    bring_bytes = request.get("bring_bytes")
+    written_files = WrittenFiles(
+        survey, hashes, Sent(home, request), discards, defaults, reads, bring_bytes is not None
+    )
     written_files.sort()
     written_files.add_unread(unread)
     made = made_files(maker, written_files, hashes, request.get("logins", False)) if maker else None
+    if bring_bytes is not None:
+        busy = {} if is_look else open_files()
+        entries += written_files.bring(bring_bytes, BROUGHT_FILES, set(busy))
     hashes.save()
     if not is_look and [j.name for j in _refuse_running(home, but)] != [j.name for j in jobs]:
         raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")
@@ -3587,10 +3789,11 @@ def manifest(home: str, request: dict) -> dict:
         digest=_digest(entries) if is_sure and not is_look and not maker else "",
         entries=entries,
         problems=sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
-        unmatched=[p.text for p in artifacts if p.text not in survey.matched],
-        elsewhere=written_elsewhere(tops, since_ns) if request.get("elsewhere") else None,
+        unmatched=unmatched,
+        elsewhere=elsewhere.as_answer() if elsewhere else None,
         lost_by_stop=_lost_by_stop(entries, written_files, survey, request),
         made=made,
+        bring_bytes=bring_bytes,
     )
 
 
@@ -3641,7 +3844,8 @@ def _lost_by_stop(
     outliving = Outliving(request["kept"], request.get("kept_disks", []), mountinfo)
     found = [(entry.get("size", 0), entry["at"]) for entry in entries]
     # A place that cannot be read may contain anything, so it counts, too.
-    found += [*written_files.unclaimed, *((0, problem["at"]) for problem in survey.problems)]
+    amiss = [problem["at"] for problem in survey.problems if problem["why"] not in WITHOUT_BYTES]
+    found += [*written_files.unclaimed, *((0, at) for at in amiss)]
     sizes: dict[str, int] = {}
     for size, at in found:
         if not outliving.has(unescape_path(at)):
@@ -4641,7 +4845,7 @@ from box_scripts.caretaker.refusal import Refusal
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
     " named key pushed older since_ns ours alone elsewhere kept kept_disks restarted made_by"
-    " logins"
+    " logins bring_bytes late demanded outliving"
 )
 TAKES = {  # the arguments of each verb; those with a `!` are required
     "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal setup",
@@ -4689,7 +4893,10 @@ FIELDS = {  # the kind of each argument, and its help text
     "since_ns": ("whole", "account for what was written from then on, at the latest"),
     "ours": ("texts", "hash of a script of the tenant's (repeatable)"),
     "alone": ("flag", "nobody but this lease is at work on this box"),
-    "elsewhere": ("flag", "also count what was written outside of all that"),
+    "elsewhere": ("flag", "also count what was written on the box's other local disks"),
+    "late": ("flag", "there, also what changed after the jobs had ended"),
+    "demanded": ("texts", "pattern that has to appear: if it does not, the same (repeatable)"),
+    "outliving": ("paths", "directory that outlives the box, not looked at there (repeatable)"),
     "kept": (
         "paths",
         "directory that outlives a stop: tell what counts outside of it (repeatable)",
@@ -4712,6 +4919,10 @@ FIELDS = {  # the kind of each argument, and its help text
     "hash": ("text", "`recalled`: only hashes that are known from before"),
     "running": ("text", "`listed`: what jobs that still run have written so far is listed, too"),
     "named": ("whole", "name so many of the files that nobody has claimed (20)"),
+    "bring_bytes": (
+        "whole",
+        "list what nobody has claimed as files to fetch, the smallest first, up to so many bytes",
+    ),
     "ever": ("flag", "account for what was there before any launch, too"),
     "rented_ns": ("whole", "account for what was written from then on, too (ns since 1970)"),
     "quiet": (

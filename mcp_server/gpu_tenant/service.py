@@ -98,6 +98,7 @@ class RentWords(TypedDict, total=False):
     when_done: SaidWhenDone
     on_failure: str
     rescue_usd: Decimal | None
+    unasked_gib: float | None
     store: str | None
     recover: Sequence[str]
     order: str | Order
@@ -312,6 +313,7 @@ class Tenancy:
         rescue_usd: Annotated[
             Amount | None, Field(description="to save unverified data; a day's")
         ] = None,
+        unasked_gib: float | None = None,
         store: Annotated[
             str | None, Field(description="second place for artifacts: path, rclone:R:P, name")
         ] = None,
@@ -355,6 +357,7 @@ class Tenancy:
             when_done=when_done,
             on_failure=on_failure,
             rescue_usd=rescue_usd,
+            unasked_gib=unasked_gib,
             store=store,
             recover=recover,
             order=order,
@@ -396,6 +399,7 @@ class Tenancy:
             when_done=said.get("when_done") or None,
             on_failure=must_be_on_failure(on_failure) if on_failure else None,
             rescue_usd=said.get("rescue_usd"),
+            unasked_gib=said.get("unasked_gib"),
             store=self.context.known_store(said.get("store")),
             recover=tuple(said.get("recover", ())),
             order=order_for(self.context, provider, quotes, said.get("order", "")),
@@ -733,7 +737,7 @@ class Tenancy:
     ) -> Launched:
         """Start a job that survives us: detached, logged to a file, with its outputs declared.
 
-        Everything it writes must be an artifact or discarded, or the box cannot be torn down.
+        What it writes comes home; what is large and undeclared keeps the box until a person decides.
         """
         from gpu_tenant.artifacts.push import pushed_trees
         from gpu_tenant.box.environment.history import activation
@@ -1072,12 +1076,14 @@ class Tenancy:
     ) -> Collected:
         """Seal the box and fetch every declared artifact and log, each proved by hash as it lands.
 
-        Repeat after any failure: it goes on from the last byte. Unclaimed files are named.
+        Undeclared files come too, unless too large: those are named. Repeat after any failure: it goes on.
         While a job runs it is refused; a snapshot takes what is complete, and is no seal.
         """
         from gpu_tenant.artifacts.collect import collect
+        from gpu_tenant.files.state_dir import free_bytes
         from gpu_tenant.leases.give_up import names_to_give_up
         from gpu_tenant.leases.inspection import must_be_the_box
+        from gpu_tenant.leases.unasked import bring_bytes, takes_words
         from gpu_tenant.leases.wanted_place import copy_of_ended, wanted_place
         from gpu_tenant.leases.watch_actions import has_news, kept_elsewhere, note_unseen_ends
         from gpu_tenant.transfer.bandwidth_share import limits_of_call
@@ -1086,11 +1092,6 @@ class Tenancy:
         parked = context.ledger.lease(lease)
         if (copied := await copy_of_ended(context, parked, to)) is not None:
             return copied
-        if parked.parked_at is not None and discard and not artifacts and to is None:
-            from gpu_tenant.leases.read_at_stop import give_up_missing
-
-            async with context.held_in_turn(parked.id, "collect"):
-                return give_up_missing(context, context.ledger.lease(parked.id), discard)
         found = await must_run(context, lease)
         directory = Path(to) if to else await wanted_place(context, found)
         is_elsewhere = found.kept_in is None or directory != Path(found.kept_in)
@@ -1109,12 +1110,22 @@ class Tenancy:
                     elsewhere=[*before, *kept_elsewhere(context, found)],
                     gives_up=partial(names_to_give_up, context, found),
                     progress=progress_to.get(),
+                    bring_bytes=bring_bytes(
+                        found,
+                        context.ledger.events(found.id),
+                        context.clock.now(),
+                        free_bytes=free_bytes(directory),
+                    ),
                 )
         except BoxUnreachable as silent:
             raise await why_silent(context, found, silent) from None
         await note_unseen_ends(context, found)
         await self._tend_on(found)
-        return collected.model_copy(update=await self._store_again(found))
+        told = await self._store_again(found)
+        if collected.unclaimed_bytes:
+            events = context.ledger.events(found.id)
+            told["unclaimed_takes"] = takes_words(found, events, collected.unclaimed_bytes)
+        return collected.model_copy(update=told)
 
     async def _store_again(self, lease: Lease) -> dict[str, str]:
         """Copy what was collected to the lease's store, if it has one. If the store fails, the collect still counts."""
@@ -1152,6 +1163,9 @@ class Tenancy:
         rescue_usd: Amount | None = None,
         when_done: SaidWhenDone = "",
         on_failure: str = "",
+        unasked_gib: Annotated[
+            float | None, Field(ge=0, description="undeclared, fetched unasked")
+        ] = None,
         name: str = "",
     ) -> Card:
         """Move a lease's deadline, change its terms, park its box, or resume it."""
@@ -1165,6 +1179,7 @@ class Tenancy:
             "rescue_usd": rescue_usd,
             "when_done": when_done or None,
             "on_failure": on_failure or None,
+            "unasked_gib": unasked_gib,
         }
         if name:
             from gpu_tenant.leases.names import call_lease, must_be_labels

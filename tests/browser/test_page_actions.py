@@ -51,6 +51,7 @@ async def leases(renter: Renter) -> Leases:
         lossy = await Work(renter.root / "lossy").launched(
             tenancy, command="mkdir -p out && echo '[1]' >out/model.json && echo more >undeclared"
         )
+        await tenancy.change_lease(lossy, "terms", unasked_gib=0)
         assert (await over(tenancy, lossy)).state == "finished"
     return Leases(idle, await renter.rents(), working, lossy)
 

@@ -177,6 +177,7 @@ def test_the_line_that_is_shown_with_an_unclaimed_file_keeps_it_or_gives_it_up(
     owner: Owner, option: str
 ) -> None:
     lease = owner.has_run(f"{MODEL}; echo more > 'a [b] c.txt'", "out/")
+    owner.does("terms", lease, "--unasked-gib", "0")
 
     shown = owner.does("collect", lease)
     lines = [x for x in shown.split("`") if option in x]
@@ -438,34 +439,103 @@ def test_a_command_that_daemonises_is_lingering_and_can_be_stopped(owner: Owner)
     owner.does("teardown", lease)
 
 
-def test_a_declared_artifact_that_never_appeared_keeps_the_box(owner: Owner) -> None:
+def test_an_artifact_that_never_appeared_keeps_no_box(owner: Owner) -> None:
     lease = owner.has_run(MODEL, "out/", "checkpoints/*.pt")
 
     collected = json.loads(owner.does("collect", lease, "--json"))
-    told = owner.is_told(REFUSED, "UNVERIFIED", "teardown", lease)
+    ended = json.loads(owner.does("teardown", lease, "--json"))
 
     assert collected["never_appeared"] == ["checkpoints/*.pt"]
-    assert "the declared artifact checkpoints/*.pt never appeared" in told
-    assert f"`gpu-tenant monitor {lease}`" in told
-    assert owner.stands(lease) is LeaseState.ACTIVE
-    owner.does("collect", lease, "--discard", "checkpoints/*.pt")
-    owner.does("teardown", lease)
+    assert collected["next"] == f"`gpu-tenant teardown {lease}`"
+    assert ended["receipt"]["ground"] == "verified"
+    assert ended["receipt"]["outcome"] == {
+        "grade": "incomplete",
+        "reasons": ["checkpoints/*.pt never appeared"],
+    }
+    assert owner.stands(lease) is LeaseState.GONE
 
 
-def test_an_artifact_that_does_not_load_keeps_the_box(owner: Owner) -> None:
+def test_an_artifact_that_does_not_load_keeps_no_box(owner: Owner) -> None:
     lease = owner.has_run("mkdir -p out && echo '[1,' > out/model.json")
     owner.does("collect", lease)
 
-    told = owner.is_told(REFUSED, "UNVERIFIED", "teardown", lease)
+    shown = owner.does("teardown", lease)
 
-    assert "work/out/model.json does not load as json" in told
-    assert f"`gpu-tenant waive {lease}`" in told
-    assert owner.waives(lease, lease)[0] == 0
+    assert owner.stands(lease) is LeaseState.GONE
+    assert "verified: nothing was lost" in shown
+    assert "suspect: out/model.json does not load as json" in shown
+
+
+@pytest.mark.parametrize(
+    ("job", "reasons"),
+    [
+        (f"{MODEL}; exit 3", ["exit status 3"]),
+        (
+            "mkdir out; printf 'import no_such' > out/x.py; python3 out/x.py",
+            ["ModuleNotFoundError: No module named 'no_such' at x.py:1, exit status 1"],
+        ),
+        (
+            f"{MODEL}; printf 'import no_such' > out/x.py; python3 out/x.py | tee out/train.log; true",
+            [
+                "ModuleNotFoundError: No module named 'no_such' at x.py:1, although its exit status is 0"
+            ],
+        ),
+        (
+            f"{MODEL}; printf 'import no_such' > out/x.py; python3 out/x.py > out/log.txt 2>&1; true",
+            [
+                "out/log.txt ends with a traceback: ModuleNotFoundError: No module named 'no_such' at x.py:1"
+            ],
+        ),
+    ],
+    ids=["status", "exception", "tee", "its own log"],
+)
+def test_a_job_that_failed_ends_with_the_reason(owner: Owner, job: str, reasons: list[str]) -> None:
+    lease = owner.has_box()
+    owner.does("push", str(owner.tree), lease)
+    command("launch", "--lease", lease, "--artifact", "out/", "--", job)
+    watch = ("monitor", lease, "--wait-s", "45", "--json")
+    while json.loads(command(*watch)[1])["state"] in ("starting", "running", "lingering"):
+        pass
+    owner.does("collect", lease)
+
+    ended = json.loads(owner.does("teardown", lease, "--json"))
+
+    assert ended["receipt"]["outcome"] == {"grade": "failed", "reasons": reasons}
+
+
+def test_what_is_as_it_was_pushed_is_no_result(owner: Owner) -> None:
+    (owner.tree / "out").mkdir()
+    (owner.tree / "out" / "old.json").write_text("{}", encoding="utf-8")
+    lease = owner.has_run("true", "out/")
+    owner.does("collect", lease)
+
+    ended = json.loads(owner.does("teardown", lease, "--json"))
+
+    (reason,) = ended["receipt"]["outcome"]["reasons"]
+    assert reason == "out/ has nothing new: all of it is as it was pushed"
+
+
+def test_what_holds_no_bytes_keeps_no_box(owner: Owner) -> None:
+    odd = "cd out; mkfifo pipe; ln -s checkpoint-400 latest; ln -s /dev/null null; ln -s a b; ln -s b a"
+    lease = owner.has_run(f"{MODEL}; ({odd})", "out/")
+
+    collected = json.loads(owner.does("collect", lease, "--json"))
+    owner.does("teardown", lease)
+
+    assert [told.partition(":")[0] for told in collected["not_files"]] == [
+        "out/a",
+        "out/b",
+        "out/latest",
+        "out/null",
+        "out/pipe",
+    ]
+    assert (Path(collected["directory"]) / "work/out/latest").readlink() == Path("checkpoint-400")
 
 
 @pytest.mark.parametrize("way_out", ["--artifact", "--discard"])
 def test_unclaimed_bytes_are_named_and_both_ways_out_work(owner: Owner, way_out: str) -> None:
     lease = owner.has_run(f"{MODEL}; head -c 4000 /dev/urandom > cache.bin")
+    owner.does("terms", lease, "--unasked-gib", "0")
 
     collected = json.loads(owner.does("collect", lease, "--json"))
     told = owner.is_told(REFUSED, "UNVERIFIED", "teardown", lease)

@@ -55,7 +55,7 @@ def person(tmp_path: Path) -> Iterator[Person]:
 def test_a_guess_is_told_before_it_is_on_record_and_the_line_that_is_shown_works(
     person: Person,
 ) -> None:
-    person.does("provision", "--smoke", "none")
+    person.does("provision", "--smoke", "none", "--unasked-gib", "0")
     for everything in ("/", "/*"):
         told = person.is_refused("launch", "--artifact", everything, "--", "sh", "-c", JOB)
         assert "hint:" in told

@@ -304,16 +304,38 @@ async def test_two_copies_of_the_same_line_rent_one_box_and_show_the_same_receip
     assert (tmp_path / "ran").read_text().split() == ["ran"]
 
 
-async def test_a_file_that_nobody_has_claimed_is_asked_for_once_at_the_end_and_never_guessed(
+async def test_what_nobody_declared_comes_home_without_a_question_and_the_box_ends(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    wrote = "mkdir -p wandb/run-1; echo odd > notes.txt; echo x > wandb/run-1/a.wandb; : > ready; echo h > ~/at-home"
+    errand, nobody = an_errand(renting.tenancy, a_tree(tmp_path / "tree", wrote)), Asker()
+
+    done = await goes_on(renting.tenancy, errand, nobody)
+
+    assert (done.outcome, nobody.asked) == ("done", [])
+    renting.assert_nothing_bills()
+    assert done.ended is not None
+    receipt = done.ended.receipt
+    kept = Path(receipt.kept_in or "")
+    assert (kept / "work/notes.txt").read_text("utf-8") == "odd\n"
+    assert (kept / "work/wandb/run-1/a.wandb").read_text("utf-8") == "x\n"
+    assert (kept / "work/ready").read_text("utf-8") == ""
+    assert [path.read_text("utf-8") for path in (kept / "root").rglob("at-home")] == ["h\n"]
+    assert any("4 undeclared files" in words for words in receipt.not_proved), receipt.not_proved
+    assert any("comes home too, up to 2 GiB" in line for line in nobody.plans[0].lines)
+
+
+async def test_a_file_that_is_too_large_to_come_unasked_is_asked_for_once_at_the_end_and_never_guessed(
     renting: Tenant, tmp_path: Path
 ) -> None:
     tree = a_tree(tmp_path / "tree", "echo odd > notes.txt; echo odd > more.txt")
-    errand, nobody = an_errand(renting.tenancy, tree), Asker()
+    errand, nobody = an_errand(renting.tenancy, tree, unasked_gib=0), Asker()
 
     asked = await goes_on(renting.tenancy, errand, nobody)
 
     assert asked.outcome == "asks"
     assert asked.asks is not None
+    assert re.search(r"^\d+ B, about .* USD to fetch: ", asked.asks.ways[0])
     assert sorted(asked.asks.unclaimed) == ["more.txt", "notes.txt"]
     assert any("--discard 'more.txt'" in way and asked.run in way for way in asked.asks.ways)
     assert len(nobody.asked) == 1
@@ -380,7 +402,7 @@ async def test_a_question_about_files_does_not_hide_that_the_job_has_failed(
     renting: Tenant, tmp_path: Path
 ) -> None:
     fails = "echo more >notes.txt; echo 'ValueError: boom' >&2; exit 3"
-    errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree", fails))
+    errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree", fails), unasked_gib=0)
 
     asked = await goes_on(renting.tenancy, errand)
 

@@ -43,6 +43,7 @@ def test_a_program_runs_a_command_in_one_call(tmp_path: Path) -> None:
 
 async def test_in_a_notebook_where_a_loop_runs_the_same_call_works(tmp_path: Path) -> None:
     tree = a_tree(tmp_path / "tree", "echo odd > notes.txt")
+    (tree / "gpu-tenant.toml").write_text("[run]\nunasked_gib = 0\n", encoding="utf-8")
     asked: list[Unanswered] = []
 
     def give_up(asks: Unanswered) -> Answers:
@@ -51,7 +52,12 @@ async def test_in_a_notebook_where_a_loop_runs_the_same_call_works(tmp_path: Pat
 
     def as_a_cell() -> ErrandStatus:
         return run(
-            COMMAND, artifacts=["out/"], directory=tree, smoke="none", on="local", answer=give_up
+            COMMAND,
+            artifacts=["out/"],
+            directory=tree,
+            smoke="none",
+            on="local",
+            answer=give_up,
         )
 
     standing = as_a_cell()

@@ -63,6 +63,7 @@ def test_the_list_of_leases_names_an_unclaimed_file_with_the_step_until_somebody
     owner: Owner,
 ) -> None:
     lease = owner.has_run("mkdir -p out; echo 1 > out/m.json; echo odd > notes.txt")
+    owner.does("terms", lease, "--unasked-gib", "0")
     assert "unclaimed" not in owner.does("leases"), "nobody has looked at the box's files yet"
     owner.does("collect", lease)
 
@@ -152,6 +153,7 @@ async def test_a_box_is_not_said_to_end_by_itself_while_nobody_has_claimed_what_
     async with tenant_at("vastai", tmp_path, time="runs") as tenant:
         card = await tenant.rented(hours=2)
         tenancy = tenant.tenancy
+        await tenancy.change_lease(card.lease, "terms", unasked_gib=0)
         await tenancy.push(card.lease, str(a_tree(tmp_path / "tree", "echo odd > notes.txt")))
         await tenancy.launch_detached(card.lease, "sh train.sh", ["out/"], name="train")
         tenancy.context.watches = True
@@ -169,6 +171,7 @@ async def test_what_a_later_job_declares_is_no_longer_called_unclaimed(tmp_path:
     async with tenant_at("vastai", tmp_path, time="runs") as tenant:
         card = await tenant.rented(hours=2)
         tenancy = tenant.tenancy
+        await tenancy.change_lease(card.lease, "terms", unasked_gib=0)
         wrote = "mkdir -p plots; echo odd > notes.txt; echo 1 > plots/a.txt; echo 2 > plots/b.txt"
         await tenancy.push(card.lease, str(a_tree(tmp_path / "tree", wrote)))
         await tenancy.launch_detached(card.lease, "sh train.sh", ["out/"], name="first")
@@ -208,6 +211,7 @@ async def test_what_nobody_has_claimed_comes_before_the_teardown_and_is_not_call
     async with tenant_at("vastai", tmp_path, time="runs") as tenant:
         card = await tenant.rented(hours=2)
         tenancy = tenant.tenancy
+        await tenancy.change_lease(card.lease, "terms", unasked_gib=0)
         await tenancy.push(card.lease, str(a_tree(tmp_path / "tree", "echo odd > notes.txt")))
         await tenancy.launch_detached(card.lease, "sh train.sh", ["out/"], name="train")
         await over(tenancy, card.lease)

@@ -299,6 +299,7 @@ async def test_a_file_that_nobody_claimed_is_named_while_the_box_answers_with_th
     async with scene_at("gcp", tmp_path) as scene:
         tenant, tenancy = scene.tenant, scene.tenant.tenancy
         lease = await spot(scene, tmp_path / "tree", also="echo 1 > notes.txt", when_done="end")
+        await tenancy.change_lease(lease, "terms", unasked_gib=0)
         box = tenant.lease(lease).box_id
         tenant.fault("preempted", box=box)
         assert eventually(lambda: "ended_at" in notice_on(scene, box))
@@ -323,6 +324,7 @@ async def test_after_a_resume_the_next_step_launches_the_job_again_though_a_file
     async with scene_at("gcp", tmp_path) as scene:
         tenancy = scene.tenant.tenancy
         lease = await spot(scene, tmp_path / "tree", also="echo 1 > notes.txt", when_done="end")
+        await tenancy.change_lease(lease, "terms", unasked_gib=0)
         await stopped_after_its_notice(scene, lease)
         (stopped,) = (await tenancy.list_leases()).leases
         assert len(set(re.findall(r"`gpu-tenant resume[^`]*`", f"{stopped}"))) == 1

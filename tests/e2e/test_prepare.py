@@ -173,7 +173,7 @@ async def test_a_clone_counts_as_pushed_until_somebody_changes_it(
         assert (await tenancy.collect(lease)).unclaimed_files == 0
         work = image_box.home / "gpu-tenant" / lease / "work"
         (work / "requirements.txt").write_text("changed", encoding="utf-8")
-        assert (await tenancy.collect(lease)).unclaimed_largest == ("requirements.txt",)
+        assert (await tenancy.collect(lease)).unasked == ("requirements.txt",)
     status = (person.state / "kept" / lease / "work" / "out" / "status.txt").read_text("utf-8")
     assert "requirements.txt" not in status
 

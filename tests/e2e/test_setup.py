@@ -67,7 +67,7 @@ def on_box(tenant: Tenant, lease: Lease, name: str) -> Path:
     return tenant.home_of(str(lease.box_id)) / lease.work_directory / name
 
 
-async def test_what_a_setup_made_blocks_no_end_and_what_a_job_changed_of_it_does(
+async def test_what_a_setup_made_stays_and_what_a_job_changed_of_it_comes_home(
     tenant: Tenant, tmp_path: Path, tree: Path
 ) -> None:
     tenancy = tenant.tenancy
@@ -85,10 +85,7 @@ async def test_what_a_setup_made_blocks_no_end_and_what_a_job_changed_of_it_does
     await tenancy.launch_detached(lease.id, JOB + "; echo tuned >lib/part-7", ["out/"])
     assert (await over(tenancy, lease.id)).state == "finished"
     collected = await tenancy.collect(lease.id)
-    assert collected.unclaimed_files == 1
-    with pytest.raises(Unverified, match="lib/part-7"):
-        await tenancy.verify_and_teardown(lease.id)
-    await tenancy.collect(lease.id, artifacts=["lib/part-7"])
+    assert collected.unasked == ("lib/part-7",)
     receipt = (await tenancy.verify_and_teardown(lease.id)).receipt
     assert receipt.ground == "verified"
     made = "what the setup setup1 made, as far as nobody changed it (601 files)"
@@ -232,7 +229,7 @@ async def test_a_setup_after_work_takes_nothing_of_it_for_its_own_and_overwrites
     assert (told.state, told.filed) == ("done", 0)
     assert "counts as work" in str(told.unfiled)
     collected = await tenancy.collect(lease.id)
-    assert collected.unclaimed_files == 2, "the file that it changed, and the file that it made"
+    assert collected.unasked_files == 2, "the file that it changed, and the file that it made"
 
 
 async def test_what_a_box_says_of_its_setup_after_a_launch_excuses_nothing(
@@ -258,7 +255,7 @@ async def test_what_a_box_says_of_its_setup_after_a_launch_excuses_nothing(
     told = await settle_setup(tenancy.context.session(lease), ledger=tenancy.ledger)
 
     assert told.unfiled is not None
-    assert (await tenancy.collect(lease.id)).unclaimed_files == 1
+    assert (await tenancy.collect(lease.id)).unasked_files == 1
 
 
 async def test_a_service_that_a_setup_leaves_runs_on_beside_the_work_until_it_is_stopped(

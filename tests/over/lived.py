@@ -14,7 +14,7 @@ from e2e.watching import Scene, scene_at
 from over.work import CELLS, KINDS, LOOKED_AT_S, Kind, script
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.errors import LeaseHeld, TenantError
+from gpu_tenant.domain.errors import LeaseHeld
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.watchdog.loop import Watchdog
 
@@ -69,8 +69,6 @@ async def live(seed: int, root: Path) -> Lived:
         content = f"{seed} {dice.random()}"
         async with _looked_after(scene, alive) as pace:
             needed_at = await _worked(scene, kind, content, dice)
-            if alive == "agent" and kind == "unclaimed":
-                needed_at = await _claimed(scene)
             pace.really_s = _AFTERWARDS_S
             thing = scene.tenant.thing(scene.tenant.lease(scene.lease).box_id)
             until = needed_at + _AT_MOST_H * 3600
@@ -183,18 +181,6 @@ async def _there(scene: Scene, *names: str) -> float:
     raise AssertionError("the work is never done")
 
 
-async def _claimed(scene: Scene) -> float:
-    """The agent saw the alarm and claimed the file; returns when."""
-    await _until(lambda: "other.bin" in scene.alarms().get("done", (0, ""))[1])
-    for _ in range(100):
-        at = scene.tenant.stage.world.now
-        with suppress(TenantError):
-            await scene.tenant.tenancy.collect(scene.lease, artifacts=["other.bin"])
-            return at
-        await asyncio.sleep(0.05)
-    raise AssertionError("it cannot be claimed")
-
-
 async def _until(condition: Callable[[], bool]) -> None:
     for _ in range(30_000):
         if condition():
@@ -218,6 +204,8 @@ def _is_kept(scene: Scene, kind: Kind, content: str) -> bool:
     names += ["o0/w.txt", "o1/w.txt"] if kind == "several" else []
     kept = scene.kept()
     written = [f"{content} {n}" for n in (1, 2, 3)] if kind == "sweep" else [content] * len(names)
+    if kind == "unclaimed":
+        names, written = [*names, "other.bin"], [*written, "precious\n"]
     return all(
         (kept / name).exists() and (kept / name).read_text() == text
         for name, text in zip(names, written, strict=True)

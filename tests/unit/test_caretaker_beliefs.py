@@ -595,13 +595,101 @@ def opened_by(pid: int) -> set[str]:
 # --- elsewhere ----------------------------------------------------------------------------------
 
 
-def test_what_was_written_on_other_disks_is_counted_and_named(box: Box, tmp_path: Path) -> None:
-    stray = Path("/var/tmp") / f"stray-{os.getpid()}.bin"
-    box.ran(f"head -c 77000000 /dev/zero > {stray}")
-    try:
-        told = box.seal(elsewhere=True)["elsewhere"]
-    finally:
-        stray.unlink()
+def at_of(sealed: Reply) -> list[str]:
+    return [entry["at"] for entry in sealed["entries"] if entry["class"] == "unasked"]
 
-    assert {"at": str(stray), "size": 77_000_000} in told["largest"]
-    assert box.seal()["elsewhere"] is None
+
+def test_what_a_job_wrote_on_other_disks_is_as_what_it_wrote_here(
+    box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    monkeypatch.setenv("GPU_TENANT_DISKS", str(disk))
+    box.ran(f"echo model > {disk}/model.pt; echo x > {disk}/mine.tmp", discard=[f"{disk}/*.tmp"])
+
+    passed_over, sealed = box.seal(), box.seal(elsewhere=True)
+
+    assert (passed_over["elsewhere"], unclaimed(passed_over)) == (None, [])
+    assert unclaimed(sealed) == [f"{disk}/model.pt"]
+    assert [one["pattern"] for one in sealed["discarded"]["patterns"]] == [f"{disk}/*.tmp"]
+    assert at_of(box.seal(elsewhere=True, bring_bytes=100)) == [f"{disk}/model.pt"]
+
+
+def test_what_changes_there_after_the_jobs_is_told_and_taken_only_if_a_result_may_lie_there(
+    box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    monkeypatch.setenv("GPU_TENANT_DISKS", str(disk))
+    box.ran("echo x > a.pt")
+    ended = box.home / "jobs" / "j1" / "exit.json"
+    os.utime(ended, ns=(0, time.time_ns() - 10**10))
+    (disk / "state").write_text("a service's", encoding="utf-8")
+
+    def look(*artifacts: str, **more: Any) -> Reply:
+        return box.seal(*artifacts, elsewhere=True, bring_bytes=100, **more)
+
+    appeared = look("*.pt", demanded=["*.pt"])
+    assert (at_of(appeared), appeared["elsewhere"]["count"]) == ([], 1)
+    assert at_of(look("*.pt", "out/", demanded=["*.pt", "out/"])) == [f"{disk}/state"]
+    assert at_of(look("*.pt", demanded=["*.pt"], late=True)) == [f"{disk}/state"]
+
+
+# --- unasked ------------------------------------------------------------------------------------
+
+
+def test_what_nobody_claimed_is_listed_to_be_fetched_the_smallest_first_up_to_a_limit(
+    box: Box,
+) -> None:
+    box.ran("printf 1 > a; printf 22 > b; printf 4444 > c; : > empty; printf 88888888 > ~/d")
+
+    sealed = box.seal(bring_bytes=8)
+
+    assert [(e["name"], e["size"]) for e in sealed["entries"] if e["class"] == "unasked"] == sorted(
+        [("work/empty", 0), ("work/a", 1), ("work/b", 2), ("work/c", 4)], key=lambda one: one[0]
+    )
+    assert all(len(entry["sha256"]) == 64 for entry in sealed["entries"])
+    assert (unclaimed(sealed), sealed["unclaimed"]["bytes"]) == ([str(box.login / "d")], 8)
+    assert sealed["empty"]["count"] == 0
+    assert sealed["digest"]
+
+
+@pytest.mark.parametrize(
+    ("script", "comes"),
+    [
+        ("mkdir __pycache__; printf '\\0\\0\\0\\0' > __pycache__/data.pyc", True),
+        ("mkdir __pycache__; printf '\\247\\15\\15\\12' > __pycache__/code.pyc", False),
+        ("mkdir .ipynb_checkpoints; echo x > .ipynb_checkpoints/a-checkpoint.ipynb", True),
+        (
+            "echo x > a.ipynb; mkdir .ipynb_checkpoints; cp a.ipynb .ipynb_checkpoints/a-checkpoint.ipynb",
+            False,
+        ),
+        ("mkdir -p .cache/mine; echo x > .cache/mine/w.bin", True),
+        ("mkdir -p venv/ckpt; echo x > venv/ckpt/w.bin", True),
+        ("mkdir -p .cache/pip; echo x > .cache/pip/w", False),
+        ("echo x > ~/.bash_history", False),
+        ("mkdir -p lightning_logs/version_0; echo x > lightning_logs/version_0/metrics.csv", True),
+        ("mkdir -p mlruns/0; echo x > mlruns/0/meta.yaml", True),
+        ("echo x > nohup.out", True),
+        ("echo x > events.out.tfevents.1.host", True),
+        ("echo x > half.tmp", True),
+    ],
+)
+def test_only_what_can_be_made_again_stays(box: Box, script: str, comes: bool) -> None:
+    box.ran(script)
+
+    sealed = box.seal(bring_bytes=1 << 20)
+
+    found = [name for name in at_of(sealed) if not name.endswith("/a.ipynb")]
+    assert bool(found) == comes
+    assert unclaimed(sealed) == []
+
+
+def test_what_a_process_still_writes_is_not_taken_for_whole(box: Box, tmp_path: Path) -> None:
+    box.ran("echo x > ~/log; echo y > ~/done")
+
+    with (box.login / "log").open("a"):
+        sealed = box.seal(bring_bytes=1 << 20)
+
+    assert at_of(sealed) == [str(box.login / "done")]
+    assert unclaimed(sealed) == [str(box.login / "log")]

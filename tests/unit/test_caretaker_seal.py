@@ -428,7 +428,58 @@ def test_what_cannot_be_kept_as_it_is_is_a_problem(box: Box) -> None:
     )
     (out / "locked").chmod(0o700)
     listed = {entry["name"].rpartition("/")[2] for entry in sealed["entries"]}
-    assert not listed & {"beyond", "broken", "self"}
+    assert "beyond" not in listed
+    dangling = {entry["name"]: entry["target"] for entry in sealed["entries"] if "target" in entry}
+    assert dangling.items() >= {"work/out/broken": "no-such", "work/out/self": "self"}.items()
+
+
+def test_links_in_a_circle_are_kept_as_they_are(box: Box) -> None:
+    (box.work / "out").mkdir()
+    (box.work / "out" / "a").symlink_to("b")
+    (box.work / "out" / "b").symlink_to(box.work / "out" / "a")
+    box.ran("echo x > out/x")
+
+    sealed = box.seal("out/")
+
+    told = {e["name"]: e["target"] for e in sealed["entries"] if "target" in e}
+    assert told == {"work/out/a": "b", "work/out/b": "a"}
+    assert set(whys(sealed).values()) == {"dangling"}
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a link out of the work directory"])
+def test_what_holds_no_bytes_is_no_artifact_that_appeared(box: Box, kind: str) -> None:
+    if kind == "a pipe":
+        box.ran("mkdir out; mkfifo out/pipe")
+    else:
+        (box.root / "far").write_bytes(b"old")
+        box.ran(f"mkdir out; ln -s {box.root}/far out/far")
+
+    sealed = box.seal("out/")
+
+    assert (names(sealed), sealed["unmatched"]) == (["log/j1.log"], ["out/"])
+
+
+def test_what_a_job_writes_through_a_declared_link_elsewhere_is_accounted(box: Box) -> None:
+    far, out = box.root / "far", box.root / "out"
+    box.ran(f"mkdir -p {out} {far}; ln -s {far} {out}/now; echo m > {far}/m.pt")
+
+    sealed = box.seal(f"{out}/**")
+
+    assert [item["at"] for item in sealed["unclaimed"]["largest"]] == [f"{far}/m.pt"]
+
+
+def test_what_a_job_writes_into_memory_through_a_link_is_accounted(box: Box) -> None:
+    far = Path("/dev/shm") / f"gpu-tenant-test-{os.getpid()}"
+    try:
+        box.ran(
+            f"mkdir {far} out; echo m > {far}/m.pt; ln -s {far} out/now; ln -s /dev/null out/null"
+        )
+
+        sealed = box.seal("out/")
+    finally:
+        shutil.rmtree(far, ignore_errors=True)
+
+    assert [item["at"] for item in sealed["unclaimed"]["largest"]] == [f"{far}/m.pt"]
 
 
 def test_a_link_inside_is_told_by_a_plain_way_however_it_leads_there(box: Box) -> None:

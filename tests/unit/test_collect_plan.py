@@ -227,7 +227,8 @@ async def test_a_collect_of_what_is_here_asks_once_and_fetches_nothing(
         # What was pushed and changed is the job's: as long as before, it is told from that all the same.
         pushed = scene.out(lease).parent / "config.txt"
         pushed.write_text("rate = 2", encoding="utf-8")
-        assert (await tenancy.collect(lease)).unclaimed_files == 1
+        changed = await tenancy.collect(lease)
+        assert (changed.unclaimed_files, changed.unasked) == (0, ("config.txt",))
         pushed.unlink()
 
 

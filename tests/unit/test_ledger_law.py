@@ -95,7 +95,7 @@ def parked_unread(ledger: Ledger) -> None:
 def parked_and_read(ledger: Ledger) -> None:
     """One that was read in full right before its stop."""
     parked_unread(ledger)
-    read = timeline.ReadAtStop(seal="a", missing=("out/",), last_change="Exited by user")
+    read = timeline.ReadAtStop(seal="a", last_change="Exited by user")
     ledger.note(LEASE, read, at=NOON)
 
 

@@ -20,7 +20,7 @@ def written(*names: str, size: int) -> Manifest:
 @pytest.mark.parametrize("size", [7, 0], ids=["with content", "empty"])
 def test_every_file_that_would_go_is_named_in_what_is_signed(size: int) -> None:
     names = ("a.pt", "b.pt", "c.pt", "d.pt", "e.pt")
-    losses = list(unkept_losses(written(*names, size=size), lease(), given_up=()))
+    losses = list(unkept_losses(written(*names, size=size), lease()))
     signed = Assessment(untouched=False, seal=None, evidence=(), losses=losses).words
 
     assert len(losses) == 1
@@ -29,14 +29,14 @@ def test_every_file_that_would_go_is_named_in_what_is_signed(size: int) -> None:
 
 @pytest.mark.parametrize("size", [7, 0], ids=["with content", "empty"])
 def test_the_sentence_of_a_refusal_says_how_many_it_leaves_out(size: int) -> None:
-    (loss,) = unkept_losses(written("a", "b", "c", "d", "e", size=size), lease(), given_up=())
+    (loss,) = unkept_losses(written("a", "b", "c", "d", "e", size=size), lease())
 
     assert loss.what.endswith(", and 2 more")
 
 
 def test_a_refusal_that_leaves_names_out_says_where_all_of_them_stand() -> None:
-    named = list(unkept_losses(written("a", "b", "c", size=7), lease(), given_up=()))
-    cut = list(unkept_losses(written("a", "b", "c", "d", size=7), lease(), given_up=()))
+    named = list(unkept_losses(written("a", "b", "c", size=7), lease()))
+    cut = list(unkept_losses(written("a", "b", "c", "d", size=7), lease()))
 
     def remedy(losses: list[Loss]) -> str:
         with pytest.raises(Unverified) as refused:

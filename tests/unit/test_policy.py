@@ -84,7 +84,10 @@ def test_every_term_is_a_sentence_and_what_is_not_said_does_not_hold() -> None:
         "when its work is done: the box is kept",
     ):
         assert words in told
-    assert len(bare.splitlines()) == 2, "until when, and that nothing here holds what it costs"
+    assert len(bare.splitlines()) == 3, (
+        "until when, what comes home unasked, and that nothing here holds what it costs"
+    )
+    assert "what nobody declared: it comes home too, up to 2 GiB" in bare
 
 
 def test_what_is_done_when_the_work_is_done_is_said_and_by_whom() -> None:
@@ -199,6 +202,10 @@ def test_every_rule_that_only_a_watchdog_holds_says_so_while_none_looks() -> Non
         "no watchdog runs now: rules that need one are not carried out",
         "when its work is done: the box is kept, until another of these terms ends it",
         "what is kept: park keeps every disk at an unknown rate; teardown keeps nothing",
+        (
+            "what nobody declared: it comes home too, up to 2 GiB, or what comes in 10 min if that is more; a larger rest "
+            "is a question"
+        ),
         "the most that it costs: nothing limits it while no watchdog runs",
     }
     assert "at most" not in "\n".join(told), "nobody holds it"

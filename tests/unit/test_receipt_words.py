@@ -37,7 +37,10 @@ def test_one_sentence_is_said_of_all_files_that_are_alike() -> None:
     ("elsewhere", "words"),
     [
         (None, "nobody looked there"),
-        ({"count": 0, "bytes": 0, "largest": [], "whole": True}, "none were found"),
+        (
+            {"count": 0, "bytes": 0, "largest": [], "whole": True},
+            "all that was found on its disks is kept",
+        ),
         (
             {"count": 2, "bytes": 9, "largest": [{"at": "/data/m.pt", "size": 8}], "whole": False},
             "at least 2 files, 9 bytes, which nobody kept: /data/m.pt (8 bytes)",

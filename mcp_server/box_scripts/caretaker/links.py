@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
-    """Return an entry for each link that leads to a kept file in the work directory. Any other link is a problem.
+    """Return an entry for each link that leads to a place in the work directory, or to nothing.
+
+    A link that leads out of it gets none, and is told: it has no bytes, and what it leads to is listed by itself. So
+    is one that leads to nothing, or to something that is not kept.
 
     The target in the entry is the link's own text. If this text is absolute, or has `..` in its middle, the target is
     a simpler path to the same place. The hash is that of the target's text.
@@ -27,19 +30,17 @@ def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
         except OSError as error:
             survey.problem(at, "changing", error.strerror)
             continue
-        if not os.path.exists(path):
+        is_dangling = not os.path.exists(path)
+        if is_dangling:
             survey.problem(at, "dangling", "it leads to nothing: " + escape_path(text))
-            continue
         if not is_below(target, survey.work) or not is_below(path, survey.work):
-            survey.problem(
-                at,
-                "escapes",
-                "it leads out of the work directory, or into it; declare %s itself"
-                % escape_path(target),
-            )
+            if not is_dangling:
+                words = "it leads out of the work directory, or into it: to "
+                survey.problem(at, "escapes", words + escape_path(target))
             continue
-        if not any(is_below(file, target) for file in kept):
+        if not is_dangling and not any(is_below(file, target) for file in kept):
             survey.problem(at, "link_target_not_kept", escape_path(target) + " is no artifact")
+        survey.note_match(at)
         text = _plain_way(path, text, survey.work)
         facts = {
             "size": len(text),

@@ -11,7 +11,7 @@ from box_scripts.caretaker.refusal import Refusal
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
     " named key pushed older since_ns ours alone elsewhere kept kept_disks restarted made_by"
-    " logins"
+    " logins bring_bytes late demanded outliving"
 )
 TAKES = {  # the arguments of each verb; those with a `!` are required
     "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal setup",
@@ -59,7 +59,10 @@ FIELDS = {  # the kind of each argument, and its help text
     "since_ns": ("whole", "account for what was written from then on, at the latest"),
     "ours": ("texts", "hash of a script of the tenant's (repeatable)"),
     "alone": ("flag", "nobody but this lease is at work on this box"),
-    "elsewhere": ("flag", "also count what was written outside of all that"),
+    "elsewhere": ("flag", "also count what was written on the box's other local disks"),
+    "late": ("flag", "there, also what changed after the jobs had ended"),
+    "demanded": ("texts", "pattern that has to appear: if it does not, the same (repeatable)"),
+    "outliving": ("paths", "directory that outlives the box, not looked at there (repeatable)"),
     "kept": (
         "paths",
         "directory that outlives a stop: tell what counts outside of it (repeatable)",
@@ -82,6 +85,10 @@ FIELDS = {  # the kind of each argument, and its help text
     "hash": ("text", "`recalled`: only hashes that are known from before"),
     "running": ("text", "`listed`: what jobs that still run have written so far is listed, too"),
     "named": ("whole", "name so many of the files that nobody has claimed (20)"),
+    "bring_bytes": (
+        "whole",
+        "list what nobody has claimed as files to fetch, the smallest first, up to so many bytes",
+    ),
     "ever": ("flag", "account for what was there before any launch, too"),
     "rented_ns": ("whole", "account for what was written from then on, too (ns since 1970)"),
     "quiet": (

@@ -6,7 +6,7 @@ import os
 import time
 
 from box_scripts.caretaker.at_work import AtWork
-from box_scripts.caretaker.elsewhere import written_elsewhere
+from box_scripts.caretaker.elsewhere import Elsewhere, last_sign_ns
 from box_scripts.caretaker.hashing import Changing, Hashes
 from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, Job, all_jobs
@@ -23,8 +23,13 @@ from box_scripts.caretaker.pushed_files import Sent
 from box_scripts.caretaker.records import GUARD, NO_GUARD, journal_line, read_record
 from box_scripts.caretaker.refusal import Refusal
 from box_scripts.caretaker.since import accounted_since_ns, mounts_at_first
-from box_scripts.caretaker.survey import Survey
-from box_scripts.caretaker.unclaimed import DEFAULT_DISCARD, WrittenFiles, discarded_by
+from box_scripts.caretaker.survey import WITHOUT_BYTES, Survey
+from box_scripts.caretaker.unclaimed import (
+    BROUGHT_FILES,
+    DEFAULT_DISCARD,
+    WrittenFiles,
+    discarded_by,
+)
 
 
 def _refuse_running(home: str, but: str | None = None) -> list[Job]:
@@ -83,6 +88,13 @@ def _waiting(home: str) -> list[str]:
 def manifest(home: str, request: dict) -> dict:
     """List every file written since the launch: as an entry, pushed, discarded, unclaimed, or a problem.
 
+    With `elsewhere`, all local disks of the box are searched, and what was written on them counts, too. What changed
+    after the jobs had ended counts only with `late`, or if one of the `demanded` artifacts never appeared: then it may
+    be anywhere.
+
+    With `bring_bytes`, files that no pattern covers are entries of the class `unasked`, the smallest first, up to that
+    many bytes in all. Only the others are unclaimed.
+
     With `hash: recalled` no file is read. Then hashes that are not remembered are missing, and so is the digest. The
     result is a draft and not a seal, but it is enough to begin to fetch files while the seal is made. With
     `running: listed`, jobs may run meanwhile. The result lists the files so far, and never has a digest.
@@ -139,6 +151,8 @@ def manifest(home: str, request: dict) -> dict:
     for pattern in artifacts:  # declared files count, even outside the accounted directories
         if not pattern.relative:
             survey.walk(pattern.prefix, False)
+    for top in sorted(survey.leads):  # of links that were found there
+        survey.walk(top, True)
     unread: set[str] = set()  # discards of places that cannot be read, which is no problem then
     problems, survey.problems = survey.problems, []
     for problem in problems:
@@ -177,10 +191,29 @@ def manifest(home: str, request: dict) -> dict:
         entries.append(dict(facts, name=name, at=at, kind="file", **{"class": kind}))
     entries += link_entries(survey, {path for _, path in survey.files})
 
-    written_files = WrittenFiles(survey, hashes, Sent(home, request), discards, defaults, reads)
+    unmatched = [p.text for p in artifacts if p.text not in survey.matched]
+    elsewhere = None
+    if request.get("elsewhere") and since_ns is not None and not is_look:
+        is_open = request.get("late") or set(unmatched) & set(request.get("demanded", []))
+        elsewhere = Elsewhere(
+            [*tops, *places, os.fsencode(home), *request.get("outliving", [])],
+            since_ns,
+            None if is_open else last_sign_ns(jobs),
+        )
+        elsewhere.look(own.is_ours, set(open_files()))
+        known = {at for at, _, _ in survey.written} | {entry["at"] for entry in entries}
+        known.update(map(escape_path, skip))
+        survey.written += [one for one in elsewhere.written if one[0] not in known]
+    bring_bytes = request.get("bring_bytes")
+    written_files = WrittenFiles(
+        survey, hashes, Sent(home, request), discards, defaults, reads, bring_bytes is not None
+    )
     written_files.sort()
     written_files.add_unread(unread)
     made = made_files(maker, written_files, hashes, request.get("logins", False)) if maker else None
+    if bring_bytes is not None:
+        busy = {} if is_look else open_files()
+        entries += written_files.bring(bring_bytes, BROUGHT_FILES, set(busy))
     hashes.save()
     if not is_look and [j.name for j in _refuse_running(home, but)] != [j.name for j in jobs]:
         raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")
@@ -196,10 +229,11 @@ def manifest(home: str, request: dict) -> dict:
         digest=_digest(entries) if is_sure and not is_look and not maker else "",
         entries=entries,
         problems=sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
-        unmatched=[p.text for p in artifacts if p.text not in survey.matched],
-        elsewhere=written_elsewhere(tops, since_ns) if request.get("elsewhere") else None,
+        unmatched=unmatched,
+        elsewhere=elsewhere.as_answer() if elsewhere else None,
         lost_by_stop=_lost_by_stop(entries, written_files, survey, request),
         made=made,
+        bring_bytes=bring_bytes,
     )
 
 
@@ -250,7 +284,8 @@ def _lost_by_stop(
     outliving = Outliving(request["kept"], request.get("kept_disks", []), mountinfo)
     found = [(entry.get("size", 0), entry["at"]) for entry in entries]
     # A place that cannot be read may contain anything, so it counts, too.
-    found += [*written_files.unclaimed, *((0, problem["at"]) for problem in survey.problems)]
+    amiss = [problem["at"] for problem in survey.problems if problem["why"] not in WITHOUT_BYTES]
+    found += [*written_files.unclaimed, *((0, at) for at in amiss)]
     sizes: dict[str, int] = {}
     for size, at in found:
         if not outliving.has(unescape_path(at)):

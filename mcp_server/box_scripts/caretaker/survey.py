@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 RESTART_NS = 300 * 10**9  # the image's services write their files within this time of a start
 QUIET_BYTES = 1 << 20  # files that the image's services write are smaller
 DEEPEST, LONGEST = 512, 3500
+IN_MEMORY = b"/dev/shm"  # the only place below /dev that holds files
+WITHOUT_BYTES = {"special", "dangling", "escapes", "link_target_not_kept"}  # such things hold none
 
 
 class Survey:
@@ -94,12 +96,13 @@ class Survey:
 
     def walk(self, top: bytes, is_accounted: bool) -> None:
         """Sort all files below `top`, except those that were walked over before. Links are not followed."""
-        if any(is_below(top, place) for place in self._walked | self.skip):
+        skip = self.skip - {b"/dev"} if is_below(top, IN_MEMORY) else self.skip
+        if any(is_below(top, place) for place in self._walked | skip):
             return
         pending = [top]
         while pending:
             path = pending.pop()
-            if path in self._walked or path in self.skip:
+            if path in self._walked or path in skip:
                 continue
             TELLING.did(1, 0)
             if path.count(b"/") > DEEPEST or len(path) > LONGEST:
@@ -143,18 +146,24 @@ class Survey:
                 claimed = claimed or self._claims(at + "/%00", inner and inner + "/%00")
             if claimed:
                 self.links.append((name, path))
-            if inner is not None and not is_below(self.work, target):
+            if (claimed or inner is not None) and not is_below(self.work, target):
                 self.leads.add(target)
-        elif not stat.S_ISREG(seen.st_mode):
+            return
+        if not stat.S_ISREG(seen.st_mode):
             if claimed:
                 self.problem(at, "special", "neither a file, a directory nor a link")
         elif self._is_ours(path, seen):
             return  # our own files never count, even if a pattern matches
         elif claimed:
             self.files.append((name, path))
+            self.note_match(at)
         elif is_new:
             self.written.append((at, path, seen.st_size))
-        if claimed and len(self.matched) < len(self.artifacts):
+
+    def note_match(self, at: str) -> None:
+        """Note which patterns match a file or link that is kept."""
+        if len(self.matched) < len(self.artifacts):
+            inner = self.inner(at)
             for pattern in self.artifacts:
                 text = inner if pattern.relative else at
                 if text is not None and (pattern.matches(text) or pattern.matches(text + "/%00")):

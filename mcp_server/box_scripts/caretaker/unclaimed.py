@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from box_scripts.caretaker.pushed_files import Sent
     from box_scripts.caretaker.survey import Survey
 
+BROUGHT_FILES = 200_000
+"""At most this many files that nobody has claimed are fetched."""
+INCOMING_PREFIX = ".gpu-tenant-"
 DEFAULT_DISCARD = [
     "__pycache__/",
     "*.pyc",
@@ -49,8 +52,10 @@ class WrittenFiles:
         discards: list[Pattern],
         defaults: list[Pattern],
         reads: bool,
+        brings: bool,
     ) -> None:
         self._survey, self._hashes, self._sent, self._reads = survey, hashes, sent, reads
+        self._brings = brings
         self._discards, self._defaults = discards, defaults
         self.is_sure = True
         self._discarded: dict[str, list[int]] = {}
@@ -65,15 +70,16 @@ class WrittenFiles:
             reason = discarded_by(at, inner, self._discards, [])
             default = None if reason else discarded_by(at, inner, [], self._defaults)
             if default is not None and not is_cache(path):
-                odd.setdefault(default, []).append((size, at))
+                if self._brings and not default.startswith(("~/", INCOMING_PREFIX)):
+                    self._leave(at, size)
+                else:
+                    odd.setdefault(default, []).append((size, at))
             elif reason or default:
                 self._discard(str(reason or default), size)
             elif self._was_sent(path, size):
                 self._pushed = [self._pushed[0] + 1, self._pushed[1] + size]
-            elif size:
-                self.unclaimed.append((size, at))
             else:
-                self.empty.append(at)
+                self._leave(at, size)
         for default, files in odd.items():
             # Some files are named like a cache, but do not look like one. They are discarded by default only if
             # all of them together are small.
@@ -82,7 +88,59 @@ class WrittenFiles:
             else:
                 for size, _ in files:
                     self._discard(default, size)
-        # An empty file is usually a marker or a lock. But the names of many empty files can carry data.
+        self._count_names()
+
+    def _leave(self, at: str, size: int) -> None:
+        if size:
+            self.unclaimed.append((size, at))
+        else:
+            self.empty.append(at)
+
+    def bring(self, limit_bytes: int, limit_files: int, busy: set[tuple[int, int]]) -> list[dict]:
+        """Return entries for the files that nobody has claimed, the smallest first, within these limits.
+
+        They are no longer unclaimed then. A file that a process may still write to (`busy`: its device and inode), that
+        changes, or that cannot be read, stays unclaimed.
+        """
+        entries: list[dict] = []
+        left: list[tuple[int, str]] = []
+        brought_bytes = 0
+        found = sorted([*self.unclaimed, *((0, at) for at in self.empty)])
+        for size, at in found:
+            path = unescape_path(at)
+            if brought_bytes + size > limit_bytes or len(entries) >= limit_files:
+                left.append((size, at))
+                continue
+            try:
+                sha256, seen = self._hashes.of(path) if self._reads else self._hashes.recall(path)
+            except FileNotFoundError:
+                continue
+            except (Changing, OSError):
+                left.append((size, at))
+                continue
+            if (seen.st_dev, seen.st_ino) in busy:
+                left.append((size, at))
+                continue
+            brought_bytes += seen.st_size
+            inner = self._survey.inner(at)
+            entries.append(
+                {
+                    "name": "work/" + inner if inner is not None else "root" + at,
+                    "at": at,
+                    "kind": "file",
+                    "class": "unasked",
+                    "size": seen.st_size,
+                    "sha256": sha256,
+                    "mtime_ns": seen.st_mtime_ns,
+                }
+            )
+        self.unclaimed = [one for one in left if one[0]]
+        self.empty = [at for size, at in left if not size]
+        self._count_names()
+        return entries
+
+    def _count_names(self) -> None:
+        """Count many empty files as unclaimed. One is usually a marker or a lock, but many names can carry data."""
         if sum(len(os.path.basename(at)) for at in self.empty) > NAME_BYTES:
             self.unclaimed += [(0, at) for at in self.empty]
             self.empty = []

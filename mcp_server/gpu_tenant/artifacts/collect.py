@@ -56,12 +56,23 @@ class Collected(Record):
     came_before: str | None = Field(
         default=None, description="the same in words, and what brought them"
     )
+    unasked_files: int = Field(
+        default=0, description="of these, what nobody declared: it came home all the same"
+    )
+    unasked_bytes: int = 0
+    unasked: tuple[str, ...] = Field(default=(), description="the largest of them, by name")
     unclaimed_files: int
     unclaimed_bytes: int
     unclaimed_largest: tuple[str, ...]
+    unclaimed_takes: str | None = Field(
+        default=None, description="what it would take and cost to fetch them"
+    )
     discarded_bytes: int
     discarded_by: tuple[str, ...]
     cannot_be_kept: tuple[str, ...]
+    not_files: tuple[str, ...] = Field(
+        default=(), description="pipes, and links that lead to nothing kept: they hold no bytes"
+    )
     never_appeared: tuple[str, ...]
     only_here: tuple[str, ...] = Field(
         default=(), description="collected before, and no longer on the box"
@@ -88,11 +99,13 @@ async def collect(
     elsewhere: Sequence[Path],
     gives_up: Callable[[Sequence[str], Sequence[OnlyCopy]], Sequence[str]],
     progress: Callable[[int, int], None],
+    bring_bytes: int,
 ) -> Collected:
     """Seal the box, and fetch every file of the seal into `directory`. A file lands there only if it equals the seal.
 
     `artifacts` and `discard` are patterns for files that nobody has claimed yet: the first are kept from now
-    on, the second are given up. Both are recorded. A file that is already in one of the kept directories
+    on, the second are given up. Both are recorded. Of the other files, the smallest are fetched, too, up to
+    `bring_bytes` in all, and more if more of them was fetched before. A file that is already in one of the kept directories
     `elsewhere` is copied from there instead of being fetched. With `news="some"`, the channels are opened at
     once, because it is known that there is something to fetch. `gives_up` gets the new discards and the files
     that would be lost by them, and returns the patterns to record, or raises. `progress` is called with the number of bytes
@@ -114,7 +127,15 @@ async def collect(
     require_patterns((*artifacts, *discard))
     require_narrow(discard)
     require_its_own(session, artifacts)
-    seal_now = partial(reseal, session, ledger=ledger, artifacts=artifacts, discard=discard)
+    brought = [e.size_bytes for e in before.entries if e.role == "unasked"] if before else []
+    seal_now = partial(
+        reseal,
+        session,
+        ledger=ledger,
+        artifacts=artifacts,
+        discard=discard,
+        bring_bytes=max(bring_bytes, sum(brought)),
+    )
     tally = _Tally(progress)
     began_at = ledger.now()
     with limits.join(lease.id, lease.price_usd_h) as turn:
@@ -338,9 +359,14 @@ def answer_of(
     given_up: Collection[str],
 ) -> Collected:
     """Return the answer of a collect that brought `fetched`. Patterns in `given_up` do not count as missing."""
-    cannot = tuple(f"{lease.from_work(p.at)}: {p.why} ({p.detail})" for p in seal.problems)
-    never_appeared = tuple(p for p in seal.unmatched if p not in given_up)
-    clean = not (cannot or never_appeared or seal.unclaimed.count)
+    cannot, not_files = (
+        tuple(f"{lease.from_work(p.at)}: {p.why} ({p.detail})" for p in problems)
+        for problems in (seal.unsealed, seal.not_files)
+    )
+    clean = not (cannot or seal.unclaimed.count)
+    unasked = sorted(
+        (entry for entry in seal.entries if entry.role == "unasked"), key=lambda e: -e.size_bytes
+    )
     return Collected(
         lease=lease.id,
         seal=seal.digest,
@@ -349,23 +375,23 @@ def answer_of(
         size_bytes=sum(entry.size_bytes for entry in seal.entries),
         fetched_files=len(fetched),
         fetched_bytes=sum(entry.size_bytes for entry in fetched),
+        unasked_files=len(unasked),
+        unasked_bytes=sum(entry.size_bytes for entry in unasked),
+        unasked=tuple(entry.name.removeprefix("work/") for entry in unasked[:NAMED]),
         unclaimed_files=seal.unclaimed.count,
         unclaimed_bytes=seal.unclaimed.size_bytes,
         unclaimed_largest=tuple(lease.from_work(x.at) for x in seal.unclaimed.largest[:NAMED]),
         discarded_bytes=seal.discarded.size_bytes,
         discarded_by=tuple(p.pattern for p in seal.discarded.patterns),
         cannot_be_kept=cannot,
-        never_appeared=never_appeared,
-        next=str(Command("teardown", lease.id))
-        if clean
-        else _keep_or_lose(lease, seal, never_appeared),
+        not_files=not_files,
+        never_appeared=tuple(p for p in seal.unmatched if p not in given_up),
+        next=str(Command("teardown", lease.id)) if clean else _keep_or_lose(lease, seal),
     )
 
 
-def _keep_or_lose(lease: Lease, seal: Manifest, never_appeared: Sequence[str]) -> str:
+def _keep_or_lose(lease: Lease, seal: Manifest) -> str:
     """Return the commands that settle what prevents a teardown: by keeping the files, or by giving them up."""
     if seal.unclaimed.count:
         return claim_words(lease, seal.unclaimed)
-    if never_appeared:
-        return f"{Command('collect', lease.id, discard=never_appeared)} gives it up, if the job will not write it any more"
     return f"for what is named above: {Command('collect', lease.id, discard='PATTERN')} gives it up"

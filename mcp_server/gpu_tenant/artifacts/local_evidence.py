@@ -31,6 +31,13 @@ _MOST_BYTES_TOGETHER = 1 << 20
 """Small files are sent to a reader in batches of about this size."""
 
 
+_UNASKED = Verdict(
+    format="undeclared",
+    outcome="opaque",
+    not_proved=("kept although nobody declared it, and proved by its hash alone",),
+)
+
+
 class Loss(Record):
     """Something that would be gone for good if the box were destroyed now."""
 
@@ -44,10 +51,6 @@ class Loss(Record):
     so_far: tuple[str, ...] = Field(
         default=(),
         description="the names of what a job that still runs had written at that moment",
-    )
-    missing: str | None = Field(
-        default=None,
-        description="the declared artifact that never appeared, if it is nothing else",
     )
 
 
@@ -208,8 +211,10 @@ def _compare(
             what=f"{quote_text(entry.name)} has other bytes here than on the box",
             remedy=_again(lease),
         )
+    # Nobody asked for this file, so nobody waits for a sound one: its bytes are all that has to be kept.
+    verdict = _UNASKED if entry.role == "unasked" else held.verdict
     return Evidence(
-        name=entry.name, size_bytes=held.size_bytes, sha256=held.sha256, verdict=held.verdict
+        name=entry.name, size_bytes=held.size_bytes, sha256=held.sha256, verdict=verdict
     )
 
 

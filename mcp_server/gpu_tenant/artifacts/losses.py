@@ -99,7 +99,7 @@ def so_far(draft: Manifest, collected: Manifest | None, lease: Lease) -> tuple[s
     ]
     problems = [
         f"{quote_text(lease.from_work(problem.at))} ({problem.why})"
-        for problem in draft.problems
+        for problem in draft.unsealed
         # A running job writes all the time, and the files that it writes are listed above anyway.
         if problem.why not in ("open_for_writing", "changing")
     ]

@@ -30,6 +30,16 @@ def unconfirmed_jobs(lease_id: LeaseId, ledger: Ledger) -> list[Job]:
     return [job for job in ledger.jobs(lease_id) if not job.launched_at and job.id not in cells]
 
 
+def may_begin(seal: Manifest, lease_id: LeaseId, ledger: Ledger) -> list[JobId]:
+    """Return the jobs that the box has not begun, and may begin at any moment: their launch was cut short just now."""
+    names, now = {entry.name for entry in seal.entries}, ledger.now()
+    return [
+        job.id
+        for job in unconfirmed_jobs(lease_id, ledger)
+        if f"log/{job.id}.log" not in names and now - job.declared_at < _MAY_STILL_BEGIN
+    ]
+
+
 def unbegun_jobs(seal: Manifest, lease_id: LeaseId, ledger: Ledger) -> UnbegunJobs:
     """Find the jobs that never began, according to the ledger and to the box's seal.
 

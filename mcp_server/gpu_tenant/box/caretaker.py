@@ -366,6 +366,7 @@ class Caretaker:
         unread_bytes: int | None = None,
         kept: Sequence[str] | None = None,
         home: Literal["as it was", "emptied"] = "as it was",
+        bring_bytes: int | None = None,
     ) -> Manifest:
         """List and hash all files on the box that must be accounted for, while no job runs: a seal.
 
@@ -375,6 +376,8 @@ class Caretaker:
 
         `since="ever"` is for a box that was in use before the lease: older files count, too. On a box that was
         rented empty, all files count that were written from `rented_ns` on, by the box's own clock.
+
+        Of the files that nobody has claimed, the smallest are entries, up to `bring_bytes` in all. None: no such file is.
 
         `home="emptied"` says that a stop has emptied the home directory. Then files that the box writes there when it
         starts do not count. `kept` are the paths that outlive a stop. With it, the result also lists the files that
@@ -400,8 +403,10 @@ class Caretaker:
             "hash": hashes,
             "running": running,
             "named": named,
-            "elsewhere": self._elsewhere == "counted" and hashes == "taken",
+            "elsewhere": self._elsewhere == "counted" and running == "refused",
         }
+        if bring_bytes is not None:
+            request["bring_bytes"] = bring_bytes
         if kept is not None:
             request |= {"kept": list(kept), "kept_disks": list(kept_disks(self._lease))}
         timeout_s: float = _LISTED_WITHIN_S
@@ -446,7 +451,8 @@ class Caretaker:
             home=home,
         )
         # Logins are checked only if nobody else uses the machine. Otherwise somebody is always logged in.
-        request |= {"made_by": job, "logins": self._elsewhere == "counted"}
+        is_alone = self._elsewhere == "counted"
+        request |= {"made_by": job, "logins": is_alone, "elsewhere": is_alone}
         timeout_s = _LISTED_WITHIN_S + _LONG_S
         return (await self.ask_ours("manifest", request, SetupFiles, timeout_s=timeout_s)).made
 

@@ -172,7 +172,7 @@ async def arm_again(
     if store and not unkept:
         request |= {
             "store": {**store},
-            "seal": {"work": lease.work_directory},
+            "seal": {"work": lease.work_directory, "bring_bytes": ledger.bring_bytes(lease)},
             "copy_s": min(_COPY_S, max(60, _rescue_s(lease))),
         }
 

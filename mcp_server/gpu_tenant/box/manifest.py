@@ -23,11 +23,13 @@ async def reseal(
     named: int = 20,
     unread_bytes: int | None = None,
     outlives: Sequence[str] | None = None,
+    bring_bytes: int | None = None,
 ) -> Manifest:
     """Seal the box by all declarations: those of its jobs, the owner's later ones, and the patterns given here.
 
     With `hashes="recalled"`, or with running jobs listed, the result is a draft. `unread_bytes` comes from an
-    earlier draft, and `outlives` are the paths that outlive a stop: see `Caretaker.manifest`.
+    earlier draft, and `outlives` are the paths that outlive a stop: see `Caretaker.manifest`. With `bring_bytes=None`,
+    as much of what nobody has claimed comes home as at the newest seal. So two seals of the same files are equal.
 
     Raises:
         JobRunning: a job, or a process that it left behind, still runs.
@@ -48,6 +50,7 @@ async def reseal(
         told=seal_facts(session, ledger).request(),
         unread_bytes=unread_bytes,
         kept=outlives,
+        bring_bytes=ledger.bring_bytes(lease) if bring_bytes is None else bring_bytes,
         home="emptied" if home_was_emptied(session, ledger) else "as it was",
     )
 

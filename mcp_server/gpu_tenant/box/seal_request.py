@@ -11,6 +11,7 @@ from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.seal import Problem
+from gpu_tenant.domain.survival import mounted_volumes, reached_path
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.wording import some
 from gpu_tenant.files.patterns import no_pattern, too_wide
@@ -29,6 +30,12 @@ class SealFacts(Record):
     """The hashes of the scripts that we may have put on the box."""
     alone: bool
     """Whether only this lease uses the machine."""
+    demanded: list[str]
+    """The artifacts that must appear. If one did not, it may be anywhere on the box's disks."""
+    late: bool
+    """Whether somebody else than a job, such as a person with a login, may have written anywhere on the box."""
+    outliving: list[str]
+    """The directories that outlive the box, as a command on it reaches them."""
 
     def request(self) -> dict[str, JsonValue]:
         """Return the facts in the form that the caretaker takes."""
@@ -45,6 +52,16 @@ def seal_facts(session: Session, ledger: Ledger) -> SealFacts:
         ours=ledger.scripts(),
         # The nodes and home directories of a scheduler are shared with other allocations.
         alone=profile.destroy == "deletes" and profile.kind != "scheduler",
+        demanded=sorted(ledger.demanded_patterns(lease.id)),
+        late=bool(ledger.events(lease.id, timeline.LoggedIn, timeline.Executed)),
+        outliving=[
+            *(volume.path for volume in mounted_volumes(lease)),
+            *(
+                reached_path(place.path, lease.place)
+                for place in profile.places
+                if place.survives.get("destroy") == "yes"
+            ),
+        ],
     )
 
 

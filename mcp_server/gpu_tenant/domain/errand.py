@@ -52,6 +52,9 @@ class Usual(Record):
     on_failure: SaidOnFailure | None = Field(
         default=None, description="`end after 0s`, which is usual, `park after 1h` or `hold`"
     )
+    unasked_gib: Annotated[float, Field(ge=0, le=2**20)] | None = Field(
+        default=None, description="of what nobody declared, so much comes home unasked; 2 or more"
+    )
     idle_h: Hours | None = None
     store: str | None = Field(default=None, description="a second place for artifacts")
     to: str | None = Field(default=None, description="the directory here for what comes home")
@@ -81,6 +84,7 @@ class ErrandRequest(Record):
     interruptible: Literal["no", "yes", "either"] = "no"
     recover: _Names = ()
     on_failure: str | None = None
+    unasked_gib: float | None = None
     idle_h: float | None = None
     store: str | None = None
     to: str | None = None

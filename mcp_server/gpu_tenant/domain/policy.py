@@ -15,6 +15,7 @@ from gpu_tenant.domain.survival import kept_words, may_keep
 from gpu_tenant.domain.terms import (
     GRACE_S,
     RESCUE_H,
+    UNASKED_GIB,
     UNSEEN_USD,
     OnFailure,
     Terms,
@@ -139,6 +140,7 @@ def _while_it_runs(lease: Lease, profile: Profile, by: str, only: str) -> Iterat
     if terms.when_done != "keep" or profile.kind != "own":
         held = "" if terms.when_done == "keep" else only
         yield f"when its work is done: {_when_done(lease, profile)}{held}"
+    yield unasked_words(terms)
     if profile.destroy == "deletes":
         yield f"unverified at its end: {_rescue(lease, profile)}{only}"
 
@@ -157,6 +159,20 @@ def _when_done(lease: Lease, profile: Profile) -> str:
         else does[terms.on_failure.does]
     )
     return f"{does[terms.when_done]}, after {GRACE_S} s; if a job failed, or processes that it started still run: {failed}"
+
+
+def unasked_words(terms: Terms) -> str:
+    """Say how much of what nobody declared comes home without a question."""
+    if terms.unasked_gib is None:
+        return (
+            f"what nobody declared: it comes home too, up to {UNASKED_GIB:g} GiB, or what comes in 10 min if that is "
+            "more; a larger rest is a question"
+        )
+    if not terms.unasked_gib:
+        return (
+            "what nobody declared: none of it comes home unasked, and it is a question at the end"
+        )
+    return f"what nobody declared: it comes home too, up to {terms.unasked_gib:g} GiB; a larger rest is a question"
 
 
 def _rescue(lease: Lease, profile: Profile) -> str:

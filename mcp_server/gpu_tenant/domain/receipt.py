@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from gpu_tenant.domain.model import BoxId, LeaseId
+from gpu_tenant.domain.outcome import Outcome
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.wording import billed_words, cost_words, usd_words
 
@@ -50,6 +51,16 @@ class Receipt(Record):
         description="patterns discarded by name, or losses signed for"
     )
     left_behind: str | None = Field(description="what stays on the box or at the provider, or None")
+    outcome: Outcome | None = Field(
+        default=None, description="the verdict on the work; None: no job ran, or an old receipt"
+    )
+
+    @property
+    def loss_words(self) -> str:
+        """What was lost with the box."""
+        if self.ground != "waived":
+            return "nothing was lost"
+        return f"lost, as was signed for: {'; '.join(self.given_up) or 'what could not be proved'}"
 
     @property
     def spent_usd(self) -> Decimal | None:

@@ -21,7 +21,8 @@ class SealedFile(Numerous):
     name: str
     at: str
     kind: Literal["file", "link"]
-    role: Literal["artifact", "log"] = Field(alias="class")
+    role: Literal["artifact", "log", "unasked"] = Field(alias="class")
+    """`unasked`: nobody declared the file, and it comes home because it is small beside what the end may cost."""
     size_bytes: int = Field(alias="size", ge=0, le=MOST_BYTES)
     sha256: str | None
     mtime_ns: int
@@ -49,7 +50,7 @@ class Discarded(Heap):
 
 
 class Unclaimed(Heap):
-    """What was written since launch, and was neither claimed nor discarded."""
+    """What was written since launch, and is neither claimed nor discarded nor small enough to come home unasked."""
 
     class Path(Record):
         """One of the largest unclaimed paths."""
@@ -69,18 +70,33 @@ class Empty(Record):
 
 
 class Elsewhere(Unclaimed):
-    """What was written since launch, in places that a seal does not cover."""
+    """What was written since launch in other places of the box, and is not taken for the work of a job.
+
+    It changed after the jobs had ended, is still open for writing, or cannot be read.
+    """
 
     whole: bool
-    """Whether these are all such files. If not, there was no time to look further."""
+    """Whether these are all such files. Older seals stopped looking after two seconds."""
+
+
+WITHOUT_BYTES = frozenset({"special", "dangling", "escapes", "link_target_not_kept"})
+"""Problems with things that hold no bytes: pipes, sockets and devices, and links that lead to nothing kept.
+
+A link that leads to nothing is kept as it is. What a link leads to elsewhere on the box is listed by itself.
+"""
 
 
 class Problem(Record):
-    """Something that keeps a file from being sealed."""
+    """Something that is not sealed as a plain file."""
 
     at: str
     why: str
     detail: str
+
+    @property
+    def may_hold_bytes(self) -> bool:
+        """Whether a file may be lost there. If not, this is only told."""
+        return self.why not in WITHOUT_BYTES
 
 
 class Manifest(Record):
@@ -97,13 +113,28 @@ class Manifest(Record):
     discarded: Discarded
     pushed: Heap
     problems: tuple[Problem, ...]
+    """See `unsealed` and `not_files`."""
     unmatched: tuple[str, ...] = Field(description="declared artifacts that match nothing")
     empty: Empty = Empty.model_construct()
     lost_by_stop: Unclaimed | None = Field(
         default=None,
         description="the accounted files that would not outlive a stop; None: nobody asked",
     )
+    bring_bytes: int | None = Field(
+        default=None,
+        description="of what nobody claimed, so much at most is among the entries; None: nothing",
+    )
     elsewhere: Elsewhere | None = Field(
         default=None,
-        description="the files in places that are not accounted for; None: nobody looked",
+        description="the files in other places that are not accounted for; None: nobody looked",
     )
+
+    @property
+    def unsealed(self) -> tuple[Problem, ...]:
+        """The places where a file could not be sealed, so that it would be lost."""
+        return tuple(problem for problem in self.problems if problem.may_hold_bytes)
+
+    @property
+    def not_files(self) -> tuple[Problem, ...]:
+        """The pipes, sockets, devices and links that hold no bytes."""
+        return tuple(problem for problem in self.problems if not problem.may_hold_bytes)

@@ -172,13 +172,9 @@ class Kept(NamedTuple):
     """The term of the lease because of which it was parked, in words. Empty if a person or an agent parked it."""
     lost: str
     """What a teardown would have lost. Empty if no teardown was refused."""
-    missing: tuple[str, ...]
-    """Declared artifacts that never appeared and were not given up. Empty if other things blocked the teardown."""
-    given_up: bool
-    """Whether everything that blocked the teardown has been given up since."""
 
 
-_NOT_KEPT = Kept("", "", (), given_up=False)
+_NOT_KEPT = Kept("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,7 +404,6 @@ class _Fold:
     parked_for: str = ""
     kept_for: timeline.Refused | None = None
     is_parked: bool = False
-    given_up: set[str] = field(default_factory=set)
     read_at_stop: timeline.ReadAtStop | None = None
     read_in_notice: tuple[datetime, timeline.ReadInNotice] | None = None
     permitted_seal: str | None = None
@@ -488,10 +483,8 @@ class _Fold:
                 self.refusal = event
                 # A teardown of a parked box may be refused only because the box is parked. That does not explain why
                 # it is kept.
-                if event.missing or self.kept_for is None or not self.is_parked:
+                if self.kept_for is None or not self.is_parked:
                     self.kept_for = event
-            case timeline.Claimed():
-                self.given_up.update(event.discard)
             case timeline.AwaitsWork():
                 if event.by == "said":
                     self.said, self.held = event.until, None if event.until <= at else self.held
@@ -530,6 +523,7 @@ class _Fold:
                 | timeline.Together()
                 | timeline.Tracked()
                 | timeline.Accepted()
+                | timeline.Claimed()
                 | timeline.Snapped()
                 | timeline.Collected()
                 | timeline.Stored()
@@ -698,13 +692,7 @@ class _Fold:
         return _series(job) in later or bool(later - before)
 
     def _kept(self) -> Kept:
-        refused = self.kept_for
-        if refused is None:
-            return Kept(self.parked_for, "", (), given_up=False)
-        left = tuple(pattern for pattern in refused.missing if pattern not in self.given_up)
-        return Kept(
-            self.parked_for, refused.lost, left, given_up=bool(refused.missing) and not left
-        )
+        return Kept(self.parked_for, self.kept_for.lost if self.kept_for is not None else "")
 
 
 class WholeTimeline(tuple[Line, ...]):  # noqa: SLOT001 - it keeps its story

@@ -33,6 +33,10 @@ A higher cost needs a person's consent.
 FAILURE_LOOK_S = 900
 """How many seconds somebody has to look at a failed job before its box is ended, unless its owner says otherwise."""
 
+UNASKED_GIB, UNASKED_S = 2.0, 600
+"""Of what nobody declared, so much comes home without a question, or what comes in so many seconds if that is more."""
+
+
 GRACE_S = 30
 """How many seconds after its last job a lease waits for the next job, before it counts as done."""
 
@@ -57,6 +61,11 @@ def duration_words(seconds: float) -> str:
     """Write a duration so that `seconds_of` can read it, in the largest unit that gives a whole number."""
     unit = next((u for u in ("h", "m") if seconds and seconds % _UNIT_S[u] == 0), "s")
     return f"{seconds / _UNIT_S[unit]:g}{unit}"
+
+
+def unasked_bytes(gib: float | None) -> int:
+    """Return how much of what nobody declared comes home without a question, while no transfer was measured."""
+    return int((UNASKED_GIB if gib is None else gib) * 2**30)
 
 
 class OnFailure(Record):
@@ -115,6 +124,12 @@ class Terms(Record):
         description="what is done once its jobs have ended; the default is for leases from ledgers that did not record this yet",
     )
     on_failure: OnFailure = OnFailure()
+    unasked_gib: float | None = Field(
+        default=None,
+        ge=0,
+        le=2**20,
+        description="of what nobody declared, so much comes home without a question; None: UNASKED_GIB, or more",
+    )
     store: str | None = Field(
         default=None, description="where artifacts are copied besides this computer, in words"
     )
@@ -122,6 +137,11 @@ class Terms(Record):
         default=(), description="where lost work continues: providers, in this order"
     )
     order: Order = Field(default=NOTHING_ORDERED, description="what its box has besides its GPU")
+
+    @property
+    def unasked_bytes(self) -> int:
+        """How much of what nobody declared comes home without a question, while no transfer was measured."""
+        return unasked_bytes(self.unasked_gib)
 
     def rescue(self, usd_h: Decimal | None) -> Decimal | None:
         """Return what may be spent beyond the end, if the box costs `usd_h` an hour. None if that is unknown."""
@@ -143,6 +163,7 @@ class RentRequest(Record):
         default=None, description="None: depends on whose machine it is"
     )
     on_failure: SaidOnFailure | None = None
+    unasked_gib: float | None = Field(default=None, ge=0, le=2**20)
     store: str | None = None
     recover: tuple[str, ...] = ()
     order: Order = NOTHING_ORDERED
@@ -175,6 +196,7 @@ class RentRequest(Record):
             when_idle=self.when_idle,
             when_done=self.when_done or ("end" if machine == "rented" else "keep"),
             on_failure=OnFailure.parse(self.on_failure) if self.on_failure else OnFailure(),
+            unasked_gib=self.unasked_gib,
             store=self.store,
             recover=self.recover,
             order=self.order,

@@ -358,6 +358,10 @@ class Progressed(Told):
     fraction: float | None = None
     done: float | None = None
     total: float | None = None
+    exit_code: int | None = None
+    cause: str | None = None
+    """Why it ended, in one of the words of `jobs/failure_cause.py`. None if it finished, or if nobody judged it."""
+    evidence: str | None = None
 
 
 class Tracked(Told):
@@ -494,20 +498,17 @@ class Refused(Told):
     words: str
     lost: str = ""
     """What would have been lost, as the start of a sentence."""
-    missing: tuple[str, ...] = ()
-    """The declared artifacts that never appeared. Empty if anything else was in the way."""
 
 
 class ReadAtStop(Told):
     """The whole box was read right before its stop, and it holds nothing that is not kept.
 
-    `missing` are the declared artifacts that never appeared. `last_change` is the newest start or stop that its
-    provider reported after the stop. None if the provider keeps no record of them.
+    `last_change` is the newest start or stop that its provider reported after the stop. None if the provider keeps no
+    record of them.
     """
 
     kind = "read at stop"
     seal: str
-    missing: tuple[str, ...]
     last_change: str | None
 
 
@@ -519,7 +520,6 @@ class ReadInNotice(Told):
 
     kind = "read in notice"
     seal: str
-    missing: tuple[str, ...]
     started: str
 
 

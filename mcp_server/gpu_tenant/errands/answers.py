@@ -23,10 +23,10 @@ _NOT_PROVED, _NOT_PROVED_LONG = 3, 110
 ILL_ENDED = ("failed", "killed")
 """If a job ends in one of these states, the log says why."""
 
-Outcome = Literal["under way", "asks", "done", "failed", "declined"]
+Outcome = Literal["under way", "asks", "done", "failed", "incomplete", "suspect", "declined"]
 """`asks`: it waits for a person. `failed`: the smoke test or the job did not end well; nothing was lost.
 
-`declined`: a person said no to its plan, so nothing was rented.
+`declined`: a person said no to its plan, so nothing was rented. `incomplete`, `suspect`: see `domain/outcome.py`.
 """
 
 
@@ -74,7 +74,6 @@ class Unanswered(Record):
     lease: str | None = Field(description="None: nothing is rented yet")
     losses: tuple[str, ...] = Field(description="what a teardown would lose now")
     unclaimed: tuple[str, ...] = Field(default=(), description="files that nobody has claimed")
-    never_appeared: tuple[str, ...] = ()
     ways: tuple[str, ...] = Field(description="the commands that answer")
     usd_h: Decimal | None = Field(default=None, description="what the box costs meanwhile")
 
@@ -116,8 +115,8 @@ def _next_words(standing: ErrandStatus) -> str:
         return standing.next
     if standing.mend:
         return f"nothing bills for it; {standing.mend}"
-    if standing.job_state in ILL_ENDED:
-        return "nothing bills for this run; correct what the log shows, then start a new run, with a new plan"
+    if standing.outcome != "done":
+        return "nothing bills for this run; correct what the words and the log show, then start a new run, with a new plan"
     return "nothing: it has ended"
 
 

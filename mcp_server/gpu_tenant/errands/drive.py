@@ -48,10 +48,11 @@ from gpu_tenant.domain.errors import (
 from gpu_tenant.domain.interruption import fate_met, is_being_taken, recorded_fate
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.outcome import Grade
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.reconcile import GOES_ON, rate_words
 from gpu_tenant.domain.stop_cause import Term
-from gpu_tenant.domain.terms import OnFailure, RentRequest
+from gpu_tenant.domain.terms import OnFailure, RentRequest, unasked_bytes
 from gpu_tenant.domain.trackers import kept_by_default
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import in_words, some, span, usd_words
@@ -75,6 +76,7 @@ from gpu_tenant.leases.recovery_plan import gone_on, successor
 from gpu_tenant.leases.recovery_words import tree_words
 from gpu_tenant.leases.rental_plan import most_by_quote
 from gpu_tenant.leases.taken_step import WAY_HOME_H, known_unclaimed, notice_step
+from gpu_tenant.leases.unasked import takes_words
 from gpu_tenant.leases.wanted_place import copy_line
 from gpu_tenant.leases.watch_actions import has_news, standing_of
 from gpu_tenant.leases.whole_work import whole_work_words
@@ -531,7 +533,8 @@ class Drive:
         context, smoked = tenancy.context, self._smoke_receipt(facts)
         from gpu_tenant.jobs.smoke import undeclared
 
-        loose = undeclared(smoked.wrote if smoked else (), facts.artifacts, facts.discard)
+        limit = unasked_bytes(errand.unasked_gib)
+        loose = undeclared(smoked, facts.artifacts, facts.discard, limit=limit)
         planned = Planned(context, facts, chosen, quotes[0], self._asked(is_market=True), smoked)
         lines = planned.lines(
             order=found.order,
@@ -661,6 +664,7 @@ class Drive:
             idle_h=errand.idle_h,
             when_done=None,
             on_failure=self._on_failure.words,
+            unasked_gib=errand.unasked_gib,
             store=self._tenancy.context.known_store(errand.store),
             recover=errand.recover if is_market else (),
             errand=self._run,
@@ -893,7 +897,8 @@ class Drive:
         from gpu_tenant.leases.read_logs import log_window
 
         job, lease = self._facts().job, standing.lease
-        if job is None or lease is None or standing.job_state not in ILL_ENDED:
+        ill_ended = standing.job_state in ILL_ENDED or standing.outcome == "failed"
+        if job is None or lease is None or not ill_ended:
             return standing
         try:
             end = await log_window(
@@ -1038,7 +1043,6 @@ class Drive:
             lease=lease.id,
             losses=report.losses,
             unclaimed=collected.unclaimed_largest if collected else (),
-            never_appeared=collected.never_appeared if collected else (),
             ways=tuple(ways),
             usd_h=lease.price_usd_h,
         )
@@ -1087,12 +1091,10 @@ class Drive:
         if collected is None or not _unsaid(collected):
             return []
         if collected.unclaimed_files and seal is not None:
-            return list(
-                _ways(self._run, unclaimed_patterns(lease, seal.unclaimed), is_written=True)
-            )
-        if collected.never_appeared:
-            gives_up = Command("run", resume=self._run, discard=collected.never_appeared)
-            return [f"{gives_up} gives it up, if the job will not write it any more"]
+            events = self._tenancy.ledger.events(lease.id)
+            takes = takes_words(lease, events, seal.unclaimed.size_bytes)
+            ways = _ways(self._run, unclaimed_patterns(lease, seal.unclaimed), is_written=True)
+            return [f"{takes}: {way}" for way in ways]
         return [collected.next]
 
     def _asking(self, asks: Unanswered, words: str, *, then: str = "") -> ErrandStatus:
@@ -1188,21 +1190,20 @@ class Drive:
                 or f"its box was lost, and no record says where the work could continue{where}"
             )
         elif not words:
-            job = _job_words(facts)
-            words = f"{job if facts.is_launched else 'no job was started'}; {_home_words(receipt, facts.artifacts)}"
+            words = f"{_work_words(facts, receipt)}; {_home_words(receipt, facts.artifacts)}"
         words += f"; {twin}" if twin else ""
         words += self._not_there_words(receipt)
         mend = _mend(facts, receipt)
         return ErrandStatus(
             run=self._run,
-            outcome="done" if state == "finished" and ended is not None else "failed",
+            outcome=_outcome(state, receipt),
             step="show",
             words=words,
             lease=lease.id if lease else None,
             job_state=state,
             ended=ended,
             mend=mend,
-            next=_after_words(lease, state, mend),
+            next=_after_words(lease, _outcome(state, receipt), mend),
         )
 
     def _declined(self, facts: Known) -> ErrandStatus | None:
@@ -1331,6 +1332,25 @@ def _job_words(facts: Known) -> str:
     return f"the job was {state}: {cause.sentence}"
 
 
+def _outcome(state: str | None, receipt: Receipt | None) -> Grade:
+    """Return the verdict on the work of an errand that has ended."""
+    if receipt is None:
+        return "failed"
+    if receipt.outcome is not None:
+        return receipt.outcome.grade
+    return "done" if state == "finished" else "failed"
+
+
+def _work_words(facts: Known, receipt: Receipt) -> str:
+    """Say in which state the job is, and the verdict on its work, if there is more to say; and what was lost."""
+    if not facts.is_launched:
+        return "no job was started"
+    told = _job_words(facts)
+    if receipt.outcome is None or receipt.outcome.grade == "done":
+        return told
+    return f"{told}; the work: {receipt.outcome.words}; {receipt.loss_words}"
+
+
 _MORE: dict[Term, Option] = {
     "budget": Option("max-usd"),
     "deadline": Option("hours"),
@@ -1382,16 +1402,16 @@ def _mend(facts: Known, receipt: Receipt | None) -> str:
     return f"{more}; it starts from the beginning unless it finds what was kept: copy {copied}, and add {include}"
 
 
-def _after_words(lease: Lease | None, state: str | None, mend: str) -> str:
+def _after_words(lease: Lease | None, outcome: Grade, mend: str) -> str:
     """Say what the user can do next when the errand has ended."""
     if lease is None:
         return str(Command("run"))
     report = str(Command("report", lease.id))
     if mend:
         return f"{mend}; {report} has the rest"
-    if state not in ILL_ENDED:
+    if outcome == "done":
         return report
-    return f"correct what the log shows, then give the same line again: it begins a new run; {report} has the rest"
+    return f"correct what the words and the log show, then give the same line again: it begins a new run; {report} has the rest"
 
 
 def _home_so_far(facts: Known, tenancy: Verbs) -> str:
@@ -1427,7 +1447,7 @@ def _places(receipt: Receipt, artifacts: Sequence[str]) -> dict[str, Path]:
 
 
 def _unsaid(collected: Collected) -> bool:
-    return bool(collected.unclaimed_files or collected.never_appeared or collected.cannot_be_kept)
+    return bool(collected.unclaimed_files or collected.cannot_be_kept)
 
 
 def begin(tenancy: Verbs, errand: ErrandRequest) -> str:

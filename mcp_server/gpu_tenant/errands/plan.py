@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 from gpu_tenant.domain.command import Option
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
-from gpu_tenant.domain.policy import END_S, alone_words, end_clock, left_to_you, most_words
+from gpu_tenant.domain.policy import (
+    END_S,
+    alone_words,
+    end_clock,
+    left_to_you,
+    most_words,
+    unasked_words,
+)
 from gpu_tenant.domain.protection import protection
 from gpu_tenant.domain.terms import RentRequest, duration_words
 from gpu_tenant.domain.untrusted_text import quote_text
@@ -19,6 +26,7 @@ from gpu_tenant.leases.budget_end import budget_end
 from gpu_tenant.leases.end_reserve import QuotedBudget
 from gpu_tenant.leases.offers import trust_words
 from gpu_tenant.leases.provision import terms_by_quote
+from gpu_tenant.leases.unasked import takes_words
 from gpu_tenant.leases.watchdog_heartbeat import by_this, how
 
 if TYPE_CHECKING:
@@ -99,9 +107,10 @@ class Planned:
             *self._others(),
             *(f"the box: {words}" for words in order),
             f"it runs {self._errand.command!r}, and keeps {', '.join(self._facts.artifacts)}",
+            unasked_words(self._lease.terms),
             self._smoke(),
             *self._memory(),
-            *([_undeclared_words(undeclared)] if undeclared else []),
+            *([self._undeclared(undeclared)] if undeclared else []),
         ]
 
     # The short form, for the question at a terminal
@@ -290,6 +299,16 @@ class Planned:
     def _unseen(self) -> str:
         return protection(self._profile, self._lease, None).words
 
+    def _undeclared(self, names: Sequence[str]) -> str:
+        """Name the large files that nobody declared, and say what it would take and cost to fetch them."""
+        sizes = self._smoked.large if self._smoked is not None else {}
+        named = in_words([quote_text(name) for name in names[:5]], len(names))
+        takes = takes_words(self._lease, (), sum(sizes.get(name, 0) for name in names))
+        return (
+            f"the smoke test also wrote {named} ({takes}), too large to come home unasked: decide now whether to keep "
+            "that; if the job writes such a file, too, the box bills at the end until you decide"
+        )
+
     def _smoke(self) -> str:
         if self._smoked is None:
             return "no smoke test was run"
@@ -328,14 +347,6 @@ def _host(offer: Ranked) -> str:
 def _undeclared_in_brief(names: Sequence[str]) -> str:
     named = in_words([quote_text(name) for name in names[:5]], len(names))
     return f"whether to keep {named}; if the job writes such a file, the box bills until you decide"
-
-
-def _undeclared_words(names: Sequence[str]) -> str:
-    named = in_words([quote_text(name) for name in names[:5]], len(names))
-    return (
-        f"the smoke test also wrote {named}: decide now whether to keep that; if the job writes such a file, too, "
-        "the box bills at the end until you decide"
-    )
 
 
 def _as_it_would_be(quote: Quote, terms: Terms, now: datetime) -> Lease:

@@ -277,6 +277,14 @@ def place(arrived: Path, final: Path, *, root: Path, superseded: Path) -> None:
         places.file(arrived, final.relative_to(root).parts, superseded=aside)
 
 
+def free_bytes(directory: Path) -> int:
+    """Return how much may still be written below `directory`, which need not exist yet. The reserve stays free."""
+    while not directory.exists() and directory != directory.parent:
+        directory = directory.parent
+    disk = shutil.disk_usage(directory)
+    return max(0, disk.free - min(_LEFT_BYTES, int(disk.total * _LEFT_PART)))
+
+
 def require_room(directory: Path, size_bytes: int, *, files: int = 0, remedy: str) -> None:
     """Check that there is room below `directory` for `size_bytes` more in `files` more files, and for a reserve.
 

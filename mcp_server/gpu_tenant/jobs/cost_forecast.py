@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import AwareDatetime, TypeAdapter
 
@@ -96,6 +96,17 @@ def forecast(
     )
 
 
+class JobEnd(NamedTuple):
+    """How a job has ended: its exit status, and the verdict and the evidence of `jobs/failure_cause.py`."""
+
+    exit_code: int | None = None
+    cause: str | None = None
+    evidence: str | None = None
+
+
+UNKNOWN_END = JobEnd()
+
+
 def keep_course(
     lease_id: LeaseId,
     job: str,
@@ -104,6 +115,7 @@ def keep_course(
     *,
     ledger: Ledger,
     at: datetime,
+    end: JobEnd = UNKNOWN_END,
 ) -> None:
     """Record the job's progress: at most once a minute, and only if it grew by a hundredth. Also record its end."""
     fraction = progress.fraction if progress else None
@@ -130,6 +142,8 @@ def keep_course(
         done=progress.done if progress else None,
         total=progress.total if progress else None,
     )
+    if state in ENDED:
+        told = told.model_copy(update=end._asdict())
     ledger.note(lease_id, told, at=at)
 
 

@@ -318,3 +318,55 @@ def _find_named(lines: Sequence[str]) -> LastWords | None:
             if pattern.search(line):
                 return LastWords(kind, line.strip())
     return None
+
+
+_PLACE = re.compile(r'^\s+File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
+_LIBRARIES = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<")
+_HIDDEN_AFTER: Final = 2
+"""At most this many lines may follow a traceback in the log of a command that ended with status 0."""
+_HIDDEN = re.compile(
+    r"^(?:\S+: (?:line )?\d+: .*(?:not found|No such file or directory|Permission denied)"
+    r"|(?:\S+: (?:line )?\d+: +(?:\d+ )?)?(?:Killed|Segmentation fault|Aborted|Bus error)\b.*)$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """The failure that a log ends with, and where in the program it was raised, if the log says so."""
+
+    line: str
+    place: str = ""
+    """As in `train.py:3`."""
+
+    @property
+    def words(self) -> str:
+        """The failure and its place, in one line."""
+        return f"{self.line} at {self.place}" if self.place else self.line
+
+
+def last_crash(log_tail: str) -> Crash | None:
+    """Return the uncaught exception or the shell's own error with which a log ends. None if it ends with neither.
+
+    Only the very end counts, because a program may print a traceback and go on.
+    """
+    lines = [_RANK.sub("", line) for line in plain(log_tail).split("\n")]
+    lines = [line for line in lines if line.strip()][-_LINES:]
+    raised = [
+        one
+        for one in _tracebacks(lines)
+        if len(_told_after(lines, one)) <= _HIDDEN_AFTER
+        and not any(_WENT_ON.search(line) for line in _told_after(lines, one))
+    ]
+    if raised:
+        return Crash(raised[-1].line.strip(), _place_of(raised[-1].block))
+    last = next((line for line in reversed(lines) if not _SKIPPED.match(line)), "").strip()
+    return Crash(last) if _HIDDEN.match(last) else None
+
+
+def _place_of(block: Sequence[str]) -> str:
+    """Return the last place of a traceback that is in the program itself, and not in a library."""
+    places = [found for line in block if (found := _PLACE.match(line))]
+    own = [found for found in places if not _LIBRARIES.search(found["file"])] or places
+    if not own:
+        return ""
+    return f"{own[-1]['file'].rpartition('/')[2]}:{own[-1]['line']}"

@@ -30,7 +30,7 @@ from gpu_tenant.domain.terms import GRACE_S
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.trackers import link_words
 from gpu_tenant.domain.untrusted_text import fence, plain
-from gpu_tenant.jobs.cost_forecast import keep_course
+from gpu_tenant.jobs.cost_forecast import JobEnd, keep_course
 from gpu_tenant.jobs.progress import Progress, read_progress, whole_lines
 from gpu_tenant.jobs.trackers import trackers_of
 from gpu_tenant.ledger import Ledger
@@ -158,7 +158,15 @@ async def watch(
     )
     if seen.state == "absent":
         return seen
-    keep_course(session.lease.id, run, seen.state, seen.progress, ledger=ledger, at=ledger.now())
+    keep_course(
+        session.lease.id,
+        run,
+        seen.state,
+        seen.progress,
+        ledger=ledger,
+        at=ledger.now(),
+        end=JobEnd(status.exit_code, why.cause, why.evidence),
+    )
     reaches: Literal["head", "tail"] = "tail" if is_cut or skipped > 0 else "head"
     links = await trackers_of(session, run, text, reaches=reaches, ledger=ledger)
     return seen.model_copy(update={"trackers": tuple(map(link_words, links))})
@@ -260,6 +268,8 @@ class _Why(NamedTuple):
     words: str | None = None
     stopped_for: StopCause | None = None
     missing: Missing | None = None
+    cause: str | None = None
+    evidence: str | None = None
 
     def next(self, lease: Lease) -> str | None:
         """Return the step that solves what ended the job. None if no such step is known."""
@@ -300,7 +310,13 @@ async def _why(
     if found is None:
         return _Why()
     is_left_out = found.verdict == "left_out"
-    return _Why(str(found.of(session.lease.id)), stopped_for, missing if is_left_out else None)
+    return _Why(
+        str(found.of(session.lease.id)),
+        stopped_for,
+        missing if is_left_out else None,
+        found.verdict,
+        found.evidence,
+    )
 
 
 def _stopped_by_our_clock(status: JobStatus, events: Lines) -> JobStatus:

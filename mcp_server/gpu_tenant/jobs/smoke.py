@@ -55,6 +55,8 @@ _PROBE = "probe"
 """The directory that holds a copy of `memory_probe.py`, and what the probe wrote."""
 _SHOWN = 20
 """At most this many of the files that the smoke test wrote are named in its receipt."""
+_LARGEST = 20
+"""So many of the largest files that the smoke test wrote are named in its receipt with their sizes."""
 _NAMED = 3
 """A command that we propose names at most this many undeclared files."""
 _CACHES_BY_NAME = (
@@ -84,6 +86,9 @@ class SmokeReceipt(Record):
     exit_status: int | None
     seconds: float
     wrote: tuple[str, ...]
+    large: dict[str, int] = Field(
+        default={}, description="the largest files that it wrote, with their sizes"
+    )
     log_tail: str
     at: AwareDatetime
     next: str
@@ -160,6 +165,7 @@ async def smoke(
             # Not by the ledger's clock, which may jump in a rehearsal.
             seconds = monotonic() - began_s
             wrote = [p for p in _files(copy) if before.get(p) != p.stat().st_mtime_ns]
+            sizes = {str(path.relative_to(copy)): path.stat().st_size for path in wrote}
             seen = await asyncio.to_thread(memory_estimate.seen_in, own / _PROBE)
     passed = exit_status == 0
     log_tail = plain(output.decode(errors="replace"))[-_TAIL_CHARS:]
@@ -172,7 +178,8 @@ async def smoke(
         command=command,
         exit_status=exit_status,
         seconds=round(seconds, 2),
-        wrote=_some_of_each_place([str(path.relative_to(copy)) for path in wrote]),
+        wrote=_some_of_each_place([*sizes]),
+        large=dict(sorted(sizes.items(), key=lambda item: -item[1])[:_LARGEST]),
         log_tail=log_tail,
         at=started,
         next=f"{Command('offers')}, then {Command('provision', quote='QUOTE', smoke=receipt_id)}; declare what "
@@ -505,8 +512,26 @@ def newest_test_of(directory: str, *, ledger: Ledger) -> SmokeReceipt | None:
     return receipt if receipt.passed and receipt.directory == directory else None
 
 
-def undeclared(wrote: Sequence[str], artifacts: Sequence[str], discard: Sequence[str]) -> list[str]:
-    """Return the files that are neither kept nor discarded. If the job writes them, somebody must decide about them."""
+def undeclared(
+    tested: SmokeReceipt | None, artifacts: Sequence[str], discard: Sequence[str], *, limit: int
+) -> list[str]:
+    """Return the files that nobody declared and that do not come home unasked: together they exceed `limit` bytes.
+
+    If the job writes them, too, somebody must decide about them. The smallest of them count first.
+    """
+    if tested is None:
+        return []
+    found, left_bytes = [], limit
+    for name in reversed(_undeclared([*tested.large], artifacts, discard)):
+        left_bytes -= tested.large[name]
+        if left_bytes < 0:
+            found.append(name)
+    return found
+
+
+def _undeclared(
+    wrote: Sequence[str], artifacts: Sequence[str], discard: Sequence[str]
+) -> list[str]:
     kept, lost = told_apart(*kept_by_default(artifacts, discard))
     known = (*kept, *lost, *_CACHES_BY_NAME)
     return [
@@ -553,9 +578,10 @@ def unclaimed_output(
     *,
     ledger: Ledger,
 ) -> str | None:
-    """Say which files the smoke test of that work tree wrote that these patterns do not declare. None if none."""
+    """Say which large files the smoke test of that work tree wrote that these patterns do not declare. None if none."""
     tested = newest_test_of(directory, ledger=ledger)
-    names = undeclared(tested.wrote, artifacts, discard) if tested else []
+    limit = ledger.lease(lease).terms.unasked_bytes
+    names = undeclared(tested, artifacts, discard, limit=limit)
     if tested is None or not names:
         return None
     patterns = [literal_pattern(name) for name in names]

@@ -185,7 +185,6 @@ async def end_verified(
             told = timeline.Refused(
                 words=refusal.message,
                 lost=lost_words(assessment.losses),
-                missing=assessment.missing,
             )
             context.ledger.note(found.id, told, at=context.clock.now())
             raise

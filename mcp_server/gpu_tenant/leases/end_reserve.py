@@ -46,7 +46,7 @@ _USD_CENT = Decimal("0.01")
 _WORTH_MEASURING_BYTES = 1_000_000
 """Smaller transfers are not used to measure the speed, because most of their time is the time of a request."""
 
-_ASSUMED_BYTES_S = 10e6
+ASSUMED_BYTES_S = 10e6
 """The speed, in bytes a second, that is assumed until a transfer of the lease was measured."""
 
 
@@ -57,7 +57,7 @@ def end_reserve_s(lease: Lease, events: Lines, *, to_come_bytes: int = 0) -> flo
     """
     if lease.touched_at is None:
         return _STEPS_S + _ROUNDED_S
-    bytes_s = measured_bytes_s(events) or _ASSUMED_BYTES_S
+    bytes_s = measured_bytes_s(events) or ASSUMED_BYTES_S
     return STOP_GRACE_S + _STEPS_S + _ROUNDED_S + to_come_bytes / bytes_s
 
 

@@ -16,6 +16,8 @@ def ended_words(ledger: Ledger, lease: Lease) -> str:
         told.append(f"that was because {why}")
     if receipt is not None:
         told.append(f"its receipt says {receipt.ground}, {usd_words(receipt.spent_usd)}")
+        if receipt.outcome is not None:
+            told.append(f"the work: {receipt.outcome.words}")
     if lease.kept_in is not None:
         told.append(f"what was kept of it is in {lease.kept_in}")
     return "; ".join(told)

@@ -66,12 +66,10 @@ async def read_while_it_answers(context: Context, lease: Lease) -> None:
             seen = await assess(context, lease)
             await must_be_the_box(context, lease)
             turns = await connector.turns(lease)
-        if seen.seal is None or turns is None or (seen.losses and not seen.missing):
+        if seen.seal is None or turns is None or seen.losses:
             return
         ledger.file_seal(lease.id, seen.seal, at=ledger.now())
-        read = timeline.ReadInNotice(
-            seal=seen.seal.digest, missing=seen.missing, started=turns.started
-        )
+        read = timeline.ReadInNotice(seal=seen.seal.digest, started=turns.started)
         ledger.note(lease.id, read, at=ledger.now())
 
 
@@ -115,7 +113,7 @@ async def assess_taken(
         return None
     if not isinstance(seen, Listed) or seen.box.state is not BoxState.PARKED:
         return None
-    read = timeline.ReadAtStop(seal=told.seal, missing=told.missing, last_change=said)
+    read = timeline.ReadAtStop(seal=told.seal, last_change=said)
     assessed = await assess_unstarted(context, lease, read, store=store, by=told)
     if not assessed.losses:
         ledger.note_parked(lease.id, seen.box.price_usd_h, at=ledger.now())

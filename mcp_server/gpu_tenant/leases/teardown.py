@@ -44,6 +44,7 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.external_tools import broker_of
 from gpu_tenant.leases.provider_listing import look, patience
 from gpu_tenant.leases.verify import formats_of
+from gpu_tenant.leases.work_outcome import outcome_of
 from gpu_tenant.ledger import Ledger
 
 _WORDS: TypeAdapter[list[str]] = TypeAdapter(list[str])
@@ -248,6 +249,7 @@ async def file_receipt(context: Context, lease: Lease, step: FileReceipt) -> Rec
                 ),
             ),
             "left_behind": await _left_behind(context, lease),
+            "outcome": outcome_of(ledger, lease, seal, evidence),
         }
     )
     ledger.file_receipt(receipt, at=ledger.now())
@@ -320,7 +322,7 @@ def not_looked_at(lease: Lease, profile: Profile, seal: Manifest | None) -> tupl
     if there is None:
         return (f"bytes written outside {places}: nobody looked there",)
     if not there.count and there.whole:
-        return (f"bytes written outside {places}: none were found on its disks",)
+        return (f"bytes written outside {places}: all that was found on its disks is kept",)
     named = ", ".join(f"{x.at} ({some(x.size_bytes, 'byte')})" for x in there.largest[:3])
     largest = f": {named}" if named else ""
     least = "" if there.whole else "at least "
@@ -390,6 +392,11 @@ def _given_up(lease: Lease, ground: str, ledger: Ledger, seal: Manifest | None) 
                 if p.count
             ),
             *(f"{pattern}, which never appeared" for pattern in sorted(missing)),
+            *(
+                f"{lease.from_work(x.at)}, which holds no bytes ({x.detail})"
+                for x in seal.not_files
+                if x.why in ("special", "escapes")
+            ),
             *_set_up(ledger.events(lease.id)),
             *(
                 f"the job {job}, whose launch was cut short before it began"

@@ -6,7 +6,7 @@ signed for exactly these losses. This rule is called the Iron Law.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,7 +20,7 @@ from gpu_tenant.artifacts.losses import (
 )
 from gpu_tenant.artifacts.stores.protocol import DurableStore
 from gpu_tenant.artifacts.stores.remote_evidence import Witness
-from gpu_tenant.artifacts.unbegun_jobs import unbegun_jobs
+from gpu_tenant.artifacts.unbegun_jobs import may_begin
 from gpu_tenant.box.manifest import reseal, unread_bytes
 from gpu_tenant.box.ownership import Seen, unmounted_volumes, use
 from gpu_tenant.domain import timeline
@@ -92,14 +92,6 @@ class Assessment:
         # What a running job has written so far is not part of the hash: a signature for the job covers everything that
         # it writes.
         return digest_of([words for x in self.losses for words in (x.what, *x.names, *x.versions)])
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The declared artifacts that never appeared, if they are the only losses. Otherwise empty."""
-        found = [loss.missing for loss in self.losses]
-        if self.seal is None or not self.seal.digest or None in found:
-            return ()
-        return tuple(filter(None, found))
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -190,7 +182,7 @@ async def assess(
     losses = [
         *others,
         *await _unmounted_losses(context, lease),
-        *unkept_losses(now, lease, not_awaited(now, lease, ledger)),
+        *unkept_losses(now, lease),
         *untold_losses(now, lease, ledger, collected),
     ]
     began_s = ledger.began_s(lease.id)
@@ -244,7 +236,7 @@ async def assess_unstarted(
     if seal is None or seal.digest != read.seal:
         return _parked(context, lease, "it is parked")
     losses = [
-        *unkept_losses(seal, lease, not_awaited(seal, lease, ledger)),
+        *unkept_losses(seal, lease),
         *untold_losses(seal, lease, ledger, seal),
     ]
     evidence, unproved = await _reread(seal, lease, store)
@@ -319,16 +311,8 @@ async def _reread(
         if isinstance(proved, Loss):
             losses.append(proved)
         else:
+            # A file that does not load is as broken on the box: this is for the outcome, and no loss.
             evidence.append(proved)
-            if proved.verdict.outcome == "broken":
-                losses.append(
-                    Loss(
-                        what=f"{quote_text(entry.name)} does not load as {proved.verdict.format}: "
-                        f"{quote_text(proved.verdict.problem or '')}",
-                        remedy=f"make the file again on the box and collect it; to give the file up, its owner runs "
-                        f"{Command('waive', lease.id)}",
-                    )
-                )
     return evidence, losses
 
 
@@ -570,32 +554,18 @@ def _refusal(lease: Lease, losses: Sequence[Loss]) -> Unverified:
     )
 
 
-def not_awaited(seal: Manifest, lease: Lease, ledger: Ledger) -> set[str]:
-    """Return the declared patterns that may match nothing: those given up, and those of jobs that never began."""
-    return {*ledger.declarations(lease.id)[1], *unbegun_jobs(seal, lease.id, ledger).patterns}
+def unkept_losses(seal: Manifest, lease: Lease) -> Iterator[Loss]:
+    """Return a loss for every file on the box that a collect cannot copy to this computer.
 
-
-def unkept_losses(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[Loss]:
-    """Return a loss for everything on the box that a collect cannot copy to this computer.
-
-    If a pattern was given up, it may match nothing. If it does match a file, the file is still an artifact: only a
-    person's signature allows its loss.
+    What never appeared is no loss, and neither is a link or a pipe, which hold no bytes.
     """
-    for problem in seal.problems:
+    for problem in seal.unsealed:
         yield Loss(
             what=f"{quote_text(lease.from_work(problem.at))} cannot be kept as it is: "
             f"{quote_text(problem.why)} ({quote_text(problem.detail)})",
             remedy=f"correct that on the box, then {Command('collect', lease.id)}; to give the file up, its owner "
             f"runs {Command('waive', lease.id)}",
         )
-    for pattern in seal.unmatched:
-        if pattern not in given_up:
-            yield Loss(
-                what=f"the declared artifact {quote_text(pattern)} never appeared",
-                remedy=f"look at the log with {Command('monitor', lease.id)}; if the job will not write it any "
-                f"more, {Command('collect', lease.id, discard=pattern)}",
-                missing=pattern,
-            )
     if not seal.unclaimed.count:
         return
     keep = Command("collect", lease.id, artifact="PATTERN")
@@ -640,6 +610,11 @@ def untold_losses(
             what=f"everything that {job.id} wrote: that job was launched, but the box does not know it",
             remedy=f"look at the box yourself; to end the lease nevertheless, its owner runs "
             f"{Command('waive', lease.id)}",
+        )
+    for name in may_begin(now, lease.id, ledger):
+        yield Loss(
+            what=f"everything that {name} writes: its launch was cut short just now, and the box may still begin it",
+            remedy=f"{Command('teardown', lease.id)} again in two minutes",
         )
     kept, given_up = ledger.declarations(lease.id)
     told_bad = {problem.at for problem in now.problems}

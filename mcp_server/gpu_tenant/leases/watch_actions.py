@@ -17,21 +17,20 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LeaseHeld, Refused, TenantError
 from gpu_tenant.domain.interruption import notice_on_record
-from gpu_tenant.domain.model import Lease, LeaseId, LeaseState, SlurmAddress
+from gpu_tenant.domain.model import JobId, Lease, LeaseId, LeaseState, SlurmAddress
 from gpu_tenant.domain.protection import WATCHED_S
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.files.skill_files import script
-from gpu_tenant.jobs.cost_forecast import keep_course
+from gpu_tenant.jobs.cost_forecast import JobEnd, keep_course
 from gpu_tenant.leases.adopt import adopt
 from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.context import Context, call_bytes_s, progress_to
 from gpu_tenant.leases.inspection import check_before_stop
 from gpu_tenant.leases.overview import on_card, overview
 from gpu_tenant.leases.park import ask_to_park, unsure_of, until_parked
-from gpu_tenant.leases.read_at_stop import note_read, read_before_stop
 from gpu_tenant.leases.readiness import arm_guard, close_connections, made_ready, must_run, with_box
 from gpu_tenant.leases.settle import deployment_of
-from gpu_tenant.leases.verify import not_awaited, unkept_losses
+from gpu_tenant.leases.verify import unkept_losses
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.transfer.bandwidth_share import LowPriorityShare, limits_of_call
 
@@ -219,10 +218,7 @@ def kept_back(context: Context, lease: str) -> tuple[str, ...]:
     seal = context.ledger.seal(found.id)
     if seal is None:
         return ()
-    return tuple(
-        f"{loss.what} ({loss.remedy})"
-        for loss in unkept_losses(seal, found, not_awaited(seal, found, context.ledger))
-    )
+    return tuple(f"{loss.what} ({loss.remedy})" for loss in unkept_losses(seal, found))
 
 
 def unseen_ends(ledger: Ledger, lease_id: LeaseId) -> set[str]:
@@ -244,10 +240,18 @@ async def note_unseen_ends(context: Context, lease: Lease) -> None:
     if not unseen:
         return
     with suppress(TenantError):  # If this fails, the collect is still a success.
-        for brief in (await context.caretaker(lease).standing()).jobs:
+        caretaker = context.caretaker(lease)
+        for brief in (await caretaker.standing()).jobs:
             if brief.job in unseen and brief.state in ENDED:
+                status = await caretaker.status(JobId(brief.job), offset=0, limit=0, sample="plain")
                 keep_course(
-                    lease.id, brief.job, brief.state, None, ledger=ledger, at=context.clock.now()
+                    lease.id,
+                    brief.job,
+                    brief.state,
+                    None,
+                    ledger=ledger,
+                    at=context.clock.now(),
+                    end=JobEnd(exit_code=status.exit_code),
                 )
 
 
@@ -297,7 +301,7 @@ async def park_overdue(context: Context, lease: str) -> None:
     found = await with_box(context, lease)
     if found.state is not LeaseState.ACTIVE or found.parked_at is not None:
         raise Refused(f"{found.id} does not run", remedy=str(Command("leases")))
-    await _made_still(context, found, unsealed="accept", reads="whole")
+    await _made_still(context, found, unsealed="accept")
 
 
 async def park_when_done(context: Context, lease: str, *, unless_wanted_after_line: int) -> None:
@@ -348,25 +352,18 @@ async def _made_still(
     *,
     unsealed: Literal["refuse", "accept", "skip"],
     unless_wanted_after_line: int | None = None,
-    reads: Literal["skip", "whole"] = "skip",
 ) -> None:
-    read = None
     with context.hold_lease(lease.id, "park"):
         if unsealed != "skip":
             lease = await check_before_stop(context, lease)
-        if reads == "whole":
-            read = await read_before_stop(context, lease)
         await ask_to_park(
             context,
             lease,
-            unsealed=unsealed if read is None else "skip",  # it has just been sealed
+            unsealed=unsealed,
             unless_wanted_after_line=unless_wanted_after_line,
         )
     # A provider may take minutes to stop a box. Do not hold the lease meanwhile, so that others can use it.
     await until_parked(context, lease, lease_is="free")
-    if read is not None:
-        with suppress(LeaseHeld):
-            await note_read(context, lease, read)
     await close_connections(context, lease)
 
 

@@ -88,6 +88,17 @@ class ProofTable(LeaseTable):
 
         return Unclaimed.model_validate_json(newest[0])
 
+    def bring_bytes(self, lease: Lease) -> int:
+        """Return how much of what nobody had claimed the newest seal lists at most. Without a seal, by the terms."""
+        newest = self._read(
+            lambda row: row["bring_bytes"],
+            "SELECT json_extract(manifest, '$.bring_bytes') AS bring_bytes FROM seals WHERE seq ="
+            " (SELECT max(seq) FROM seals WHERE lease_id=?)",
+            lease.id,
+        )
+        told = newest[0] if newest else None
+        return lease.terms.unasked_bytes if told is None else int(told)
+
     def file_evidence(
         self, lease_id: LeaseId, digest: str, evidence: Iterable[Evidence], *, at: datetime
     ) -> None:

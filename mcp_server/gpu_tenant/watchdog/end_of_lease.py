@@ -23,7 +23,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import Lease, LeaseId
-from gpu_tenant.domain.parked import read_at_stop, why_kept
+from gpu_tenant.domain.parked import read_at_stop
 from gpu_tenant.domain.policy import rescue
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.stop_cause import StopCause
@@ -184,6 +184,7 @@ class LeaseEnder:
             return f"{refusal.message}; {refusal.remedy}"
         self._report_end(
             f"its box was ended (ground: {torn.receipt.ground}); it cost {usd_words(torn.receipt.spent_usd)}"
+            f"{f'; the work: {outcome.words}' if (outcome := torn.receipt.outcome) else ''}"
         )
         return None
 
@@ -290,11 +291,10 @@ class LeaseEnder:
     async def _try_to_end_parked(self, lease: Lease, events: Lines) -> bool:
         """Try to end a parked box, without starting it, if nothing prevents that any more. Return whether it has ended.
 
-        The box was parked because its lease exceeded one of its terms, and was read in full right before. It was not
-        destroyed then, because some artifacts had never appeared. The owner has given up those artifacts since.
+        The box was parked because its lease exceeded one of its terms, and was read in full right before.
         """
         ledger, now = self._tenancy.ledger, self._tenancy.clock.now()
-        if read_at_stop(events) is None or not why_kept(events).given_up:
+        if read_at_stop(events) is None:
             return False
         told = [x for _, x in events if isinstance(x, timeline.Ending) and x.words]
         if not told or not is_due(attempts(events), now):

@@ -390,6 +390,7 @@ class WorkEnd:
         words = (
             f"its work is done, and its box was ended (ground: {torn.receipt.ground}); "
             f"it cost {usd_words(torn.receipt.spent_usd)}"
+            f"{f'; the work: {outcome.words}' if (outcome := torn.receipt.outcome) else ''}"
         )
         self._told.report(words)
         self._told.alarm("ended", words, Level.NOTICE)

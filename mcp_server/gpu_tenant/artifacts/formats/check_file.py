@@ -8,7 +8,7 @@ from typing import Literal
 
 from gpu_tenant.artifacts.formats import resource_limits
 from gpu_tenant.artifacts.formats.bounded_file import Broken, Findings, Source, Unread
-from gpu_tenant.artifacts.formats.registry import TEXT, claimed_format
+from gpu_tenant.artifacts.formats.registry import claimed_format, not_as_named
 from gpu_tenant.artifacts.formats.resource_limits import NO_MEMORY
 from gpu_tenant.artifacts.formats.single_pass import Passage
 from gpu_tenant.domain.evidence import Verdict
@@ -74,11 +74,13 @@ def _judge(source: Source) -> Verdict:
     findings = Findings()
     problem = unread = None
     claim = claimed_format(source)
-    if source.size_bytes == 0 and claim in (None, TEXT):
+    if source.size_bytes == 0 and (claim is None or claim.may_be_empty):
         findings.warn("empty")
         claim = None
     try:
-        if claim is None:
+        if wrong := not_as_named(source, claim):
+            problem = wrong
+        elif claim is None:
             unread = _UNCLAIMED
         elif source.size_bytes == 0:
             problem = "the file is empty"

@@ -20,6 +20,7 @@ from gpu_tenant.artifacts.formats.inflate import Inflater, Measure, Zlib, inflat
 from gpu_tenant.artifacts.formats.subprocesses import present
 
 GZIP = re.compile(rb"\x1f\x8b\x08")
+ZLIB = re.compile(rb"\x78[\x01\x5e\x9c\xda]")
 BZIP2 = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")
 XZ = re.compile(rb"\xfd7zXZ\0|\x5d\0\0")
 ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
@@ -45,6 +46,12 @@ def gzip(source: Source, findings: Findings) -> None:
     start = partial(Zlib, 16 + zlib.MAX_WBITS)
     _check(source, _streams(source.chunks(), start, GZIP), findings)
     findings.proved.append("the gzip stream is whole, by its CRC-32")
+
+
+def zlib_stream(source: Source, findings: Findings) -> None:
+    """Check the zlib stream against its Adler-32."""
+    _check(source, _streams(source.chunks(), partial(Zlib, zlib.MAX_WBITS), ZLIB), findings)
+    findings.proved.append("the zlib stream is whole, by its Adler-32")
 
 
 def bzip2(source: Source, findings: Findings) -> None:

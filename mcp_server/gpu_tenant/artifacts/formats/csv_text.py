@@ -15,7 +15,7 @@ from gpu_tenant.artifacts.formats.bounded_file import (
     Source,
     count_of,
 )
-from gpu_tenant.artifacts.formats.json_text import lines
+from gpu_tenant.artifacts.formats.json_text import as_utf8, lines
 
 _LONGEST_FIELD_CHARACTERS = 16 << 20
 _LONGEST_LINE_BYTES = 16 << 20
@@ -30,7 +30,7 @@ def check(source: Source, findings: Findings) -> None:
         Broken: the text cannot be decoded, a quote is not closed, or the last row is cut off.
     """
     source.alone(LARGE_BYTES)
-    check_chunks(source.chunks(), findings, delimiter=delimiter(source.name))
+    check_chunks(as_utf8(source.chunks()), findings, delimiter=delimiter(source.name))
 
 
 def delimiter(name: str) -> str:
@@ -66,7 +66,7 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings, *, delimiter: str)
     except csv.Error as error:
         raise Broken(f"row {rows + 1:,}: {error}") from error
     if not rows:
-        raise Broken("no row")
+        findings.warn("no row")
     if not text.newline_at_end:
         if ragged == 1 and len(last) < columns:
             raise Broken(f"cut off in the last row: {len(last)} columns of {columns}")
@@ -104,8 +104,12 @@ class _Text:
         yield _SENTINEL
 
     def _watch_chunks(self) -> Iterator[bytes]:
-        first = True
+        first, ends_with_cr = True, False
         for chunk in self._chunks:
-            self.newline_at_end = chunk.endswith(b"\n")
-            yield chunk.removeprefix(codecs.BOM_UTF8) if first else chunk
+            if first:
+                # Lines of an old Mac end with a carriage return alone.
+                ends_with_cr = b"\r" in chunk and b"\n" not in chunk
+            text = chunk.replace(b"\r", b"\n") if ends_with_cr else chunk
+            self.newline_at_end = text.endswith(b"\n")
+            yield text.removeprefix(codecs.BOM_UTF8) if first else text
             first = False

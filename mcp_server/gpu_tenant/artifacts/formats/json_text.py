@@ -33,7 +33,7 @@ def check(source: Source, findings: Findings) -> None:
         Broken: it is not one value, or is cut off.
     """
     source.alone(LARGE_BYTES)
-    check_chunks(source.chunks(), findings)
+    check_chunks(as_utf8(source.chunks()), findings)
 
 
 def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
@@ -133,6 +133,26 @@ def _close(is_open: bytearray, text: bytes, behind: int) -> None:
             is_open.append(bracket)
         elif not is_open or is_open.pop() != opened:
             raise Broken(f"a bracket is closed that was not opened, before byte {behind:,}")
+
+
+def as_utf8(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the text of the chunks in UTF-8, if it begins with the byte order mark of UTF-16. Otherwise as it is.
+
+    Raises:
+        Broken: it is no UTF-16 after all.
+    """
+    stream = iter(chunks)
+    head = next(stream, b"")
+    if not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        yield from chain([head], stream)
+        return
+    utf16 = codecs.getincrementaldecoder("utf-16")()
+    try:
+        for chunk in chain([head], stream):
+            yield utf16.decode(chunk).encode()
+        utf16.decode(b"", final=True)
+    except UnicodeError as error:
+        raise Broken(f"not UTF-16: {error}") from error
 
 
 def lines(chunks: Iterable[bytes], longest_bytes: int) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ from gpu_tenant.artifacts.formats.bounded_file import (
     Source,
     count_of,
 )
-from gpu_tenant.artifacts.formats.json_text import is_parsed, lines
+from gpu_tenant.artifacts.formats.json_text import as_utf8, is_parsed, lines
 
 _LONGEST_LINE_BYTES = 32 << 20
 
@@ -24,7 +24,7 @@ def check(source: Source, findings: Findings) -> None:
         Broken: a line is not a JSON value, or the last line is cut off.
     """
     source.alone(LARGE_BYTES)
-    check_chunks(source.chunks(), findings)
+    check_chunks(as_utf8(source.chunks()), findings)
 
 
 def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:

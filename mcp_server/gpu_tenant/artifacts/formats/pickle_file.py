@@ -12,6 +12,7 @@ from gpu_tenant.artifacts.formats.bounded_file import (
     Cursor,
     Findings,
     Source,
+    Unread,
     count_of,
 )
 from gpu_tenant.artifacts.formats.pickle_allowlist import KNOWN
@@ -22,6 +23,8 @@ _LONGEST_LINE_BYTES = 1 << 16
 _KEPT_ARGUMENT_BYTES = 1024
 _PROTO = b"\x80"
 """The first byte of every pickle since protocol 2."""
+_WITH_ARRAYS = "joblib.numpy_pickle"
+"""The module whose classes stand for arrays that follow in the middle of the pickle, as raw bytes."""
 _PREFIX = {
     pickletools.TAKEN_FROM_ARGUMENT1: "<B",
     pickletools.TAKEN_FROM_ARGUMENT4: "<i",
@@ -66,6 +69,19 @@ def scan(source: Source, start: int, end: int) -> Scan:
     """
     cursor = Cursor(source, start, end)
     machine = PickleMachine(cursor.at)
+    try:
+        _follow(machine, cursor)
+    except Broken as fault:
+        if any(name.startswith(_WITH_ARRAYS) for name in machine.scan.globals):
+            raise Unread(
+                f"joblib writes arrays into its pickle, which is not followed: {fault}"
+            ) from fault
+        raise
+    machine.scan.end = cursor.at
+    return machine.scan
+
+
+def _follow(machine: PickleMachine, cursor: Cursor) -> None:
     while not machine.stopped:
         at = cursor.at
         opcode = _OPCODES.get(cursor.take(1).decode("latin-1"))
@@ -75,8 +91,6 @@ def scan(source: Source, start: int, end: int) -> Scan:
             machine.step(opcode, _argument(opcode, cursor), cursor)
         except ValueError as error:
             raise Broken(f"the pickle is damaged at byte {at:,}: {error}") from error
-    machine.scan.end = cursor.at
-    return machine.scan
 
 
 def _argument(opcode: pickletools.OpcodeInfo, cursor: Cursor) -> object:

@@ -55,7 +55,6 @@ def collect_line(shown: Collected) -> str:
 def not_collected(shown: Collected) -> str | None:
     """Return what prevents the box from being torn down. None if nothing does."""
     told = [f"cannot be kept: {words}" for words in shown.cannot_be_kept]
-    told += [f"never appeared: {pattern}" for pattern in shown.never_appeared]
     if shown.unclaimed_files:
         named = ", ".join(shown.unclaimed_largest)
         told.append(f"unclaimed: {some(shown.unclaimed_files, 'file')}: {named}")
@@ -70,4 +69,5 @@ def snapshot(shown: Snapshot) -> str:
 def torn_down(shown: TornDown) -> str:
     """Return on which ground the box was destroyed, what is kept, and what it cost."""
     r = shown.receipt
-    return f"{shown.state}: {r.ground}, {some(r.kept_files, 'file')} kept, {cost_words(r.spent_usd, r.counts)}"
+    work = f"; the work: {r.outcome.words}" if r.outcome and r.outcome.grade != "done" else ""
+    return f"{shown.state}: {r.ground}, {some(r.kept_files, 'file')} kept, {cost_words(r.spent_usd, r.counts)}{work}"

@@ -238,6 +238,11 @@ _DONE = (
         metavar="WORDS",
         help="if a job failed: `end after 15m` (default), `park after 1h` or `hold`",
     ),
+    click.option(
+        "--unasked-gib",
+        type=click.FloatRange(min=0),
+        help="what nobody declared comes home too, up to so much; default: 2, or what comes in ten minutes; 0: none",
+    ),
 )
 
 
@@ -538,6 +543,7 @@ async def extend(
 )
 @_DONE[0]
 @_DONE[1]
+@_DONE[2]
 @name_option
 @as_json
 async def terms(lease: str | None, as_json: bool, **given: Any) -> None:

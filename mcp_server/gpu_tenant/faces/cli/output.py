@@ -363,6 +363,16 @@ def print_collected(shown: Collected) -> None:
     rows: list[tuple[str, object]] = [
         ("here", f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"),
         ("fetched now", fetched),
+        *(
+            [
+                (
+                    "undeclared",
+                    f"{some(shown.unasked_files, 'file')} of these, {size(shown.unasked_bytes)}: {', '.join(shown.unasked)}",
+                )
+            ]
+            if shown.unasked_files
+            else []
+        ),
         *([("replaced", shown.superseded)] if shown.superseded else []),
         (
             "may be lost",
@@ -378,10 +388,11 @@ def print_collected(shown: Collected) -> None:
         rows.append(
             (
                 "unclaimed",
-                f"{some(shown.unclaimed_files, 'file')}, {size(shown.unclaimed_bytes)}: {named}",
+                f"{some(shown.unclaimed_files, 'file')}, {shown.unclaimed_takes or size(shown.unclaimed_bytes)}: {named}",
             )
         )
     rows += [("cannot be kept", words) for words in shown.cannot_be_kept]
+    rows += [("holds no bytes", words) for words in shown.not_files]
     rows += [("never appeared", pattern) for pattern in shown.never_appeared]
     rows += [
         ("only here", f"{name}: it is no longer on the box") for name in shown.only_here[:_TOLD]
@@ -396,7 +407,8 @@ def receipt(shown: TornDown) -> None:
     """Print the receipt, which proves that the box has ended."""
     r = shown.receipt
     rows: list[tuple[str, object]] = [
-        ("ground", r.ground),
+        ("ground", f"{r.ground}: {r.loss_words}"),
+        *([("the work", r.outcome.words)] if r.outcome else []),
         (
             "kept",
             f"{some(r.kept_files, 'file')}, {size(r.kept_bytes)}, in {r.kept_in}"
@@ -430,7 +442,7 @@ def receipt(shown: TornDown) -> None:
     rows += [("left behind", r.left_behind)] if r.left_behind else []
     rows += [("together", shown.gang)] if shown.gang else []
     rows += [("also bills", shown.twin)] if shown.twin else []
-    rows += [("the work", shown.work)] if shown.work else []
+    rows += [("in all", shown.work)] if shown.work else []
     print_list(f"receipt for {shown.lease}: {shown.state}", rows)
 
 

@@ -76,6 +76,11 @@ WAITS_FOR_A_PERSON = 10
     help="if the job failed: `park` or `hold` the box; default: end it at once",
 )
 @click.option(
+    "--unasked-gib",
+    type=click.FloatRange(min=0),
+    help="what nobody declared comes home too, up to so much; default: 2, or what comes in ten minutes; 0: none",
+)
+@click.option(
     "--idle-h", type=HOURS_OR_NONE, help="how long the box may be idle; default: 2; 0: no limit"
 )
 @click.option("--store", help="a second place for artifacts")
@@ -290,8 +295,7 @@ class _Terminal:
         if self._quiet or not prompts.is_at_terminal():
             return None
         _print_losses(asks, err=True)
-        open_files = (*asks.unclaimed, *asks.never_appeared)
-        if not open_files:
+        if not asks.unclaimed:
             return None
         word = await prompts.choice(
             "Keep what nobody has claimed, lose it, or decide later",
@@ -305,7 +309,7 @@ class _Terminal:
         named = [literal_pattern(name) for name in asks.unclaimed]
         if word == "keep":
             return Answers(artifacts=named)
-        return Answers(discard=[*named, *asks.never_appeared])
+        return Answers(discard=named)
 
 
 _QUIET_BYTES = 4096

@@ -97,7 +97,7 @@ async def report_of(context: Context, lease: str) -> Report:
         is_over=not found.state.live,
         standing=_standing_words(found, events, now),
         to_do=_to_do_words(context, found),
-        result=_result_words(told_jobs),
+        result=_result_words(told_jobs, ledger.receipt(found.id)),
         proof=_proof_words(kept, is_over=not found.state.live),
         box=None if found.box_id is None else plain(found.box_id),
         gpu=None if quoted is None else f"{plain(quoted.gpu)} x{quoted.gpu_count}",
@@ -158,8 +158,8 @@ def _to_do_words(context: Context, lease: Lease) -> str | None:
     return None if to_do is None else plain(f"{matter_words(shown, to_do)}: {shown.next}")
 
 
-def _result_words(jobs: Sequence[JobTold]) -> str:
-    """Say how the newest job ended, and its last metrics."""
+def _result_words(jobs: Sequence[JobTold], receipt: Receipt | None) -> str:
+    """Say how the newest job ended, the verdict on the work, and the last metrics."""
     if not jobs:
         return "no job was declared"
     newest = jobs[-1]
@@ -169,7 +169,9 @@ def _result_words(jobs: Sequence[JobTold]) -> str:
         if (known := [value for value in series.values if value is not None])
     ]
     seen = newest.last_seen or f"{newest.id}: nobody has looked"
-    return "; ".join([seen, *last[:_MOST_LAST]])
+    outcome = receipt.outcome if receipt is not None else None
+    judged = [f"the work: {plain(outcome.words)}"] if outcome is not None else []
+    return "; ".join([seen, *judged, *last[:_MOST_LAST]])
 
 
 def _proof_words(kept: KeptFiles | None, *, is_over: bool) -> str:
@@ -358,7 +360,7 @@ def _file(entry: SealedFile, read_at: datetime | None, evidence: Evidence | None
 
 
 def _problems(seal: Manifest, demanded: Collection[str]) -> Iterator[str]:
-    for problem in seal.problems:
+    for problem in seal.unsealed:
         yield plain(f"{problem.at}: {problem.why}, {problem.detail}")
     for pattern in seal.unmatched:
         if pattern in OFFLINE_RUNS and pattern not in demanded:

@@ -65,12 +65,21 @@ export interface Collected {
   came_at: string | null;
   /** the same in words, and what brought them */
   came_before: string | null;
+  /** of these, what nobody declared: it came home all the same */
+  unasked_files: number;
+  unasked_bytes: number;
+  /** the largest of them, by name */
+  unasked: string[];
   unclaimed_files: number;
   unclaimed_bytes: number;
   unclaimed_largest: string[];
+  /** what it would take and cost to fetch them */
+  unclaimed_takes: string | null;
   discarded_bytes: number;
   discarded_by: string[];
   cannot_be_kept: string[];
+  /** pipes, and links that lead to nothing kept: they hold no bytes */
+  not_files: string[];
   never_appeared: string[];
   /** collected before, and no longer on the box */
   only_here: string[];
@@ -160,6 +169,11 @@ export interface Leases {
   hidden: number;
 }
 
+export interface Outcome {
+  grade: "done" | "suspect" | "incomplete" | "failed";
+  reasons: string[];
+}
+
 export interface Progress {
   done: number | null;
   total: number | null;
@@ -206,6 +220,8 @@ export interface Receipt {
   given_up: string[];
   /** what stays on the box or at the provider, or None */
   left_behind: string | null;
+  /** the verdict on the work; None: no job ran, or an old receipt */
+  outcome: Outcome | null;
 }
 
 export interface Snapshot {

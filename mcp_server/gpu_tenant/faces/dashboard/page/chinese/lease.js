@@ -201,6 +201,7 @@ export default {
   "a person said that it was ended there": "有人确认已在那里结束",
   "and it answered no more": "且不再应答",
   Warnings: "警告",
+  "The work": "工作",
   "What was not proved": "未能验证的内容",
   "What stays there": "留在原机器上的内容",
 

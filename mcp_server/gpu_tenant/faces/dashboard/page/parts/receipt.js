@@ -82,6 +82,14 @@ export function ReceiptView({detail}) {
         ${receipt.kept_in && html`<dd class="below"><code>${receipt.kept_in}</code></dd>`}
       </div>
     </dl>
+    ${
+      receipt.outcome &&
+      html`<${Lines}
+        kind=${receipt.outcome.grade === "done" ? "soft" : "bad"}
+        title=${t("The work")}
+        lines=${[receipt.outcome.grade, ...receipt.outcome.reasons]}
+      />`
+    }
     <div class="receipt-more">
       <${Proof} detail=${detail} />
       <div class="stack">
