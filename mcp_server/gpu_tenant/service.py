@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, Unpack
 
 from pydantic import Field, JsonValue, ValidationError
 
@@ -85,6 +85,24 @@ _MOST_BURN_S = 60
 """The meter runs while a load tells what the GPUs can do."""
 
 JobName = Annotated[str | None, Field(description="job id; the newest when left out")]
+
+
+class RentWords(TypedDict, total=False):
+    """The terms of a rental, as a call of `provision` says them."""
+
+    hours: float | None
+    max_price_usd_h: Decimal | None
+    budget_usd: Decimal | None
+    idle_h: float | None
+    when_idle: WhenIdle
+    when_done: SaidWhenDone
+    on_failure: str
+    rescue_usd: Decimal | None
+    unasked_gib: float | None
+    store: str | None
+    recover: Sequence[str]
+    order: str | Order
+    name: str
 
 
 class Tenancy:
@@ -364,31 +382,28 @@ class Tenancy:
         self,
         provider: str,
         quotes: Sequence[str],
-        *,
-        order: str | Order = "",
-        name: str = "",
-        **terms: Any,
+        **said: Unpack[RentWords],
     ) -> RentRequest:
         """Return the terms that a call of `provision` asks for."""
         from gpu_tenant.leases.lifecycle import must_be_on_failure
         from gpu_tenant.leases.names import must_be_labels
         from gpu_tenant.leases.orders import order_for
 
-        said = terms.get("on_failure")
+        on_failure = said.get("on_failure")
         return RentRequest(
-            hours=terms.get("hours"),
-            max_price_usd_h=terms.get("max_price_usd_h"),
-            budget_usd=terms.get("budget_usd"),
-            idle_h=terms.get("idle_h"),
-            when_idle=terms.get("when_idle", "end"),
-            when_done=terms.get("when_done") or None,
-            on_failure=must_be_on_failure(said) if said else None,
-            rescue_usd=terms.get("rescue_usd"),
-            unasked_gib=terms.get("unasked_gib"),
-            store=self.context.known_store(terms.get("store")),
-            recover=tuple(terms.get("recover", ())),
-            order=order_for(self.context, provider, quotes, order),
-            labels=must_be_labels(name),
+            hours=said.get("hours"),
+            max_price_usd_h=said.get("max_price_usd_h"),
+            budget_usd=said.get("budget_usd"),
+            idle_h=said.get("idle_h"),
+            when_idle=said.get("when_idle", "end"),
+            when_done=said.get("when_done") or None,
+            on_failure=must_be_on_failure(on_failure) if on_failure else None,
+            rescue_usd=said.get("rescue_usd"),
+            unasked_gib=said.get("unasked_gib"),
+            store=self.context.known_store(said.get("store")),
+            recover=tuple(said.get("recover", ())),
+            order=order_for(self.context, provider, quotes, said.get("order", "")),
+            labels=must_be_labels(said.get("name", "")),
         )
 
     async def plan_provision(
@@ -399,7 +414,7 @@ class Tenancy:
         quotes: Sequence[str] = (),
         wait_h: float = 0,
         count: int = 1,
-        **said: Any,
+        **said: Unpack[RentWords],
     ) -> SpendingPlan | None:
         """Return what such a call of `provision` promises, as a person is shown it. None if that is nothing new."""
         from gpu_tenant.leases.adopt import plan_of_adoption

@@ -350,7 +350,7 @@ def _here(text: str, name: str) -> None:
 def _by_rules(text: str, name: str) -> None:
     parts = bytes_of(name).split("/")
     for rule in parse_rules(text.encode(errors="surrogateescape")):
-        rule.matches(parts, is_directory=True)
+        rule.matches(parts, "directory")
 
 
 class _Wired:

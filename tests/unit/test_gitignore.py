@@ -126,8 +126,8 @@ def test_pathspec_and_we_agree_where_it_agrees_with_git(rule: str, path: str) ->
     theirs = pathspec.GitIgnoreSpec.from_lines([rule.removeprefix("!")])
 
     above = [parts[:depth] for depth in range(1, len(parts))]
-    is_ours = ours.matches(parts, is_directory=False) or any(
-        ours.matches(folder, is_directory=True) for folder in above
+    is_ours = ours.matches(parts, "file") or any(
+        ours.matches(folder, "directory") for folder in above
     )
     assert is_ours == theirs.match_file(path)
 
@@ -153,7 +153,7 @@ def test_no_rule_takes_long_for_a_name_of_255_characters(rule: str, name: str) -
     began = time.thread_time()
 
     for one in parse_rules(rule.encode()):
-        one.matches(parts, is_directory=False)
+        one.matches(parts, "file")
 
     assert time.thread_time() - began < 0.05
 

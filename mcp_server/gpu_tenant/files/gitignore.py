@@ -9,6 +9,7 @@ import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 from gpu_tenant.files.glob import ANY, CharClass, NameGlob, PathGlob, Position
 
@@ -28,6 +29,9 @@ _CLASSES = {
     "xdigit": string.hexdigits,
 }
 _SPECIAL = "*?[\\"
+
+EntryKind = Literal["file", "directory"]
+"""What a rule tells apart. A link is a file for it, as for git."""
 
 
 class _Star(str):
@@ -59,9 +63,9 @@ class Rule:
     is_negated: bool
     is_for_directories: bool
 
-    def matches(self, parts: Sequence[str], *, is_directory: bool) -> bool:
+    def matches(self, parts: Sequence[str], kind: EntryKind) -> bool:
         """Whether the rule matches the entry itself. `parts` is its path from the directory of the rules."""
-        if self.is_for_directories and not is_directory:
+        if self.is_for_directories and kind != "directory":
             return False
         if "/" not in self.text:
             return self._name is not None and self._name.matches(parts[-1])

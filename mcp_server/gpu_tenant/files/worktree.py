@@ -21,7 +21,7 @@ from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.wording import size, some
 from gpu_tenant.files.git_repository import Repository, find_repository
-from gpu_tenant.files.gitignore import Rule, bytes_of, parse_rules
+from gpu_tenant.files.gitignore import EntryKind, Rule, bytes_of, parse_rules
 from gpu_tenant.files.owner_git import expanded, owner_settings
 from gpu_tenant.files.paths import escape
 from gpu_tenant.files.read_small import TooLarge, read_small
@@ -209,8 +209,9 @@ class _Rules:
     def ignore(self, path: str, *, folder: bool) -> bool | None:
         """Whether the entry is excluded. None if no rule matches it."""
         parts = bytes_of(path.removeprefix(self.root).removeprefix("/")).split("/")
+        kind: EntryKind = "directory" if folder else "file"
         for rule in reversed(self.rules):
-            if rule.matches(parts, is_directory=folder):
+            if rule.matches(parts, kind):
                 return not rule.is_negated
         return None
 

@@ -15,6 +15,7 @@ from gpu_tenant.domain.terms import OnFailure, Terms
 from gpu_tenant.domain.wording import some
 from gpu_tenant.leases.speaker import speaker
 from gpu_tenant.leases.spending_limits import (
+    AskedBy,
     Limits,
     Use,
     Wanted,
@@ -96,11 +97,11 @@ class Owner:
 
     # --- what a person agrees to
 
-    def asks(self, plan: SpendingPlan, *, can_ask: bool) -> bool:
+    def asks(self, plan: SpendingPlan, asked_by: AskedBy) -> bool:
         """Whether a person must agree to the plan before it is carried out, and nobody has yet."""
         if plan.kind == "adopt":
             return not self._has_yes(plan)  # whose box it is, only a person knows
-        above = self.limits.asks_above_usd(can_ask=can_ask)
+        above = self.limits.asks_above_usd(asked_by)
         if above is None or self._has_yes(plan):
             return False
         if above == 0 or plan.usd is None:
@@ -122,7 +123,7 @@ class Owner:
             raise declined(plan)
         if who == "person" and not self._has_yes(plan):
             self.note_answer(plan, "yes")
-        if who != "agent" or not self.asks(plan, can_ask=False):
+        if who != "agent" or not self.asks(plan, "signature"):
             return
         code = self._ledger.must_be_signed(
             kind=plan.kind,

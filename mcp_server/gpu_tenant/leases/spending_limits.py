@@ -28,6 +28,10 @@ It pays for a day of a consumer card, or for a short run on a large one. A mista
 """
 
 
+AskedBy = Literal["question", "signature"]
+"""How a person is asked: the agent's program puts a question to its user, or else a signature is wanted."""
+
+
 class Limits(Record):
     """The owner's limits. The defaults suit one or two ordinary leases."""
 
@@ -57,10 +61,10 @@ class Limits(Record):
         "`above 20 USD` or `never`",
     )
 
-    def asks_above_usd(self, *, can_ask: bool) -> Decimal | None:
+    def asks_above_usd(self, asked_by: AskedBy) -> Decimal | None:
         """Return the sum in a day above which renting takes a person's own word. None if it never does.
 
-        `can_ask` says whether the agent's program can put a question to its user.
+        `asked_by` says how a person would be asked.
         """
         match self.ask:
             case "never":
@@ -68,7 +72,7 @@ class Limits(Record):
             case "always":
                 return Decimal(0)
             case "where possible":
-                return Decimal(0) if can_ask else UNASKED_USD
+                return Decimal(0) if asked_by == "question" else UNASKED_USD
             case above:
                 return Decimal(above.split()[1])
 

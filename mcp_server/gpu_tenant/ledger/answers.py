@@ -13,7 +13,7 @@ Said = Literal["yes", "no", "nothing"]
 """`nothing`: the question was closed, or not answered. That is no yes."""
 
 
-class Answer(NamedTuple):
+class PersonsAnswer(NamedTuple):
     """One answer of a person."""
 
     at: datetime
@@ -50,7 +50,7 @@ class AnswerTable(Timeline):
                 ),
             )
 
-    def answers(self, kind: str, *, since: datetime | None = None) -> list[Answer]:
+    def answers(self, kind: str, *, since: datetime | None = None) -> list[PersonsAnswer]:
         """Return the answers to questions of that kind, oldest first."""
         return self._read(
             _answer,
@@ -71,8 +71,8 @@ class AnswerTable(Timeline):
         )
 
 
-def _answer(row: Row) -> Answer:
-    return Answer(
+def _answer(row: Row) -> PersonsAnswer:
+    return PersonsAnswer(
         at=moment(row["at"]),
         said=row["said"],
         subjects=frozenset(json.loads(row["subjects"])),

@@ -478,13 +478,13 @@ def _run_or_ask(rooms: _Rooms) -> Callable[..., Any]:
         said = {k: v for k, v in locals().items() if k in signature_of(method).parameters}
         tenancy = rooms.tenancy()
         owner = tenancy.context.owner
-        if not _can_ask(ctx) or owner.limits.asks_above_usd(can_ask=True) is None:
+        if not _can_ask(ctx) or owner.limits.asks_above_usd("question") is None:
             return EmptyForm()
         key = _key(method, said)
         if (before := shown.again(key)) is not None:
             return Elicit(before.question, EmptyForm)
         told = await tenancy.plan_run(**{k: v for k, v in said.items() if k != "agree"})
-        if told is None or not owner.asks(told.spending, can_ask=True):
+        if told is None or not owner.asks(told.spending, "question"):
             return EmptyForm()
         if owner.is_signed(told.spending):
             signed.add(key)
@@ -547,7 +547,7 @@ def _asking(
         if (before := shown.again(key)) is not None:
             return Elicit(before.question, EmptyForm)
         plan, owner = await plan_of(tenancy, said), tenancy.context.owner
-        if plan is None or not owner.asks(plan, can_ask=True) or owner.is_signed(plan):
+        if plan is None or not owner.asks(plan, "question") or owner.is_signed(plan):
             return EmptyForm()
         if tenancy.ledger.declined(plan.subjects):
             return EmptyForm()  # the call itself says that this is over
