@@ -124,7 +124,7 @@ def disagreements(ledger: Ledger, world: World, seed: int) -> Iterator[str]:
     for each in jobs:
         name, has_end = each.id, known[each.id].job_state in ENDED
         true = next(x for x in world.jobs if x.name == name)
-        cut, met = cut_off_at(lines, name), fate_met(lines, name)
+        cut = cut_off_at(lines, name)
         if has_end and name in open_now:
             yield "whether a job may run: errand, a load test"
         if has_end == (name in unseen):
@@ -132,7 +132,7 @@ def disagreements(ledger: Ledger, world: World, seed: int) -> Iterator[str]:
         # What is unfinished.
         if name in open_now and name not in left:
             yield "a job may run, and counts as finished"
-        if has_end and name in left and cut is None and not (met and met[1] == "walltime"):
+        if has_end and name in left and cut is None and not is_ended_by_its_rental(lines, name):
             yield "a job has ended by itself, and counts as unfinished"
         if cut is not None and known[name].was_cut_off != (cut is not None):
             yield "whether a job was cut off: errand, interruption"
@@ -193,16 +193,16 @@ def disagreements(ledger: Ledger, world: World, seed: int) -> Iterator[str]:
             step == "end"
             and each.id in left
             and fate is None
-            and not refused_by_its_terms(lines, each)
+            and not is_ended_by_its_rental(lines, each.id)
         ):
             yield "next: the errand ends what is unfinished"
         if step == "launch" and cut_off_at(lines, each.id) is None:
             yield "next: the errand launches again what was not cut off"
 
 
-def refused_by_its_terms(lines: WholeTimeline, each: Job) -> bool:
-    """Whether the end of its rental ended the job: that is a term of the lease, and no accident."""
-    cut = lines.story.job(each.id).cut_off
+def is_ended_by_its_rental(lines: WholeTimeline, name: str) -> bool:
+    """Whether the end of its rental ended the job. It is unfinished, but on its box it is not launched again."""
+    cut = lines.story.job(name).cut_off
     return cut is not None and cut.fate == "walltime"
 
 

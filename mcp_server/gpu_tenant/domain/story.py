@@ -367,7 +367,9 @@ class _Job:
         # The end of a rental is a term of the lease: any other stop explains the end better.
         stops.sort(key=lambda stop: stop[1].fate == "walltime")
         if self.asked is not None:
-            return self.asked[0], stops[0][1] if stops else CutOff(self.asked[1], None)
+            number, at = self.asked
+            told = next((cut_off for _, cut_off in stops if cut_off.fate != "walltime"), None)
+            return number, told or CutOff(at, None)
         if not stops or self.state != "killed":
             return None
         number, cut_off = stops[0]
