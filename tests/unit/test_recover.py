@@ -327,6 +327,20 @@ def test_a_job_that_was_killed_with_its_box_is_unfinished_whoever_said_it_first(
     assert bool(unfinished_jobs(desk.ledger, LOST)) == unfinished
 
 
+async def test_a_job_whose_end_only_the_watchdog_recorded_is_not_run_again_elsewhere(
+    desk: Desk,
+) -> None:
+    """The watchdog may record an end although its second question to the box failed, as a box that goes away does."""
+    desk.ledger.job_ended(
+        LOST, timeline.JobEnded(job="train", state="finished"), at=desk.clock.now()
+    )
+    desk.outbid()
+    await desk.tenancy.list_leases()
+
+    assert not may_recover(desk.tenancy.context, desk.lost)
+    assert "no job of tiny-lost was running" in await desk.refusal()
+
+
 def test_a_job_that_we_stopped_before_its_box_was_taken_is_not_launched_again(desk: Desk) -> None:
     desk.ledger.note(LOST, timeline.Stopped(job="train"), at=NOON)
     desk.ledger.note(LOST, timeline.Progressed(job="train", state="killed"), at=NOON)
