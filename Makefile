@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-slow test-bare measure-tests test-setup quick pictures check check-page fix docs scripts fuzz evals lock bench bench-start bench-calls bench-errand bench-page bench-fleet bench-transfers bench-many-files torture deaths errands errand-deaths over preemption market week storm real-gpu kube wheel clean
+.PHONY: demo test test-slow test-bare measure-tests test-setup quick pictures check check-page fix docs scripts fuzz agree evals lock bench bench-start bench-calls bench-errand bench-page bench-fleet bench-transfers bench-many-files torture deaths errands errand-deaths over preemption market week storm real-gpu kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -108,6 +108,10 @@ evals: $(VENV)/.ready-evals      ## triggers, answers, mutations and episodes; P
 MINUTES ?= 60
 fuzz: $(VENV)/.ready-dev        ## hostile input for every reader, in turns; MINUTES=10 ARGS=loads: so long, that one alone
 	$(BIN)/python tests/fuzz $(MINUTES) $(ARGS)
+
+TIMELINES ?= 100000
+agree: $(VENV)/.ready-dev       ## do all readers of a timeline say the same? TIMELINES=N random ones that can happen
+	GPU_TENANT_TIMELINES=$(TIMELINES) $(BIN)/pytest -n 0 --timeout 0 tests/unit/test_story_agreement.py
 
 TORTURE ?= more
 torture: $(VENV)/.ready-dev     ## every case of what the suite samples, and 500 deaths; TORTURE=all: all of those

@@ -24,6 +24,7 @@ from gpu_tenant.domain.reconcile import GOES_ON
 from gpu_tenant.domain.story import WholeTimeline, fold
 from gpu_tenant.domain.terms import Terms
 from gpu_tenant.errands.steps import Known, next_step
+from gpu_tenant.jobs.cost_forecast import course_of
 from gpu_tenant.leases.cards import _killed_by
 from gpu_tenant.leases.condition import open_jobs, recorded_end, recorded_jobs
 from gpu_tenant.leases.launch_again import cut_off_job, died_unseen, newest_launched
@@ -127,6 +128,8 @@ def disagreements(ledger: Ledger, world: World, seed: int) -> Iterator[str]:
         cut = cut_off_at(lines, name)
         if has_end and name in open_now:
             yield "whether a job may run: errand, a load test"
+        if name == newest and has_end and course_of(lines):
+            yield "whether the newest job has ended: errand, forecast"
         if has_end == (name in unseen):
             yield "whether an end was seen: errand, collect"
         # What is unfinished.

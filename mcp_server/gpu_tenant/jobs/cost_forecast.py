@@ -16,6 +16,7 @@ from gpu_tenant.domain.job_state import ENDED, JobState
 from gpu_tenant.domain.model import Lease, LeaseId
 from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.ledger import Ledger
 
@@ -138,20 +139,17 @@ def course_of(events: Lines) -> tuple[Mark, ...]:
     if not launched:
         return ()
     newest = launched[-1][1]
+    if newest is not None and story_of(events).job(newest).has_ended:
+        return ()
     began = next(at for at, job in launched if job == newest)
-    marks = [Mark(at=began, fraction=0)]
-    for at, event in events:
-        match event:
-            case timeline.Stopped(job=job) if job == newest:
-                return ()
-            case timeline.Progressed(job=job, state=state, fraction=fraction) if job == newest:
-                if state in ENDED:
-                    return ()
-                if fraction is not None:
-                    marks.append(Mark(at=at, fraction=fraction))
-            case _:
-                pass
-    return tuple(marks)
+    seen = [
+        Mark(at=at, fraction=event.fraction)
+        for at, event in events
+        if isinstance(event, timeline.Progressed)
+        and event.job == newest
+        and event.fraction is not None
+    ]
+    return (Mark(at=began, fraction=0), *seen)
 
 
 def whole_s(events: Lines, job: str) -> float | None:

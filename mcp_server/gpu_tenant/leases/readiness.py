@@ -80,12 +80,11 @@ def parked_refusal(context: Context, lease: Lease) -> Refused:
     """Return the refusal for a parked box. It says why the box is parked, how its last job ended, and what to do."""
     events, now = context.ledger.events(lease.id), context.clock.now()
     kept = kept_words(lease, events)
-    ends = [x for _, x in events if isinstance(x, timeline.Progressed | timeline.JobEnded)]
-    job = ""
-    if ends and ends[-1].state:
-        job = f"its job {ends[-1].job} was last seen as {ends[-1].state}"
-        why = ends[-1].why if isinstance(ends[-1], timeline.JobEnded) else None
-        job += f" ({why})" if why else ""
+    newest, job = events.story.newest_job, ""
+    if newest is not None and newest.state is not None:
+        job = f"its job {newest.id} was last seen as {newest.state}"
+        why = [end.why for end in events.story.ends if end.job == newest.id and end.why]
+        job += f" ({why[-1]})" if why else ""
     left = left_behind_step(lease, events, now, known_unclaimed(context.ledger, lease))
     step = left or (
         parked_step(lease, events, now, known_unclaimed(context.ledger, lease))
