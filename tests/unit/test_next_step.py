@@ -13,7 +13,7 @@ from gpu_tenant.domain.next_step import (
     BringHome,
     End,
     GoElsewhere,
-    Nothing,
+    NothingToDo,
     Over,
     StartAgain,
     Watcher,
@@ -69,7 +69,7 @@ def test_the_page_does_not_offer_to_start_the_old_box_while_the_watchdog_rents_a
 
     told = row(taken, spot("same"))
 
-    assert isinstance(taken.step, Nothing)
+    assert isinstance(taken.step, NothingToDo)
     assert taken.step.does == "recover"
     assert taken.next.startswith("nothing to do: the watchdog continues its work at another box")
     assert told.by_itself
@@ -118,7 +118,7 @@ def test_what_a_watchdog_does_by_itself_is_no_task_for_a_person(state: str, does
 
     ended = shown(LAUNCHED, over, of=of | {"terms": terms}, looked_after="watched")
 
-    assert isinstance(ended.step, Nothing)
+    assert isinstance(ended.step, NothingToDo)
     assert ended.step.does == does
     assert ended.condition.to_do is None
 
@@ -126,9 +126,9 @@ def test_what_a_watchdog_does_by_itself_is_no_task_for_a_person(state: str, does
 def test_nothing_is_to_be_done_only_if_somebody_watches() -> None:
     assert watcher("unwatched") is None
     with pytest.raises(TypeError, match="watcher"):
-        Nothing(Watcher(None), "end")
+        NothingToDo(Watcher(None), "end")
     with pytest.raises(TypeError, match="by"):
-        Nothing(does="end")  # type: ignore[call-arg]
+        NothingToDo(does="end")  # type: ignore[call-arg]
 
 
 def test_a_teardown_that_was_cut_short_goes_on_and_an_ended_lease_needs_nothing() -> None:

@@ -13,7 +13,7 @@ from gpu_tenant.domain.policy import LookedAfter
 Lack = Literal["budget", "time", "both"]
 """What will run out before a job ends, if the job continues at its present pace."""
 
-_SEAL: Final = object()
+_FOUND: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,13 @@ class Watcher:
     _seal: object = field(repr=False)
 
     def __post_init__(self) -> None:
-        if self._seal is not _SEAL:
+        if self._seal is not _FOUND:
             raise TypeError("a watcher is only what `watcher` has found")
 
 
 def watcher(looked_after: LookedAfter) -> Watcher | None:
     """Return who looks after the leases now. None if nobody does."""
-    return Watcher(_SEAL) if looked_after == "watched" else None
+    return Watcher(_FOUND) if looked_after == "watched" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +101,14 @@ class GiveMore:
 
 
 @dataclass(frozen=True, slots=True)
-class Extend:
+class GiveTime:
     """The lease ends soon: extend it, if the running job needs longer."""
 
     lease: LeaseId
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
+class NothingToDo:
     """A person has nothing to do, because `by` does the next step without being asked."""
 
     by: Watcher
@@ -130,12 +130,7 @@ NextStep: TypeAlias = (
     | Furnish
     | Await
     | GiveMore
-    | Extend
-    | Nothing
+    | GiveTime
+    | NothingToDo
     | Over
 )
-
-
-def is_for_a_person(step: NextStep) -> bool:
-    """Whether somebody has to act. If this is False, the step is done without being asked, or there is none."""
-    return not isinstance(step, Nothing | Over)

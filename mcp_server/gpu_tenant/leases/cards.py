@@ -31,14 +31,14 @@ from gpu_tenant.domain.next_step import (
     Await,
     BringHome,
     End,
-    Extend,
     Furnish,
     GiveMore,
+    GiveTime,
     GoElsewhere,
     Lack,
     LaunchAgain,
     NextStep,
-    Nothing,
+    NothingToDo,
     Over,
     StartAgain,
     Watcher,
@@ -438,7 +438,7 @@ def card(
         words = f"{state_words(lease, events)}; {on}"
         shown_next = _Next(woken_step(lease, events, by), words)
     elif recovers and by is not None:
-        shown_next = _Next(Nothing(by, "recover"), recovers)
+        shown_next = _Next(NothingToDo(by, "recover"), recovers)
     more: tuple[Lack, str] | None = None
     if too_little is not None:
         pays_until = ends_at or lease.terms.deadline_at
@@ -699,7 +699,7 @@ def _of_job(
     when_over = f"when the job has ended: {home}, then {end}"
     if is_near:
         longer = f"{Command('extend', lease, hours=2)} if it needs longer; {when_over}"
-        return _Next(Extend(of), longer)
+        return _Next(GiveTime(of), longer)
     return _Next(Await(of), f"{Command('monitor', lease)}; {when_over}")
 
 
@@ -797,7 +797,7 @@ def _goes_on(
         return None
     if by is not None:
         words = f"nothing: the watchdog launches its job again, which was killed when its provider took the box ({killed_by})"
-        return _Next(Nothing(by, "launch"), words)
+        return _Next(NothingToDo(by, "launch"), words)
     words = (
         f"{again or _again(lease.id)} again continues from what its disk kept: its last job was killed when its "
         f"provider took the box ({killed_by}); or {Command('collect', lease.id)}, then {Command('teardown', lease.id)}"
@@ -819,12 +819,12 @@ def _by_itself(
         return {}
     ends = "parks its box" if terms.when_done == "park" else "ends it"
     then = f"the watchdog collects its work, and {ends} {GRACE_S} s after the last job"
-    told = {"finished": (then, Nothing(by, terms.when_done))}
+    told = {"finished": (then, NothingToDo(by, terms.when_done))}
     rule = terms.on_failure
     if rule.does != "hold":
         does = "parks its box" if rule.does == "park" else "ends it"
         words = f"the watchdog collects its work, and {does} {duration_words(rule.after_s)} after the job's end"
-        told |= dict.fromkeys(("failed", "killed", "stopped"), (words, Nothing(by, rule.does)))
+        told |= dict.fromkeys(("failed", "killed", "stopped"), (words, NothingToDo(by, rule.does)))
     return {
         # What nobody has declared has to be declared first: until then, a person has something to do.
         state: _Next(

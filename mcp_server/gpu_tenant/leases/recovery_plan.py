@@ -11,7 +11,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import NotReady, Refused
 from gpu_tenant.domain.interruption import went_on
 from gpu_tenant.domain.model import Job, Lease, LeaseId, LeaseState
-from gpu_tenant.domain.next_step import End, GoElsewhere, NextStep, Nothing, watcher
+from gpu_tenant.domain.next_step import End, GoElsewhere, NextStep, NothingToDo, watcher
 from gpu_tenant.domain.offers import USD_STEP, Quote, Wish
 from gpu_tenant.domain.policy import LookedAfter, owners_cap
 from gpu_tenant.domain.story import story_of
@@ -224,7 +224,7 @@ def awaits_step(ledger: Ledger, new: Lease, looked_after: LookedAfter) -> NextSt
     if is_over or ledger.now() >= lost.terms.deadline_at:
         return End(new.id)
     if by is not None and lost.terms.recover:
-        return Nothing(by, "recover")
+        return NothingToDo(by, "recover")
     return GoElsewhere(lost.id)
 
 

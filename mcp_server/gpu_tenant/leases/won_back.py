@@ -4,7 +4,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import NotReady
 from gpu_tenant.domain.interruption import recorded_fate, went_on
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState
-from gpu_tenant.domain.next_step import Await, Nothing, Watcher
+from gpu_tenant.domain.next_step import Await, NothingToDo, Watcher
 from gpu_tenant.domain.policy import LookedAfter, running_usd_h
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.leases.context import Context
@@ -47,13 +47,13 @@ def next_words(lease: Lease, events: Lines, again: Command, looked_after: Looked
     return f"wait a minute or two, then {again} continues from what its disk kept; or {home}"
 
 
-def woken_step(lease: Lease, events: Lines, by: Watcher | None) -> Nothing | Await:
+def woken_step(lease: Lease, events: Lines, by: Watcher | None) -> NothingToDo | Await:
     """Return what `next_words` says, as a value."""
     if by is not None and went_on(events) is not None:
         if lease.terms.when_done == "end" and lease.terms.on_failure.does == "end":
-            return Nothing(by, "end")
+            return NothingToDo(by, "end")
     elif by is not None and lease.terms.recover:
-        return Nothing(by, "launch")
+        return NothingToDo(by, "launch")
     return Await(lease.id)
 
 

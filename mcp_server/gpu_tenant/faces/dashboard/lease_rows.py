@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, Field
 
 from gpu_tenant.box.caretaker import ENDED, JobState
 from gpu_tenant.domain.model import Lease, LeaseState, Profile
-from gpu_tenant.domain.next_step import GoElsewhere, Nothing
+from gpu_tenant.domain.next_step import GoElsewhere, NothingToDo
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.survival import stop_keeps
 from gpu_tenant.faces.dashboard.background_tasks import Trouble
@@ -212,7 +212,7 @@ def row_of(
         ended=ended,
         signed_ahead=lease.terms.on_deadline == "waive",
         verbs=_offered_verbs(card, profile, job, ended=ended, is_silent=blind is not None),
-        by_itself=isinstance(card.step, Nothing),
+        by_itself=isinstance(card.step, NothingToDo),
     )
 
 
@@ -347,7 +347,7 @@ def _verbs_of_still(card: Card, ended: JobState | None) -> tuple[Verb, ...]:
     match card.step:
         case GoElsewhere():
             return ("recover", "resume", "teardown", *more)
-        case Nothing(does="recover"):
+        case NothingToDo(does="recover"):
             # Whoever starts the old box while a new one is rented lets two boxes bill.
             return ("recover", "teardown", *more)
         case _:
