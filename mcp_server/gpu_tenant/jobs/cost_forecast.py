@@ -96,7 +96,7 @@ def forecast(
     )
 
 
-class JobEnd(NamedTuple):
+class ExitReason(NamedTuple):
     """How a job has ended: its exit status, and the verdict and the evidence of `jobs/failure_cause.py`."""
 
     exit_code: int | None = None
@@ -104,7 +104,7 @@ class JobEnd(NamedTuple):
     evidence: str | None = None
 
 
-UNKNOWN_END = JobEnd()
+UNKNOWN_END = ExitReason()
 
 
 def keep_course(
@@ -115,7 +115,7 @@ def keep_course(
     *,
     ledger: Ledger,
     at: datetime,
-    end: JobEnd = UNKNOWN_END,
+    end: ExitReason = UNKNOWN_END,
 ) -> None:
     """Record the job's progress: at most once a minute, and only if it grew by a hundredth. Also record its end."""
     fraction = progress.fraction if progress else None

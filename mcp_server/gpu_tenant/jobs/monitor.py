@@ -30,7 +30,7 @@ from gpu_tenant.domain.terms import GRACE_S
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.trackers import link_words
 from gpu_tenant.domain.untrusted_text import fence, plain
-from gpu_tenant.jobs.cost_forecast import JobEnd, keep_course
+from gpu_tenant.jobs.cost_forecast import ExitReason, keep_course
 from gpu_tenant.jobs.progress import Progress, read_progress, whole_lines
 from gpu_tenant.jobs.trackers import trackers_of
 from gpu_tenant.ledger import Ledger
@@ -165,7 +165,7 @@ async def watch(
         seen.progress,
         ledger=ledger,
         at=ledger.now(),
-        end=JobEnd(status.exit_code, why.cause, why.evidence),
+        end=ExitReason(status.exit_code, why.cause, why.evidence),
     )
     reaches: Literal["head", "tail"] = "tail" if is_cut or skipped > 0 else "head"
     links = await trackers_of(session, run, text, reaches=reaches, ledger=ledger)

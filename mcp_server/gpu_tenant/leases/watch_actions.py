@@ -21,7 +21,7 @@ from gpu_tenant.domain.model import JobId, Lease, LeaseId, LeaseState, SlurmAddr
 from gpu_tenant.domain.protection import WATCHED_S
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.files.skill_files import script
-from gpu_tenant.jobs.cost_forecast import JobEnd, keep_course
+from gpu_tenant.jobs.cost_forecast import ExitReason, keep_course
 from gpu_tenant.leases.adopt import adopt
 from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.context import Context, call_bytes_s, progress_to
@@ -251,7 +251,7 @@ async def note_unseen_ends(context: Context, lease: Lease) -> None:
                     None,
                     ledger=ledger,
                     at=context.clock.now(),
-                    end=JobEnd(exit_code=status.exit_code),
+                    end=ExitReason(exit_code=status.exit_code),
                 )
 
 
