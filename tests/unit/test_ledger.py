@@ -1,9 +1,11 @@
 """What is written in the ledger stays, and reads back as it was meant."""
 
 import re
+from contextlib import closing, suppress
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 
 import pytest
 from arranged import (
@@ -391,3 +393,30 @@ def test_the_timeline_tells_a_life_in_order(ledger: Ledger) -> None:
         timeline.Permitted.kind,
         timeline.Receipted.kind,
     ]
+
+
+def test_a_timeline_that_two_processes_write_is_read_whole_by_each(tmp_path: Path) -> None:
+    """Each keeps the lines that it has read. A third, who has just come, says what is true."""
+    random, path = Random(7), tmp_path / "ledger"
+    with closing(Ledger(path)) as one, closing(Ledger(path)) as other:
+        for name in ("tiny-a", "tiny-b"):
+            intended(one, LeaseId(name))
+        for number in range(120):
+            writer, reader = random.sample((one, other), 2)
+            lease = LeaseId(random.choice(("tiny-a", "tiny-b")))
+            if random.random() < 0.3:
+                writer.events(lease)
+            if random.random() < 0.2:
+                with suppress(ZeroDivisionError), writer._transaction() as db:
+                    writer._note(db, lease, timeline.Noticed(words="undone"), NOON)
+                    assert writer.events(lease)[-1].event == timeline.Noticed(words="undone")
+                    raise ZeroDivisionError
+            else:
+                writer.note(lease, timeline.Noticed(words=str(number)), at=NOON)
+            with closing(Ledger(path)) as fresh:
+                true = fresh.events(lease)
+            assert reader.events(lease) == true == writer.events(lease)
+            assert writer.events(lease, timeline.Noticed) == [
+                line for line in true if isinstance(line.event, timeline.Noticed)
+            ]
+    assert "undone" not in str(true)

@@ -573,6 +573,8 @@ class _Fold:
             self.tries, self.is_tried = Tries(None, ()), False
 
     def _launched(self, number: int, at: datetime, event: timeline.Launched) -> None:
+        for over in self.jobs.values():
+            over.killed_at = None  # The box lived on, so it was not the box that killed this job.
         names = event.jobs or () if event.job is None else (event.job,)
         for name in names:
             # Nothing of an earlier start counts any more.

@@ -61,7 +61,9 @@ def cut_off_jobs(ledger: Ledger, lease: Lease) -> list[tuple[Job, str]]:
     cut = {
         job.id: at
         for job in jobs
-        if job.id not in apart and (at := cut_off_at(events, job.id)) is not None
+        if job.id not in apart
+        and (at := cut_off_at(events, job.id)) is not None
+        and not events.story.job(job.id).is_superseded
     }
     again = {job.id: _name_again(job, jobs) for job in jobs if job.id in cut}
     launched = {job.id for job in jobs if job.launched_at is not None}
