@@ -315,7 +315,7 @@ class Tenancy:
         ] = None,
         unasked_gib: float | None = None,
         store: Annotated[
-            str | None, Field(description="second place for artifacts: path, rclone:R:P, name")
+            str | None, Field(description="second place: path, rclone:R:P, name")
         ] = None,
         recover: Annotated[
             list[str], Field(description="if taken, go on at: 'same', providers")
@@ -737,7 +737,7 @@ class Tenancy:
     ) -> Launched:
         """Start a job that survives us: detached, logged to a file, with its outputs declared.
 
-        What it writes comes home; what is large and undeclared keeps the box until a person decides.
+        What it writes comes home; what is large and undeclared keeps the box.
         """
         from gpu_tenant.artifacts.push import pushed_trees
         from gpu_tenant.box.environment.history import activation
@@ -1076,7 +1076,7 @@ class Tenancy:
     ) -> Collected:
         """Seal the box and fetch every declared artifact and log, each proved by hash as it lands.
 
-        Undeclared files come too, unless too large: those are named. Repeat after any failure: it goes on.
+        Undeclared files come too; large ones are named. Repeat after any failure: it goes on.
         While a job runs it is refused; a snapshot takes what is complete, and is no seal.
         """
         from gpu_tenant.artifacts.collect import collect
@@ -1147,7 +1147,7 @@ class Tenancy:
             Literal["extend", "park", "resume", "terms", "recover", "hold", "call_off"],
             Field(
                 description="park keeps the disk; call_off ends a wish; "
-                "recover goes on elsewhere if it was taken; hold: more work comes"
+                "recover goes on elsewhere if taken; hold: more work comes"
             ),
         ],
         hours: Annotated[
@@ -1164,7 +1164,7 @@ class Tenancy:
         when_done: SaidWhenDone = "",
         on_failure: str = "",
         unasked_gib: Annotated[
-            float | None, Field(ge=0, description="undeclared, fetched unasked")
+            float | None, Field(ge=0, description="fetched undeclared")
         ] = None,
         name: str = "",
     ) -> Card:

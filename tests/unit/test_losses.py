@@ -110,7 +110,7 @@ def test_a_signature_for_a_file_that_nobody_claimed_is_for_its_content_at_that_t
         file = Unclaimed.Path(at="/work/a", size=7, ctime_ns=changed_ns)
         heap = Unclaimed(count=1, bytes=7, largest=(file,))
         now = seal().model_copy(update={"unclaimed": heap})
-        losses = list(unkept_losses(now, lease(), given_up=()))
+        losses = list(unkept_losses(now, lease()))
         return Assessment(untouched=False, seal=None, evidence=(), losses=losses).loss_digest
 
     assert digest(1) == digest(1)

@@ -86,7 +86,7 @@ WAIT_S = 40
 PAGE = 50
 """At most this many ended leases are reported at a time. The number is small, because an agent reads every word."""
 
-LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it")]
+LeaseName = Annotated[str, Field(description="id, from list_leases")]
 
 
 def as_recorded(lease: Lease) -> Address | None:
