@@ -99,6 +99,7 @@ async def test_where_somebody_had_a_login_what_a_setup_made_counts_as_work(
 ) -> None:
     tenancy = tenant.tenancy
     lease = await rented(tenant, tmp_path, *MAKES)
+    await tenancy.change_lease(lease.id, "terms", unasked_gib=0)
     tenancy.ledger.note(lease.id, timeline.LoggedIn(), at=tenancy.ledger.now())
 
     await tenancy.push(lease.id, str(tree))
