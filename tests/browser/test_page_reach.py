@@ -70,6 +70,7 @@ async def scene(renter: Renter) -> AsyncIterator[Scene]:
         trained = await work.launched(tenancy, command=f"{work.command} && echo more >undeclared")
         while (await tenancy.monitor(trained, wait_s=0)).log.count("loss=") < 30:
             pass
+        await tenancy.change_lease(trained, "terms", unasked_gib=0)
         work.let_it_end()
         assert (await over(tenancy, trained)).state == "finished"
         await tenancy.collect(trained)

@@ -74,7 +74,7 @@ def test_a_guess_is_told_before_it_is_on_record_and_the_line_that_is_shown_works
     assert "out/huge.bin" in found["discarded_by"]
     keeps, _, gives_up = found["next"].partition(" keeps it; ")
     assert "results-home" in keeps
-    assert gives_up.endswith(" gives it up")
+    assert gives_up.endswith(" gives it up, if the person signs")
     line = keeps.strip("`").split()[1:]
     ran = person.ran(*(word.strip("'") for word in line))
     assert ran.returncode == 0, (line, ran.stderr)

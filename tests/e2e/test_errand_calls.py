@@ -91,6 +91,7 @@ async def test_a_plan_names_the_call_that_declares_a_file_of_the_smoke_test_and_
     renting: Tenant, tmp_path: Path
 ) -> None:
     tree = a_tree(tmp_path / "tree", "echo odd > notes.txt")
+    (tree / "gpu-tenant.toml").write_text("[run]\nunasked_gib = 0\n", encoding="utf-8")
     async with Client(make_server()) as client:
         spoken = Spoken(client)
         told = await spoken.run(**the_errand(tree) | {"smoke": f"{SMOKE}; echo odd > notes.txt"})
@@ -143,6 +144,7 @@ async def test_what_only_a_person_can_answer_comes_at_the_end_and_is_answered_by
     renting: Tenant, tmp_path: Path
 ) -> None:
     tree = a_tree(tmp_path / "tree", "echo odd > notes.txt")
+    (tree / "gpu-tenant.toml").write_text("[run]\nunasked_gib = 0\n", encoding="utf-8")
     async with Client(make_server()) as client:
         spoken = Spoken(client)
         told = await spoken.run(**the_errand(tree, agree="yes"))

@@ -45,7 +45,7 @@ def types(environ: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[
 Types = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def described(tree: Path, **more: str) -> Path:
+def described(tree: Path, **more: str | int) -> Path:
     """The tree, with a file that says all that does not change."""
     said = {"command": COMMAND, "smoke": "none", "on": "local", **more}
     lines = [f"{name} = {json.dumps(value)}" for name, value in said.items()]
@@ -69,7 +69,7 @@ def test_the_usual_line_is_one_word_beside_its_file(types: Types, tmp_path: Path
 def test_without_a_terminal_it_ends_with_a_list_a_next_command_and_a_status_of_its_own(
     types: Types, home: Path, tmp_path: Path
 ) -> None:
-    tree = described(a_tree(tmp_path / "tree", "echo odd > notes.txt"))
+    tree = described(a_tree(tmp_path / "tree", "echo odd > notes.txt"), unasked_gib=0)
 
     told = types("run", at=tree)
 
@@ -173,7 +173,7 @@ def test_ctrl_c_leaves_it_running_says_what_goes_on_and_the_same_line_ends_it(
 def test_at_a_terminal_the_one_question_at_the_end_is_answered_there(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    tree = described(a_tree(tmp_path / "tree", "echo odd > notes.txt"))
+    tree = described(a_tree(tmp_path / "tree", "echo odd > notes.txt"), unasked_gib=0)
 
     with at_a_terminal("run", "--dir", str(tree), env=environ) as terminal:
         terminal.read_until("decide later")

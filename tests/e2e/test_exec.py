@@ -65,9 +65,10 @@ async def test_what_a_look_writes_counts_as_work_and_is_on_record(
     assert tenancy.ledger.lease(lease).touched_at is not None
     looks = [x for _, x in tenancy.ledger.events(lease) if isinstance(x, timeline.Executed)]
     assert [x.command for x in looks] == ["ls; echo odd > notes.txt; exit 7"]
-    await tenancy.collect(lease)
     with pytest.raises(Unverified, match=r"notes\.txt"):
         await tenancy.verify_and_teardown(lease)
+    assert (await tenancy.collect(lease)).unasked == ("notes.txt",)
+    assert (await tenancy.verify_and_teardown(lease)).receipt.ground == "verified"
 
 
 async def test_a_module_in_the_home_of_the_box_does_not_take_part_in_a_look(

@@ -174,7 +174,7 @@ async def test_a_push_and_a_launch_say_what_the_smoke_test_had_and_wrote_and_the
     command = f"{READS} && mkdir -p out && echo 1 > out/a.txt && echo 2 > notes.txt"
     receipt = await renting.tenancy.run_smoke(str(tree), command, include=["data/"])
     scene = Scene(renting)
-    await scene.rent(when_done="end", idle_h=None)
+    await scene.rent(when_done="end", idle_h=None, unasked_gib=0)
     tenancy = renting.tenancy
 
     lacking = await tenancy.push(scene.lease, str(tree))

@@ -411,6 +411,7 @@ async def test_a_notice_names_what_is_not_here_because_nobody_has_claimed_it(
     async with scene_at("gcp", tmp_path) as scene:
         tenant = scene.tenant
         lease = await spot(scene, tmp_path / "tree", when_done="keep")
+        await tenant.tenancy.change_lease(lease, "terms", unasked_gib=0)
         box = tenant.lease(lease).box_id
         (work,) = tenant.home_of(str(box)).glob("gpu-tenant/*/work")
         (work / "notes.txt").write_text("odd", encoding="utf-8")

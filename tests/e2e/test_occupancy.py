@@ -160,6 +160,7 @@ async def test_a_service_s_file_that_is_large_is_somebody_s(tenant: Tenant) -> N
 @AT
 async def test_a_watchdog_does_not_end_a_box_that_was_used_by_hand(tenant: Tenant) -> None:
     card = await tenant.rented(hours=1)
+    await tenant.tenancy.change_lease(card.lease, "terms", unasked_gib=0)
     assert card.box is not None
     made = written(tenant.home_of(card.box) / "model.bin")
     await tenant.clock.sleep(5 * 3600)
@@ -237,6 +238,7 @@ async def test_what_was_made_before_the_first_push_counts_on_a_box_that_was_rent
     tenant: Tenant, tmp_path: Path
 ) -> None:
     card = await tenant.rented()
+    await tenant.tenancy.change_lease(card.lease, "terms", unasked_gib=0)
     assert card.box is not None
     made = written(tenant.home_of(card.box) / "before" / "model.bin")
     tree = tmp_path / "tree"

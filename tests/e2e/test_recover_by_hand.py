@@ -238,7 +238,7 @@ async def test_what_ends_the_box_before_names_the_files_on_it_that_nobody_has_cl
 ) -> None:
     tenancy = tenant.tenancy
     quotes = await tenant.quotes(hours=2, interruptible="yes")
-    card = await tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600)
+    card = await tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600, unasked_gib=0)
     await tenancy.launch_detached(card.lease, "echo 1 > notes.txt; mkdir out", ["out/"], name="one")
     await over(tenancy, card.lease)
     await tenancy.collect(card.lease)

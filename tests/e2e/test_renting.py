@@ -353,7 +353,7 @@ async def test_another_deployment_s_box_is_named_left_alone_and_adopted_as_used(
     card = await adopt(tenant.tenancy.context, tenant.slug, theirs, over="ffffff")
     assert (card.box, card.state) == (theirs, LeaseState.ACTIVE)
     assert tenant.lease(card).touched_at is not None
-    with pytest.raises(Unverified, match=r"nobody has claimed: .*results\.csv"):
+    with pytest.raises(Unverified, match=r"would be lost: .*results\.csv"):
         await tenant.tenancy.verify_and_teardown(card.lease)
     assert tenant.alive == [theirs]
 

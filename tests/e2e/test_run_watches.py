@@ -108,8 +108,12 @@ def test_a_question_that_waits_does_not_stop_the_watch_and_a_run_that_is_left_sa
 ) -> None:
     stage, gate = rehearse(), tmp_path / "gate"
     tree = a_tree(tmp_path / "tree", "echo odd >notes.txt")
+    words = line(tree, gate)
+    at = words.index("--")
 
-    with at_a_terminal(*line(tree, gate), env=environ(stage)) as terminal:
+    with at_a_terminal(
+        *words[:at], "--unasked-gib", "0", *words[at:], env=environ(stage)
+    ) as terminal:
         terminal.read_until("the job runs")
         gate.touch()
         terminal.read_until("decide later")

@@ -99,7 +99,7 @@ async def test_what_nobody_claimed_is_parked_with_its_box_and_destroyed_never(
     tmp_path: Path,
 ) -> None:
     async with scene_at("vastai", tmp_path) as scene:
-        await scene.rent()
+        await scene.rent(unasked_gib=0)
         await scene.work("mkdir out; echo 1 > out/a.txt; echo precious > other.bin")
         await scene.ends()
 
@@ -119,7 +119,7 @@ async def test_where_nothing_can_be_parked_the_box_is_paid_for_and_the_alarm_is_
     tmp_path: Path,
 ) -> None:
     async with scene_at("lambda_cloud", tmp_path) as scene:
-        await scene.rent(rescue_usd=Decimal(5))
+        await scene.rent(rescue_usd=Decimal(5), unasked_gib=0)
         await scene.work("mkdir out; echo 1 > out/a.txt; echo precious > other.bin")
         await scene.ends()
 
@@ -136,7 +136,7 @@ async def test_what_its_owner_signed_for_is_destroyed_when_the_rescue_sum_is_spe
     tmp_path: Path,
 ) -> None:
     async with scene_at("lambda_cloud", tmp_path) as scene:
-        card = await scene.rent(rescue_usd=Decimal(5))
+        card = await scene.rent(rescue_usd=Decimal(5), unasked_gib=0)
         assert card.price_usd_h is not None
         await scene.work("mkdir out; echo 1 > out/a.txt; echo precious > other.bin")
         await scene.ends()
@@ -166,7 +166,7 @@ async def test_what_its_owner_signed_for_is_destroyed_when_the_rescue_sum_is_spe
 
 async def test_a_signed_destroy_that_was_cut_short_goes_on(tmp_path: Path) -> None:
     async with scene_at("lambda_cloud", tmp_path) as scene:
-        await scene.rent(rescue_usd=Decimal(0))
+        await scene.rent(rescue_usd=Decimal(0), unasked_gib=0)
         await scene.work("mkdir out; echo 1 > out/a.txt; echo precious > other.bin")
         await scene.ends()
         tenancy = scene.tenant.tenancy
@@ -188,7 +188,7 @@ async def test_a_signature_ahead_is_for_the_terms_that_were_signed_and_for_no_ot
     tmp_path: Path,
 ) -> None:
     async with scene_at("lambda_cloud", tmp_path) as scene:
-        await scene.rent(rescue_usd=Decimal(500), hours=168)
+        await scene.rent(rescue_usd=Decimal(500), hours=168, unasked_gib=0)
         await scene.work("mkdir out; echo 1 > out/a.txt; echo precious > other.bin")
         await scene.ends()
         tenancy = scene.tenant.tenancy
@@ -415,7 +415,7 @@ async def test_a_box_that_is_found_stopped_past_its_end_is_told_paid_for_and_not
     tmp_path: Path, by: str, work: str
 ) -> None:
     async with scene_at("vastai", tmp_path) as scene:
-        card = await scene.rent()
+        card = await scene.rent(unasked_gib=0)
         if work == "unclaimed work":
             await scene.work("mkdir out; echo 1 > out/a.txt; echo precious > other.bin")
             await scene.ends()

@@ -123,7 +123,7 @@ async def test_what_nobody_claimed_is_told_once_and_the_lease_ends_when_it_is_cl
     provider: str, tmp_path: Any
 ) -> None:
     async with scene_at(provider, tmp_path) as scene:
-        await done(scene, LEAVES, hours=6)
+        await done(scene, LEAVES, hours=6, unasked_gib=0)
 
         await scene.look()
         await scene.later(seconds=31)
@@ -141,7 +141,9 @@ async def test_what_nobody_claimed_is_told_once_and_the_lease_ends_when_it_is_cl
         assert (scene.kept() / "other.bin").read_text() == "precious\n"
 
 
-async def test_an_artifact_that_never_appeared_refuses_the_end_by_name(tmp_path: Any) -> None:
+async def test_an_artifact_that_never_appeared_keeps_no_box_and_is_on_the_receipt(
+    tmp_path: Any,
+) -> None:
     async with scene_at("vastai", tmp_path) as scene:
         await scene.rent(when_done=None)
         await scene.work(WORKS, ("out/", "model.pt"))
@@ -150,8 +152,11 @@ async def test_an_artifact_that_never_appeared_refuses_the_end_by_name(tmp_path:
         await scene.look()
         await scene.later(seconds=31)
 
-        assert scene.state is LeaseState.ACTIVE
-        assert "model.pt" in scene.alarms()["done"][1]
+        receipt = scene.tenant.tenancy.ledger.receipt(scene.lease)
+        assert receipt is not None
+        assert receipt.ground == "verified"
+        assert receipt.outcome is not None
+        assert receipt.outcome.reasons == ("model.pt never appeared",)
 
 
 async def test_while_a_second_job_runs_nothing_is_done(tmp_path: Any) -> None:
@@ -450,7 +455,7 @@ async def test_what_is_launched_and_what_is_said_between_two_looks_is_heard_befo
     tmp_path: Any,
 ) -> None:
     async with scene_at("vastai", tmp_path) as scene:
-        await scene.rent(when_done=None, hours=24)
+        await scene.rent(when_done=None, hours=24, unasked_gib=0)
         world = scene.tenant.stage.world
         async with watched_seldom(scene) as next_look_at:
             await scene.work(LEAVES)
@@ -475,7 +480,7 @@ async def test_a_lease_that_somebody_held_at_the_look_is_looked_at_again_soon(
     tmp_path: Any,
 ) -> None:
     async with scene_at("vastai", tmp_path) as scene:
-        await scene.rent(when_done=None, hours=24)
+        await scene.rent(when_done=None, hours=24, unasked_gib=0)
         context, world = scene.tenant.tenancy.context, scene.tenant.stage.world
         async with watched_seldom(scene) as next_look_at:
             await scene.work(LEAVES)

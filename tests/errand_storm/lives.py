@@ -20,9 +20,10 @@ from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.service import Tenancy
 
 PROVIDERS = ("vastai", "runpod", "lambda_cloud", "digitalocean")
+UNCLAIMED = "writes what nobody has claimed"
 JOBS = {
     "ends well": "",
-    "writes what nobody has claimed": "echo odd > notes.txt",
+    UNCLAIMED: "echo odd > notes.txt",
     "fails": "exit 3",
     "is killed": "kill -9 $$",
     "runs a while": "sleep 1.5",
@@ -161,6 +162,8 @@ async def live(seed: int, root: Path) -> Lived:
         leaves = dice.choice([0, 0, 0.05, 0.15])
         someone = Someone(dice, leaves=leaves, agrees=dice.choice([1, 1, 0.5]))
         tree = a_tree(root / "tree", JOBS[job])
+        # By default the file comes home unasked. So the person is asked about it.
+        asks = {"unasked_gib": 0} if job == UNCLAIMED else {}
         lived.faults += [f"link {cut}", f"leaves {leaves}"]
         way_to = tenant._way_to
 
@@ -180,7 +183,7 @@ async def live(seed: int, root: Path) -> Lived:
             }
             someone.tenancy = tenancy
             try:
-                errand = an_errand(tenancy, tree, smoke="none", max_usd=MAX_USD)
+                errand = an_errand(tenancy, tree, smoke="none", max_usd=MAX_USD, **asks)
                 drive = Drive(tenancy, begin(tenancy, errand), someone)
                 standing = await drive.go_on()
             except PersonLeft:

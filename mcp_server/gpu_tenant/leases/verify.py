@@ -208,7 +208,7 @@ async def assess(
     evidence, unproved = await _reread(now, lease, store)
     losses += unproved
     if real_s() - began_at_s > _SOON_S:
-        again = partial(reseal, session, ledger=ledger)
+        again = partial(reseal, session, ledger=ledger, named=_NAMED_AT_MOST)
         losses += await changed_since(now, again, lease)
     if evidence:
         ledger.file_evidence(lease.id, now.digest, evidence, at=ledger.now())
