@@ -36,6 +36,7 @@ from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.end import awaits_owner, honour_waiver
 from gpu_tenant.leases.end_reserve import STOP_GRACE_S
 from gpu_tenant.leases.kept_parked import kept_words, not_ended_words, parked_step
+from gpu_tenant.leases.last_start import may_start_to_end, start_to_end
 from gpu_tenant.leases.taken_step import known_unclaimed
 from gpu_tenant.leases.term_checks import (
     Outrun,
@@ -267,6 +268,12 @@ class LeaseEnder:
                 return
             lease = self._tenancy.ledger.lease(lease.id)
             events = self._tenancy.ledger.events(lease.id)
+        if may_start_to_end(self._tenancy.context, lease, events, now):
+            self._tenancy.ledger.note(lease.id, ending, at=now)
+            if await self._start_to_end(lease, late):
+                return
+            lease = self._tenancy.ledger.lease(lease.id)
+            events = self._tenancy.ledger.events(lease.id)
         began = began_at(lease, events)
         if began is None and now >= lease.terms.deadline_at:
             # From now on, the costs count against the rescue sum.
@@ -287,6 +294,20 @@ class LeaseEnder:
             ),
             max(level, Level.WARNING),
         )
+
+    async def _start_to_end(self, lease: Lease, late: Outrun) -> bool:
+        """Start a stopped box for the minutes that the proof of its files takes. Return whether it starts."""
+        try:
+            await start_to_end(self._tenancy.context, lease)
+        except LeaseHeld:
+            raise
+        except TenantError as trouble:
+            self._told.report(f"it could not be started for its end: {trouble.message}")
+            return False
+        words = f"{late.words}, and its box was stopped: it is started once, to prove its files and to end it"
+        self._told.report(words)
+        self._told.alarm("boots", words, Level.NOTICE)
+        return True
 
     async def _try_to_end_parked(self, lease: Lease, events: Lines) -> bool:
         """Try to end a parked box, without starting it, if nothing prevents that any more. Return whether it has ended.
