@@ -4,10 +4,8 @@ from datetime import datetime, timedelta
 
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.story import story_of
+from gpu_tenant.domain.terms import LAST_START_S
 from gpu_tenant.domain.timeline import Lines
-
-_GUARD_S = 1800
-"""The guard stops a box that was started for its end again after this many seconds."""
 
 
 def last_start_at(lease: Lease, events: Lines) -> datetime | None:
@@ -24,5 +22,5 @@ def as_guarded(lease: Lease, events: Lines) -> Lease:
     at = last_start_at(lease, events)
     if at is None:
         return lease
-    terms = lease.terms.model_copy(update={"deadline_at": at + timedelta(seconds=_GUARD_S)})
+    terms = lease.terms.model_copy(update={"deadline_at": at + timedelta(seconds=LAST_START_S)})
     return lease.model_copy(update={"terms": terms})

@@ -5,30 +5,19 @@ box that does not run. The start is paid from the rescue sum.
 """
 
 from datetime import datetime
-from decimal import Decimal
 from functools import partial
 
 from gpu_tenant.domain.last_start import last_start_at
 from gpu_tenant.domain.model import Lease, LeaseState
-from gpu_tenant.domain.policy import rescue, running_usd_h
+from gpu_tenant.domain.policy import last_start_usd, rescue, running_usd_h
 from gpu_tenant.domain.ports import Parking, Tended
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.terms import cost_usd
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.end_reserve import end_reserve_s
 from gpu_tenant.leases.park import resume
 from gpu_tenant.leases.ssh_access import forget_host_key
 from gpu_tenant.leases.term_checks import NO_USD, began_at
-
-
-def last_start_usd(lease: Lease, events: Lines) -> Decimal | None:
-    """Return what it costs to start the box, prove its files, and end it. None if its price is unknown."""
-    usd_h = running_usd_h(lease)
-    if usd_h is None:
-        return None
-    boots_s = lease.quote.offer.setup_s if lease.quote is not None else 0
-    return usd_h * Decimal(str(boots_s + end_reserve_s(lease, events))) / 3600
 
 
 def may_start_to_end(context: Context, lease: Lease, events: Lines, now: datetime) -> bool:
@@ -45,11 +34,11 @@ def may_start_to_end(context: Context, lease: Lease, events: Lines, now: datetim
         return False
     if box.is_kept_at_will or box.was_refused or last_start_at(lease, events) is not None:
         return False
-    most, costs, began = rescue(lease), last_start_usd(lease, events), began_at(lease, events)
-    if most is None or costs is None:
+    most, usd_h, began = rescue(lease), running_usd_h(lease), began_at(lease, events)
+    if most is None or usd_h is None:
         return False
     spent = NO_USD if began is None else cost_usd(lease.rates, since=began, until=now)
-    return spent is not None and spent + costs <= most
+    return spent is not None and spent + last_start_usd(usd_h) <= most
 
 
 async def start_to_end(context: Context, lease: Lease) -> None:

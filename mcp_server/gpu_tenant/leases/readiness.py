@@ -92,7 +92,13 @@ def parked_refusal(context: Context, lease: Lease) -> Refused:
         else start_words(lease, events, now, ", then run the same command again")
     )
     stands = f"{lease.id} is parked: its box does not run"
-    return Refused("; ".join(filter(None, (stands, kept, job))), remedy=step)
+    late = ""
+    if (
+        lease.terms.deadline_at <= (lease.parked_at or now)
+        and not story_of(events).box.is_kept_at_will
+    ):
+        late = f"its deadline was {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC, and its box was stopped then"
+    return Refused("; ".join(filter(None, (stands, late, kept, job))), remedy=step)
 
 
 async def why_silent(context: Context, lease: Lease, silent: BoxUnreachable) -> BoxTrouble:
