@@ -47,6 +47,7 @@ _CHANGES_NO_DISK = (
     | timeline.WaivedAhead
     | timeline.Permitted
     | timeline.Destroyed
+    | timeline.ClockOffset
 )
 """Events that put nothing new on the disk of a stopped box. After any other event, the box has to be read again."""
 
@@ -549,6 +550,7 @@ class _Fold:
                 | timeline.WaivedAhead()
                 | timeline.Permitted()
                 | timeline.Unseen()
+                | timeline.ClockOffset()
                 | timeline.Destroyed()
                 | timeline.Attested()
                 | timeline.Receipted()

@@ -14,6 +14,7 @@ from gpu_tenant.domain.interruption import went_on
 from gpu_tenant.domain.last_start import last_start_at
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.policy import last_start_usd, owners_cap, rescue, running_usd_h
+from gpu_tenant.domain.rental import rental_is_over
 from gpu_tenant.domain.stop_cause import Term
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.terms import cost_usd
@@ -166,7 +167,7 @@ def may_start_to_end(lease: Lease, events: Lines, now: datetime) -> bool:
         return False
     if box.is_kept_at_will or box.was_refused or last_start_at(lease, events) is not None:
         return False
-    if most is None or usd_h is None:
+    if most is None or usd_h is None or rental_is_over(lease, now):
         return False
     began = began_at(lease, events)
     spent = NO_USD if began is None else cost_usd(lease.rates, since=began, until=now)
