@@ -41,8 +41,10 @@ def offset_now(lease: Lease, events: Lines, ahead: timedelta) -> ClockOffset | N
     if lease.active_at is None or lease.price_usd_h is None:
         return told
     too_much = lease.price_usd_h * Decimal(str(moved_s)) / 3600
-    way = "forward" if moved_s > 0 else "back"
+    minutes = f"{abs(moved_s) / 60:.0f} min"
     words = (
-        f"this computer's clock jumped {way} by {abs(moved_s) / 60:.0f} min against the provider's"
+        f"this computer's clock jumped forward by {minutes} against the provider's"
+        if moved_s > 0
+        else f"this computer's clock jumped back by {minutes} against the provider's"
     )
     return told.model_copy(update={"too_much_usd": too_much.quantize(USD_STEP), "words": words})

@@ -186,12 +186,13 @@ def _rescue(lease: Lease, profile: Profile) -> str:
             "owner has signed for that, and any change of its terms cancels the signature"
         )
     named = lease.terms.rescue_usd
-    pays = "pays for one last start, and for no more" if may_keep(profile) else "has no effect"
+    signs = Command("waive", lease.id, at_deadline=True)
     unsigned = (
         ""
         if named is None
-        else f"; its rescue sum of {named} USD {pays} until its owner signs ahead: "
-        f"{Command('waive', lease.id, at_deadline=True)}"
+        else f"; its rescue sum of {named} USD pays for one last start, and for no more until its owner signs ahead: {signs}"
+        if may_keep(profile)
+        else f"; its rescue sum of {named} USD has no effect until its owner signs ahead: {signs}"
     )
     return f"{parks}it is kept and bills on until you act, and every alarm is urgent{unsigned}"
 
@@ -256,12 +257,9 @@ def unproved_words(lease: Lease, profile: Profile) -> str:
     if not may_keep(profile):
         return _by_the_day(usd_h)
     disk = _by_the_day(lease.quote.offer.price.parked_usd_h if lease.quote else None)
-    start = (
-        ""
-        if usd_h is None
-        else f"up to {_in_cents(last_start_usd(usd_h))} for one last start, and "
-    )
-    return f"{start}{disk} of disk"
+    if usd_h is None:
+        return f"{disk} of disk"
+    return f"up to {_in_cents(last_start_usd(usd_h))} for one last start, and {disk} of disk"
 
 
 def last_start_usd(usd_h: Decimal) -> Decimal:

@@ -55,7 +55,7 @@ async def look(
             listing = Listing(boxes_of(part), asked_at, part.message)
         except ProviderTrouble as error:
             return Blind(error.message)
-    _note_clock(context, lease)
+    note_clock(context, lease)
     box = next((box for box in listing.boxes if is_of(box, lease)), None)
     if box is not None:
         await note_asking(context, lease)
@@ -74,7 +74,7 @@ async def look(
     return Omitted(ledger.absences(lease.id), ledger.last_listed(lease.id))
 
 
-def _note_clock(context: Context, lease: Lease) -> None:
+def note_clock(context: Context, lease: Lease) -> None:
     """Record how far this computer's clock is ahead of the provider's, if that has changed since the last record."""
     connector, ledger = context.connector(lease), context.ledger
     if not isinstance(connector, Timekeeping) or connector.ahead is None or not lease.state.live:
