@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
@@ -87,9 +87,11 @@ class NearClock(QuickClock):
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage.url)
         self._stage = stage
+        self.ahead = timedelta(0)
+        """By how much this computer's clock is wrong."""
 
     def now(self) -> datetime:
-        return datetime.fromtimestamp(self._stage.world.now, UTC)
+        return datetime.fromtimestamp(self._stage.world.now, UTC) + self.ahead
 
 
 @dataclass

@@ -73,9 +73,9 @@ def test_every_term_is_a_sentence_and_what_is_not_said_does_not_hold() -> None:
     for words in (
         "2026-",
         "budget 30 USD: the lease is ended by the watchdog while the rest of the budget still pays",
-        "the most that it costs: 30 USD; the watchdog holds it to that, with one exception: if its work",
-        "is not proved by then, its box is parked, and its disk bills on until you act",
-        "its rescue sum of 7 USD has no effect until its owner signs ahead: `gpu-tenant waive",
+        "the most that it costs: 30 USD; the watchdog holds it to that, with one exception: what is not",
+        "proved by then costs up to 1.00 USD for one last start, and an unknown sum a day of disk until you act",
+        "its rescue sum of 7 USD pays for one last start, and for no more until its owner signs ahead: `gpu-tenant waive",
         "dearer than 2.5 USD/h",
         "idle for 2 h: ended",
         "it is parked, and its disk bills on; if that fails,",
@@ -117,9 +117,7 @@ def test_where_the_deadline_comes_before_the_budget_the_sum_is_that_of_the_deadl
 def test_where_no_stop_keeps_the_work_the_one_exception_is_the_running_box() -> None:
     told = most_words(lease(budget_usd="3"), PROFILES["lambda_cloud"], "watched")
 
-    assert (told or "").endswith(
-        "if its work is not proved by then, its box bills on until you act"
-    )
+    assert (told or "").endswith("what is not proved by then costs 48.00 USD a day until you act")
 
 
 def parked(*, price: str = "0.02", touched: bool = True, **terms: Any) -> Lease:
@@ -137,15 +135,14 @@ def test_the_deadline_of_a_parked_box_ends_nothing_and_its_other_terms_wait(look
 
     (deadline,) = (rule for rule in told if "deadline is 2026-" in rule)
     assert (
-        "ends nothing while its box is parked: its disk bills at 0.02 USD/h before and after it, until you end it"
-        in deadline
+        "parked on purpose is kept, and its disk bills at 0.02 USD/h until you end it" in deadline
     )
     assert "`gpu-tenant leases`" in deadline
     for rule in ("budget", "idle", "when its work is done", "unverified"):
         assert any(line.startswith(f"once its box runs again: {rule}") for line in told)
     assert "jobs are stopped, and the box is torn down" not in "\n".join(told)
     assert any("only you can end the bill of a parked box" in rule for rule in told)
-    assert brief.ends.startswith("its box is parked, and only you end it")
+    assert brief.ends.startswith("its box is parked; if that was on purpose, only you end it")
 
 
 def test_a_parked_box_that_is_ended_after_all_says_when_and_why() -> None:
@@ -157,7 +154,7 @@ def test_a_parked_box_that_is_ended_after_all_says_when_and_why() -> None:
 
     assert "was never used, so it is torn down then by the watchdog" in unused
     assert "when 7.00 USD more are spent, it is destroyed by the watchdog, as its owner" in signed
-    assert "its disk costs nothing before and after it" in free
+    assert "and its disk costs nothing until you end it" in free
     assert "the most that it costs: nothing more while its box is parked" in free
 
 

@@ -23,6 +23,7 @@ from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble
+from gpu_tenant.domain.last_start import as_guarded
 from gpu_tenant.domain.model import Lease, Profile, SlurmAddress
 from gpu_tenant.domain.policy import rescue, running_usd_h
 from gpu_tenant.domain.ports import Transport
@@ -125,7 +126,7 @@ async def arm_again(
     Raises:
         BoxTrouble: the guard could not be told; it still enforces its earlier instructions, if there are any.
     """
-    lease = session.lease
+    lease = as_guarded(session.lease, ledger.events(session.lease.id))
     transport = session.transport
     if isinstance(lease.address, SlurmAddress):
         # Slurm ends a guard together with the step that started it.

@@ -8,7 +8,13 @@ from typing import TypeVar
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from gpu_tenant.domain.command import Command, Option
-from gpu_tenant.domain.errors import BoxDiskFull, CaretakerFailed, JobRunning, NotSaved
+from gpu_tenant.domain.errors import (
+    BoxDiskFull,
+    BoxUnreachable,
+    CaretakerFailed,
+    JobRunning,
+    NotSaved,
+)
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.ports import Finished
 from gpu_tenant.domain.untrusted_text import quote_text, sentence
@@ -77,11 +83,16 @@ SETUP_NAME = re.compile(r"setup\d+")
 """The names of the jobs that set up a box. No other job may have such a name."""
 
 
+_KILLED_ABOVE = 128
+"""A shell adds this to the number of the signal that killed a command."""
+
+
 def accepted_reply(verb: str, finished: Finished, lease: LeaseId) -> dict[str, JsonValue]:
     """Return the script's reply, if the script succeeded.
 
     Raises:
         JobRunning, BoxDiskFull, CaretakerFailed, NotSaved: it did not succeed; the message says why.
+        BoxUnreachable: the script was killed, as when the box is stopped.
     """
     if finished.exit_status == 127:
         raise CaretakerFailed(
@@ -90,6 +101,12 @@ def accepted_reply(verb: str, finished: Finished, lease: LeaseId) -> dict[str, J
         )
     reply = reply_of(finished)
     if reply is None or "ok" not in reply:  # A report of progress has no "ok".
+        if finished.exit_status > _KILLED_ABOVE:
+            # Whoever stops a box kills what runs there. The provider may know more.
+            raise BoxUnreachable(
+                f"`{verb}` was killed on the box with signal {finished.exit_status - _KILLED_ABOVE}, and gave no reply",
+                remedy=f"{Command('leases')} shows whether the box runs",
+            )
         raise CaretakerFailed(
             f"`{verb}` ended with status {finished.exit_status} and no reply: {quote_text(words(finished.stderr))}",
             remedy=f"{Command('audit', lease)} looks at the box",

@@ -8,7 +8,7 @@ from gpu_tenant.domain.billing import Billed, counted_usd
 from gpu_tenant.domain.model import Box, BoxState, Lease
 from gpu_tenant.domain.offers import USD_STEP, Quote
 from gpu_tenant.domain.terms import cost_usd
-from gpu_tenant.domain.timeline import Destroyed, Lines, Unseen
+from gpu_tenant.domain.timeline import ClockOffset, Destroyed, Lines, Unseen
 
 _NOT_WORTH_TELLING = Decimal("0.01")
 _SHARE = Decimal("0.01")
@@ -144,6 +144,17 @@ def in_all(
     if most is None:
         return Range(None)
     doubts = [event for _, event in events if isinstance(event, Unseen)]
+    jumps = [x for _, x in events if isinstance(x, ClockOffset) and x.too_much_usd and x.words]
+    for jump in jumps:
+        too_much = jump.too_much_usd or Decimal(0)
+        most += max(Decimal(0), -too_much)
+        doubts.append(
+            Unseen(
+                likely_less_usd=max(Decimal(0), too_much),
+                most_less_usd=abs(too_much),
+                words=jump.words or "",
+            )
+        )
     request = destroy_request(events)
     outlived = (
         request is not None

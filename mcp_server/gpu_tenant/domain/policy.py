@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Literal, NamedTuple
 
 from gpu_tenant.domain.command import Command, Option
@@ -14,6 +14,7 @@ from gpu_tenant.domain.rental import ends_the_lease, rental_words
 from gpu_tenant.domain.survival import kept_words, may_keep
 from gpu_tenant.domain.terms import (
     GRACE_S,
+    LAST_START_S,
     RESCUE_H,
     UNASKED_GIB,
     UNSEEN_USD,
@@ -62,6 +63,8 @@ END_S = 300
 
 _SAME_DAY_S = 20 * 3600
 """A time that is at most this many seconds away is written without its date."""
+
+_CENT = Decimal("0.01")
 
 _AT_ONCE = OnFailure(after_s=0)
 """What `run` does with a box whose job failed: it ends the box at once."""
@@ -114,8 +117,8 @@ def _parked_deadline(lease: Lease, by: str) -> str:
             f"spent, it is destroyed {by}, as its owner has signed"
         )
     return (
-        f"{at}, and ends nothing while its box is parked: {disk} before and after it, until you end it; "
-        f"{Command('leases')} names the commands for that"
+        f"{at}: a box that a limit or its provider has stopped is then started once {by}, to prove its files and end it; "
+        f"one that was parked on purpose is kept, and {disk} until you end it; {Command('leases')} names the commands"
     )
 
 
@@ -183,11 +186,13 @@ def _rescue(lease: Lease, profile: Profile) -> str:
             "owner has signed for that, and any change of its terms cancels the signature"
         )
     named = lease.terms.rescue_usd
+    signs = Command("waive", lease.id, at_deadline=True)
     unsigned = (
         ""
         if named is None
-        else f"; its rescue sum of {named} USD has no effect until its owner signs ahead: "
-        f"{Command('waive', lease.id, at_deadline=True)}"
+        else f"; its rescue sum of {named} USD pays for one last start, and for no more until its owner signs ahead: {signs}"
+        if may_keep(profile)
+        else f"; its rescue sum of {named} USD has no effect until its owner signs ahead: {signs}"
     )
     return f"{parks}it is kept and bills on until you act, and every alarm is urgent{unsigned}"
 
@@ -238,15 +243,36 @@ def most_words(
         sum_words = f"about {usd_words(usd)} until {terms.deadline_at:%Y-%m-%d %H:%M} UTC, and what its end takes"
     if terms.on_deadline == "waive":
         return f"the most that it costs: {sum_words}, and {_rescue_words(lease)} to rescue what is unverified"
-    goes_on = (
-        "its box is parked, and its disk bills on until you act (if it cannot be parked, the box does)"
-        if may_keep(profile)
-        else "its box bills on until you act"
-    )
     return (
-        f"the most that it costs: {sum_words}; the watchdog holds it to that, with one exception: if its work "
-        f"is not proved by then, {goes_on}"
+        f"the most that it costs: {sum_words}; the watchdog holds it to that, with one exception: what is not proved "
+        f"by then costs {unproved_words(lease, profile)} until you act"
     )
+
+
+def unproved_words(lease: Lease, profile: Profile) -> str:
+    """Say what files that are not proved at the lease's end cost from then on."""
+    usd_h = running_usd_h(lease)
+    if lease.terms.on_deadline == "waive":
+        return f"{_rescue_words(lease)} more, and then they are lost"
+    if not may_keep(profile):
+        return _by_the_day(usd_h)
+    disk = _by_the_day(lease.quote.offer.price.parked_usd_h if lease.quote else None)
+    if usd_h is None:
+        return f"{disk} of disk"
+    return f"up to {_in_cents(last_start_usd(usd_h))} for one last start, and {disk} of disk"
+
+
+def last_start_usd(usd_h: Decimal) -> Decimal:
+    """Return the most that the one start of a stopped box after its deadline costs: its guard stops it after that."""
+    return usd_h * LAST_START_S / 3600
+
+
+def _by_the_day(usd_h: Decimal | None) -> str:
+    return "an unknown sum a day" if usd_h is None else f"{_in_cents(usd_h * 24)} a day"
+
+
+def _in_cents(usd: Decimal) -> str:
+    return f"{usd.quantize(_CENT, ROUND_CEILING)} USD"
 
 
 def _to_deadline_usd(lease: Lease, spent: Decimal | None, now: datetime | None) -> Decimal | None:
@@ -290,9 +316,7 @@ def _ends_in_brief(lease: Lease, looked_after: LookedAfter, now: datetime) -> st
         and lease.touched_at is not None
         and lease.terms.on_deadline == "keep"
     ):
-        return (
-            f"its box is parked, and only you end it; its deadline, {at}, counts again once it runs"
-        )
+        return f"its box is parked; if that was on purpose, only you end it, and its deadline, {at}, counts once it runs"
     if looked_after == "unwatched":
         return f"its jobs are stopped at {at}; no watchdog runs that would end the box"
     return {

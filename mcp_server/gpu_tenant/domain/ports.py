@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from socket import socket
@@ -525,6 +525,16 @@ class Asking(NamedTuple):
     def is_like(self, other: "Asking") -> bool:
         """Whether both ask the same server with the same key."""
         return (self.where, self.key) == (other.where, other.key)
+
+
+@runtime_checkable
+class Timekeeping(Protocol):
+    """A connector whose provider sends its own time with its answers."""
+
+    @property
+    def ahead(self) -> timedelta | None:
+        """How far this computer's clock was ahead of the provider's at its newest answer. None if it sent no time."""
+        ...
 
 
 @runtime_checkable

@@ -47,6 +47,7 @@ _CHANGES_NO_DISK = (
     | timeline.WaivedAhead
     | timeline.Permitted
     | timeline.Destroyed
+    | timeline.ClockOffset
 )
 """Events that put nothing new on the disk of a stopped box. After any other event, the box has to be read again."""
 
@@ -163,6 +164,12 @@ class BoxStory:
     """When the box was last seen to run after a stop, or to have become ready."""
     notice: timeline.Forewarned | None = None
     """The notice that it will be taken. None if there was none, or if it no longer counts."""
+    start_asked_at: datetime | None = None
+    """When its provider was last asked to start it after a stop. None if it never was."""
+    is_kept_at_will: bool = False
+    """Whether somebody, or what the owner agreed for finished work, stopped it: neither a limit nor its provider did."""
+    was_refused: bool = False
+    """Whether a teardown was refused while it last ran, and nothing was given up since."""
 
 
 class Kept(NamedTuple):
@@ -404,6 +411,9 @@ class _Fold:
     parked_for: str = ""
     kept_for: timeline.Refused | None = None
     is_parked: bool = False
+    start_asked_at: datetime | None = None
+    is_kept_at_will: bool = False
+    was_refused: bool = False
     read_at_stop: timeline.ReadAtStop | None = None
     read_in_notice: tuple[datetime, timeline.ReadInNotice] | None = None
     permitted_seal: str | None = None
@@ -459,8 +469,13 @@ class _Fold:
                     job.asked = job.asked or (number, at)
             case timeline.Ready():
                 self._came_back(at)
-            case timeline.Resuming() | timeline.RunsOn():
+            case timeline.Resuming():
+                self.start_asked_at = at
                 self._runs_on()
+            case timeline.RunsOn():
+                self._runs_on()
+            case timeline.Parking():
+                self.is_kept_at_will = not self.parked_for
             case timeline.Resumed():
                 self._runs_on()
                 self._came_back(at)
@@ -481,10 +496,13 @@ class _Fold:
                 self.ended_for = (event.why or _why(event.words)) if begun else None
             case timeline.Refused():
                 self.refusal = event
+                self.was_refused = self.was_refused or not self.is_parked
                 # A teardown of a parked box may be refused only because the box is parked. That does not explain why
                 # it is kept.
                 if self.kept_for is None or not self.is_parked:
                     self.kept_for = event
+            case timeline.Claimed():
+                self.was_refused = False
             case timeline.AwaitsWork():
                 if event.by == "said":
                     self.said, self.held = event.until, None if event.until <= at else self.held
@@ -511,7 +529,6 @@ class _Fold:
                 | timeline.Looked()
                 | timeline.TakesOver()
                 | timeline.Brokered()
-                | timeline.Parking()
                 | timeline.Tested()
                 | timeline.Priced()
                 | timeline.Noticed()
@@ -523,7 +540,6 @@ class _Fold:
                 | timeline.Together()
                 | timeline.Tracked()
                 | timeline.Accepted()
-                | timeline.Claimed()
                 | timeline.Snapped()
                 | timeline.Collected()
                 | timeline.Stored()
@@ -534,6 +550,7 @@ class _Fold:
                 | timeline.WaivedAhead()
                 | timeline.Permitted()
                 | timeline.Unseen()
+                | timeline.ClockOffset()
                 | timeline.Destroyed()
                 | timeline.Attested()
                 | timeline.Receipted()
@@ -612,6 +629,7 @@ class _Fold:
     def _runs_on(self) -> None:
         """The box runs, or is about to: it is not kept for an earlier reason."""
         self.parked_for, self.kept_for, self.is_parked = "", None, False
+        self.is_kept_at_will = self.was_refused = False
 
     def _begins_anew(self) -> None:
         self.attempts.clear()
@@ -648,6 +666,9 @@ class _Fold:
                 last_words=self.last_words,
                 back_at=self.back_at,
                 notice=self.notice,
+                start_asked_at=self.start_asked_at,
+                is_kept_at_will=self.is_kept_at_will,
+                was_refused=self.was_refused,
             ),
             moved=self.moved,
             kept=self._kept(),

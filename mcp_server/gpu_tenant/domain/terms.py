@@ -18,6 +18,9 @@ RESCUE_H = 24
 The owner can name another sum.
 """
 
+LAST_START_S = 1800
+"""A stopped box that is started once more after its deadline, to prove its files, is stopped again after this time."""
+
 IDLE_H = 2
 """The usual limit on idle time.
 

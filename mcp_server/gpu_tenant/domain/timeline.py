@@ -568,6 +568,18 @@ class Unseen(Told):
     words: str
 
 
+class ClockOffset(Told):
+    """This computer's clock is so far ahead of its provider's. `words` are there if it has jumped while the box billed.
+
+    `too_much_usd` is by how much the jump makes the counted cost too high. It is negative if the cost is too low.
+    """
+
+    kind = "clock"
+    ahead_s: float
+    too_much_usd: Decimal | None = None
+    words: str | None = None
+
+
 class Destroyed(Told):
     """The provider was asked to destroy the box. `outcome` says how far that went."""
 
@@ -675,6 +687,7 @@ Event: TypeAlias = (
     | Ending
     | Permitted
     | Unseen
+    | ClockOffset
     | Destroyed
     | Attested
     | Receipted

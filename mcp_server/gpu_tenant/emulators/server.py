@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from email.utils import format_datetime
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -129,6 +130,7 @@ class Stage:
             uvicorn.Config(
                 self._answer,
                 http=_Breakable,
+                date_header=False,
                 loop="asyncio",
                 lifespan="off",
                 log_level="critical",
@@ -318,6 +320,9 @@ class Stage:
         async def keep(message: Message) -> None:
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
+                # The provider's clock is the rehearsal's. The server would send this computer's.
+                date = format_datetime(datetime.fromtimestamp(self.world.now, UTC), usegmt=True)
+                message = {**message, "headers": [*message["headers"], (b"date", date.encode())]}
                 # Save the world before the answer goes out. Then the saved world matches the answer, even after
                 # a crash.
                 self.world.save()

@@ -17,6 +17,7 @@ from gpu_tenant.domain.policy import (
     left_to_you,
     most_words,
     unasked_words,
+    unproved_words,
 )
 from gpu_tenant.domain.protection import protection
 from gpu_tenant.domain.terms import RentRequest, duration_words
@@ -138,9 +139,12 @@ class Planned:
             most = min(most, terms.budget_usd)
         is_in_cents = most == most.quantize(_USD_CENT)
         sum_words = f"{most:.2f} USD" if is_in_cents else usd_words(most)
+        then = ""
+        if self._profile.destroy == "deletes":
+            then = f"; files that are not proved then: {unproved_words(self._lease, self._profile)}"
         if all(offer.price.has_free_bytes for offer in self._chosen):
-            return f", at most {sum_words} by {terms.deadline_at:%H:%M} UTC"
-        return f", at most {sum_words} plus traffic by {terms.deadline_at:%H:%M} UTC"
+            return f", at most {sum_words} by {terms.deadline_at:%H:%M} UTC{then}"
+        return f", at most {sum_words} plus traffic by {terms.deadline_at:%H:%M} UTC{then}"
 
     def brief(self, *, undeclared: Sequence[str]) -> dict[str, str]:
         """Return what a person has to know before they agree: a short text for each title."""

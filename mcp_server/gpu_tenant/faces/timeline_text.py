@@ -208,6 +208,12 @@ def describe(event: timeline.Event) -> str:
             return _describe_permitted(event)
         case timeline.Unseen(words=words):
             return f"It may have cost less than is counted: {_clause(words)}."
+        case timeline.ClockOffset(ahead_s=ahead_s, words=words):
+            if words:
+                return f"Its cost is uncertain: {_clause(words)}."
+            return (
+                f"This computer's clock differs from its provider's by {abs(ahead_s) / 60:.0f} min."
+            )
         case timeline.Destroyed(outcome=outcome):
             return _OUTCOMES.get(outcome, "Its provider did not say whether it destroys the box.")
         case timeline.Attested(by=who):

@@ -10,6 +10,7 @@ from gpu_tenant.domain.parked import read_at_stop, why_kept
 from gpu_tenant.domain.rental import rental_is_over
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.leases.end_reserve import resume_step, start_words
+from gpu_tenant.leases.term_checks import may_start_to_end
 
 
 def kept_words(lease: Lease, events: Lines) -> str:
@@ -48,4 +49,9 @@ def parked_step(lease: Lease, events: Lines, now: datetime, unclaimed: Sequence[
         home += f", with {Option('artifact', 'FILE')} for what it names as unclaimed"
     if read_at_stop(events) is not None:
         return f"{end}: the box is ended without being started"
+    if may_start_to_end(lease, events, now) and not lease.goes_by_address:
+        return (
+            f"{Command('watchdog', once=True)} starts it once more, proves its files and ends it; "
+            f"or {resume_step(lease, events, now)} continues the lease"
+        )
     return f"{resume_step(lease, events, now)}, then {home}, then {end}"

@@ -9,9 +9,10 @@ from datetime import datetime
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from gpu_tenant.domain.clock_offset import offset_now
 from gpu_tenant.domain.errors import PartlyListed, ProviderTrouble
 from gpu_tenant.domain.model import MARK_PREFIX, Box, Lease, Profile
-from gpu_tenant.domain.ports import Connector, Tended
+from gpu_tenant.domain.ports import Connector, Tended, Timekeeping
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted, Patience, Seen
 from gpu_tenant.leases.account_check import note_asking, stranger
 from gpu_tenant.leases.context import Context
@@ -54,6 +55,7 @@ async def look(
             listing = Listing(boxes_of(part), asked_at, part.message)
         except ProviderTrouble as error:
             return Blind(error.message)
+    note_clock(context, lease)
     box = next((box for box in listing.boxes if is_of(box, lease)), None)
     if box is not None:
         await note_asking(context, lease)
@@ -70,6 +72,17 @@ async def look(
         return Blind(strange, words=strange)
     ledger.saw(lease.id, listed="omitted", at=listing.asked_at)
     return Omitted(ledger.absences(lease.id), ledger.last_listed(lease.id))
+
+
+def note_clock(context: Context, lease: Lease) -> None:
+    """Record how far this computer's clock is ahead of the provider's, if that has changed since the last record."""
+    connector, ledger = context.connector(lease), context.ledger
+    if not isinstance(connector, Timekeeping) or connector.ahead is None or not lease.state.live:
+        return
+    known = ledger.lease(lease.id)
+    moved = offset_now(known, ledger.events(lease.id), connector.ahead)
+    if moved is not None:
+        ledger.note(lease.id, moved, at=ledger.now())
 
 
 async def shown_box(context: Context, lease: Lease) -> Box | None:

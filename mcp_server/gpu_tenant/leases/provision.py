@@ -48,7 +48,7 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.end_reserve import QuotedBudget, shortest_h
 from gpu_tenant.leases.host_memory import remember_not_ready
 from gpu_tenant.leases.missing_boxes import stand_on
-from gpu_tenant.leases.provider_listing import look
+from gpu_tenant.leases.provider_listing import look, note_clock
 from gpu_tenant.leases.settle import observe, settle
 from gpu_tenant.ledger import Allowed, Ledger, has_smoke
 
@@ -305,6 +305,7 @@ async def fulfil(context: Context, lease: Lease) -> Lease:
         wait_for(f"{context.profile(lease.provider).title} makes the box of {lease.id}")
         asked_at = ledger.now()
         box = await connector.create(lease)
+        note_clock(context, lease)
     except ProviderSilent as silence:
         return await find_out(context, lease, silence)
     except ProviderTrouble:

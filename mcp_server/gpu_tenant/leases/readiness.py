@@ -27,6 +27,7 @@ from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState
 from gpu_tenant.domain.protection import GuardState, way_out
 from gpu_tenant.domain.reconcile import overdue, rate_words, ways_on
 from gpu_tenant.domain.rental import over_words, rental_is_over
+from gpu_tenant.domain.story import story_of
 from gpu_tenant.leases.condition import open_jobs
 from gpu_tenant.leases.context import WAIT_S, Context
 from gpu_tenant.leases.end_reserve import resume_step, start_words
@@ -36,6 +37,7 @@ from gpu_tenant.leases.provision import fulfil, make_ready
 from gpu_tenant.leases.settle import is_as_recorded, settle
 from gpu_tenant.leases.ssh_access import refresh_hosts
 from gpu_tenant.leases.taken_step import known_unclaimed, left_behind_step, recovers_words
+from gpu_tenant.leases.term_checks import may_start_to_end
 from gpu_tenant.leases.won_back import not_yet
 
 
@@ -88,11 +90,17 @@ def parked_refusal(context: Context, lease: Lease) -> Refused:
     left = left_behind_step(lease, events, now, known_unclaimed(context.ledger, lease))
     step = left or (
         parked_step(lease, events, now, known_unclaimed(context.ledger, lease))
-        if kept
+        if kept or may_start_to_end(lease, events, now)
         else start_words(lease, events, now, ", then run the same command again")
     )
     stands = f"{lease.id} is parked: its box does not run"
-    return Refused("; ".join(filter(None, (stands, kept, job))), remedy=step)
+    late = ""
+    if (
+        lease.terms.deadline_at <= (lease.parked_at or now)
+        and not story_of(events).box.is_kept_at_will
+    ):
+        late = f"its deadline was {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC, and its box was stopped then"
+    return Refused("; ".join(filter(None, (stands, late, kept, job))), remedy=step)
 
 
 async def why_silent(context: Context, lease: Lease, silent: BoxUnreachable) -> BoxTrouble:

@@ -31,7 +31,11 @@ class SpendingPlan:
         """The most that it costs, in words."""
         if self.kind == "adopt":
             return "it bills already, as its provider says"
-        return "an unknown sum" if self.usd is None else f"at most {usd_words(self.usd)}"
+        return (
+            "an unknown sum"
+            if self.usd is None
+            else f"at most {usd_words(self.usd)} by its deadline"
+        )
 
     @property
     def subject(self) -> str:

@@ -11,8 +11,10 @@ from decimal import Decimal
 from typing import Literal
 
 from gpu_tenant.domain.interruption import went_on
-from gpu_tenant.domain.model import Lease
-from gpu_tenant.domain.policy import owners_cap, rescue
+from gpu_tenant.domain.last_start import last_start_at
+from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.policy import last_start_usd, owners_cap, rescue, running_usd_h
+from gpu_tenant.domain.rental import rental_is_over
 from gpu_tenant.domain.stop_cause import Term
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.terms import cost_usd
@@ -151,3 +153,22 @@ def beyond(lease: Lease, began_at: datetime, now: datetime) -> Literal["pay", "w
     if not over:
         return "pay"
     return "waive" if lease.terms.on_deadline == "waive" else "keep"
+
+
+def may_start_to_end(lease: Lease, events: Lines, now: datetime) -> bool:
+    """Whether the terms of the lease let its stopped box be started now, to prove its files and end it.
+
+    It is started only after its deadline, once, and only if its rescue sum pays for it. A box that somebody has stopped
+    on purpose is left alone. So is one whose end was refused when it last ran: another start would show the same.
+    """
+    box, usd_h, most = story_of(events).box, running_usd_h(lease), rescue(lease)
+    stands = lease.state is LeaseState.ACTIVE and lease.parked_at is not None
+    if not stands or lease.touched_at is None or now < lease.terms.deadline_at:
+        return False
+    if box.is_kept_at_will or box.was_refused or last_start_at(lease, events) is not None:
+        return False
+    if most is None or usd_h is None or rental_is_over(lease, now):
+        return False
+    began = began_at(lease, events)
+    spent = NO_USD if began is None else cost_usd(lease.rates, since=began, until=now)
+    return spent is not None and spent + last_start_usd(usd_h) <= most

@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from gpu_tenant import __version__
+from gpu_tenant.domain.clock_offset import ahead_of
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
@@ -140,6 +141,8 @@ class Wire:
         self._scheme = scheme
         self._bounds = bounds
         self._pace = _Pace()
+        self.ahead: timedelta | None = None
+        """How far this computer's clock was ahead of the provider's at its newest answer. None if it sent no time."""
 
     def asked_with(self, salt: str) -> Asking:
         """Return where the provider is asked, and a hash of the key with which it is asked.
@@ -192,7 +195,7 @@ class Wire:
         left_s, real_s = self._bounds.call_s, asyncio.get_running_loop().time
         while True:
             await self._wait_for_turn(method, path, urgent)
-            begun_s = real_s()
+            begun_s, sent = real_s(), self._clock.now()
             try:
                 async with asyncio.timeout(left_s):
                     reply = await self._send(method, path, query, body)
@@ -209,6 +212,12 @@ class Wire:
                 )
             else:
                 self._note_allowance(reply)
+                self.ahead = ahead_of(
+                    reply.headers.get("Date", ""),
+                    sent=sent,
+                    came=self._clock.now(),
+                    before=self.ahead,
+                )
                 answer = Reply(reply.status, reply.headers, self._without_key(reply.text))
                 if answer.status in expect:
                     return answer

@@ -22,7 +22,7 @@ from gpu_tenant.domain.errors import (
     TenantError,
 )
 from gpu_tenant.domain.interruption import recorded_fate
-from gpu_tenant.domain.model import Lease, LeaseId
+from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.parked import read_at_stop
 from gpu_tenant.domain.policy import rescue
 from gpu_tenant.domain.reconcile import rate_words
@@ -36,6 +36,7 @@ from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.end import awaits_owner, honour_waiver
 from gpu_tenant.leases.end_reserve import STOP_GRACE_S
 from gpu_tenant.leases.kept_parked import kept_words, not_ended_words, parked_step
+from gpu_tenant.leases.last_start import start_to_end
 from gpu_tenant.leases.taken_step import known_unclaimed
 from gpu_tenant.leases.term_checks import (
     Outrun,
@@ -44,6 +45,7 @@ from gpu_tenant.leases.term_checks import (
     began_at,
     beyond,
     is_due,
+    may_start_to_end,
     outrun,
 )
 from gpu_tenant.leases.watch_actions import park_overdue
@@ -54,6 +56,8 @@ from gpu_tenant.sweeps.commands import vacate
 T = TypeVar("T")
 
 _NAMED = 3
+
+_MONTH_H = 730
 
 _LAST_DAYS = timedelta(days=2)
 """If a platform will delete a parked box in less than this time, that is an urgent alarm.
@@ -259,11 +263,19 @@ class LeaseEnder:
             words += f"; {deleted}: before then, {rescued}" if deleted else ""
             self._told.alarm("parked", words, level)
             return
+        if lease.price_usd_h:
+            words += f", {usd_words(lease.price_usd_h * _MONTH_H)} a month"
         ending = timeline.Ending(term=late.term, words=late.words)
         if lease.touched_at is None and is_due(attempts(events), now):
             self._tenancy.ledger.note(lease.id, ending, at=now)
             # This is refused if others may have used the box. Nobody can check that while the box is parked.
             if await self.tear_down(lease) is None:
+                return
+            lease = self._tenancy.ledger.lease(lease.id)
+            events = self._tenancy.ledger.events(lease.id)
+        if may_start_to_end(lease, events, now):
+            self._tenancy.ledger.note(lease.id, ending, at=now)
+            if await self._start_to_end(lease, late):
                 return
             lease = self._tenancy.ledger.lease(lease.id)
             events = self._tenancy.ledger.events(lease.id)
@@ -287,6 +299,30 @@ class LeaseEnder:
             ),
             max(level, Level.WARNING),
         )
+
+    async def _start_to_end(self, lease: Lease, late: Outrun) -> bool:
+        """Start a stopped box once, for the minutes that the proof of its files takes. Return whether it was started.
+
+        If it lets us in now, end its lease. Otherwise the next look does.
+        """
+        ledger = self._tenancy.ledger
+        try:
+            is_started = await start_to_end(self._tenancy.context, lease)
+        except LeaseHeld:
+            raise
+        except TenantError as trouble:
+            self._told.report(f"it could not be started to be ended: {trouble.message}")
+            return False
+        if not is_started:
+            return False
+        words = f"{late.words}, and its box was stopped: it was started once more, to prove its files and to end it"
+        self._told.report(words)
+        lease = ledger.lease(lease.id)
+        if lease.state is LeaseState.ACTIVE and lease.ready_at is not None and not lease.parked_at:
+            await self.end(lease, late)
+        else:
+            self._told.alarm("boots", f"{words}; it bills {rate_words(lease)}", Level.NOTICE)
+        return True
 
     async def _try_to_end_parked(self, lease: Lease, events: Lines) -> bool:
         """Try to end a parked box, without starting it, if nothing prevents that any more. Return whether it has ended.

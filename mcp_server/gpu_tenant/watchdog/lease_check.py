@@ -29,6 +29,7 @@ from gpu_tenant.domain.interruption import (
     recorded_fate,
     went_on,
 )
+from gpu_tenant.domain.last_start import last_start_at
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.parked import read_in_notice
 from gpu_tenant.domain.protection import WATCHED_S
@@ -66,6 +67,8 @@ After the second time, such a job is looked at like any other.
 _LATE_S = 30.0
 """A look may come this many seconds later than it was due."""
 _CLOCKS_APART = timedelta(minutes=5)
+_BOOTS_WITHIN = timedelta(minutes=15)
+"""A box that was started for its end is stopped again if it does not let us in within this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,10 @@ class Attendant:
             now = self._tenancy.clock.now()
             if not lease.state.live or (lease.ready_at is None and now < lease.terms.deadline_at):
                 return
+            if lease.ready_at is None and self._boots_to_end(lease, now):
+                words = "its box was started once after its end, and boots"
+                self.told.alarm("boots", f"{words}; it bills {rate_words(lease)}", Level.NOTICE)
+                return
         begun, since = self._tenancy.clock.now(), self._tenancy.ledger.newest_event()
         seen = BoxLook()
         if self._outrun(lease, begun, BoxLook()) is None and self._wakes(lease):
@@ -215,6 +222,11 @@ class Attendant:
                 f"it ends in {left_s / 60:.0f} min; {Command('extend', lease.id, hours='N')} moves its deadline",
                 Level.WARNING,
             )
+
+    def _boots_to_end(self, lease: Lease, now: datetime) -> bool:
+        """Whether the box was started for its end so short a time ago that it may still boot."""
+        at = last_start_at(lease, self._tenancy.ledger.events(lease.id))
+        return at is not None and now - at < _BOOTS_WITHIN
 
     def _outrun(self, lease: Lease, now: datetime, seen: BoxLook) -> Outrun | None:
         """Return the term that the lease has exceeded; None if there is none.

@@ -200,6 +200,11 @@ class AutodlConnector:
             details[box_id] = await self._snapshot(box_id)
         return self._box(ordered, details)
 
+    @property
+    def ahead(self) -> timedelta | None:
+        """Implement `Timekeeping.ahead`."""
+        return self._wire.ahead
+
     def asked_with(self, salt: str) -> Asking:
         """Implement `Accounted.asked_with`."""
         return self._wire.asked_with(salt)

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from decimal import Decimal
 from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
@@ -238,6 +239,11 @@ class DigitalOceanConnector:
         return read_each(
             "digitalocean", shown, lambda row: self._box(_DROPLET.validate_python(row)), _subject
         )
+
+    @property
+    def ahead(self) -> timedelta | None:
+        """Implement `Timekeeping.ahead`."""
+        return self._wire.ahead
 
     def asked_with(self, salt: str) -> Asking:
         """Implement `Accounted.asked_with`."""

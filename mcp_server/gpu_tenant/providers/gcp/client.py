@@ -3,13 +3,14 @@
 import contextlib
 import json
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 from importlib import import_module
 from io import BytesIO
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from gpu_tenant.domain.clock_offset import ahead_of
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
@@ -62,6 +63,8 @@ class GcpClient:
         self._credential = credential
         self._clock = clock
         self._bounds = bounds
+        self.ahead: timedelta | None = None
+        """How far this computer's clock was ahead of Google's at its newest answer. None if it sent no time."""
         self._aside = Aside("Google Cloud", bounds)
 
     @property
@@ -171,7 +174,7 @@ class GcpClient:
             with made(credentials=self._key, client_options=options) as client:
                 # The hook limits the size of an answer, because the client does not. The client's session has no public
                 # name.
-                hook = partial(self._read, said)
+                hook = partial(self._read, said, self._clock.now())
                 vars(client.transport)["_session"].hooks["response"].append(hook)
                 return getattr(client, method)(fields, retry=None, timeout=_TIMEOUT_S)
         except api.GoogleAPICallError as error:
@@ -202,7 +205,7 @@ class GcpClient:
         ) as error:
             raise _silent(f"no answer to {service}.{method}: {type(error).__name__}") from error
 
-    def _read(self, said: list[bytes], answer: Message, **_: object) -> None:
+    def _read(self, said: list[bytes], sent: datetime, answer: Message, **_: object) -> None:
         """Read the answer's body within the limit, before the client can read all of it."""
         body = read_bounded(
             answer.raw.stream(PIECE_BYTES, decode_content=True),
@@ -210,6 +213,12 @@ class GcpClient:
             self._bounds,
         )
         said.append(body)
+        self.ahead = ahead_of(
+            str(answer.headers.get("Date", "")),
+            sent=sent,
+            came=self._clock.now(),
+            before=self.ahead,
+        )
         answer.raw = BytesIO(body)
 
     @cached_property

@@ -5,7 +5,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
@@ -305,6 +305,11 @@ class GcpConnector:
         """Implement `Connector.list_boxes`, for every zone of the project. ProviderSilent if a zone is missing."""
         shown = await self._calls.pages("Instances", "instances")
         return read_each("gcp", shown, self._box, _subject)
+
+    @property
+    def ahead(self) -> timedelta | None:
+        """Implement `Timekeeping.ahead`."""
+        return self._calls.ahead
 
     def asked_with(self, salt: str) -> Asking:
         """Implement `Accounted.asked_with`. The boxes belong to the project, whichever account asks for them."""

@@ -224,6 +224,11 @@ class LambdaCloudConnector:
             "lambda_cloud", shown, lambda row: self._box(_INSTANCE.validate_python(row)), _subject
         )
 
+    @property
+    def ahead(self) -> timedelta | None:
+        """Implement `Timekeeping.ahead`."""
+        return self._wire.ahead
+
     def asked_with(self, salt: str) -> Asking:
         """Implement `Accounted.asked_with`."""
         return self._wire.asked_with(salt)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from datetime import timedelta
 from decimal import Decimal
 from typing import Literal
 
@@ -147,6 +148,11 @@ class RunpodConnector:
         """Implement `Connector.list_boxes`, with the members of clusters. A terminated pod is not listed."""
         shown = [p for p in await self._pods() if p.get("status") != "TERMINATED"]
         return read_each("runpod", shown, self._box, _subject)
+
+    @property
+    def ahead(self) -> timedelta | None:
+        """Implement `Timekeeping.ahead`."""
+        return self._wire.ahead
 
     def asked_with(self, salt: str) -> Asking:
         """Implement `Accounted.asked_with`."""

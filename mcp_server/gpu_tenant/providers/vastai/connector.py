@@ -4,6 +4,7 @@ import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from decimal import Decimal
 from typing import Literal
 
@@ -201,6 +202,11 @@ class VastConnector:
     async def list_boxes(self) -> Sequence[Box]:
         """Implement `Connector.list_boxes`."""
         return await self._boxes({})
+
+    @property
+    def ahead(self) -> timedelta | None:
+        """Implement `Timekeeping.ahead`."""
+        return self._wire.ahead
 
     def asked_with(self, salt: str) -> Asking:
         """Implement `Accounted.asked_with`."""

@@ -1,0 +1,105 @@
+"""A box that its guard stopped at the deadline is started once more, for the minutes that the proof of its files takes."""
+
+from pathlib import Path
+
+import pytest
+from e2e.renting import tenant_at
+from e2e.taken import outbid
+from e2e.watching import Scene
+
+from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.model import LeaseState
+
+
+@pytest.mark.parametrize("provider", ["vastai", "runpod"])
+async def test_a_box_that_its_guard_stopped_is_ended_by_whoever_looks_later(
+    provider: str, tmp_path: Path
+) -> None:
+    async with tenant_at(provider, tmp_path, time="runs", box_time="leaps") as tenant:
+        scene = Scene(tenant)
+        await scene.rent()
+        await scene.work()
+        await tenant.clock.sleep(4 * 3600)  # nobody looks: its guard stops it
+        assert tenant.thing(tenant.lease(scene.lease).box_id).phase == "parked"
+
+        for _ in range(20):
+            await scene.later(minutes=1)
+            if scene.state is LeaseState.GONE:
+                break
+
+        receipt = tenant.tenancy.ledger.receipt(tenant.lease(scene.lease).id)
+        assert receipt is not None, (scene.alarms(), scene.kinds)
+        assert receipt.ground == "verified"
+        assert (scene.kept() / "out" / "step.txt").exists()
+        assert scene.kinds.count("resuming") == 1
+        tenant.assert_nothing_bills()
+
+
+async def test_a_box_that_was_parked_on_purpose_is_not_started(tmp_path: Path) -> None:
+    async with tenant_at("vastai", tmp_path, time="runs", box_time="leaps") as tenant:
+        scene = Scene(tenant)
+        await scene.rent()
+        await scene.work("mkdir -p out; echo 1 > out/one.txt")
+        await scene.ends()
+        await tenant.tenancy.change_lease(scene.lease, "park")
+
+        for _ in range(3):
+            await scene.later(hours=2)
+
+        assert "resuming" not in scene.kinds
+        assert scene.state is LeaseState.ACTIVE
+        assert "parked" in scene.alarms()
+
+
+async def test_a_box_whose_start_fails_is_started_once_and_its_disk_is_told_with_its_price_a_month(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("vastai", tmp_path, time="runs", box_time="leaps") as tenant:
+        scene = Scene(tenant)
+        await scene.rent()
+        await scene.work()
+        await tenant.clock.sleep(4 * 3600)
+        tenant.fault("status", "PUT", "/instances/", status=500, times=1000)
+
+        for _ in range(4):
+            await scene.later(hours=1)
+
+        assert scene.kinds.count("resuming") == 1
+        assert scene.state is LeaseState.ACTIVE
+        tenant.assert_no_destroy_was_asked()
+        assert "USD a month" in scene.alarms()["parked"][1]
+
+
+async def test_what_is_asked_of_a_box_that_its_guard_stopped_is_answered_with_the_deadline(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("vastai", tmp_path, time="runs", box_time="leaps") as tenant:
+        scene = Scene(tenant)
+        await scene.rent()
+        await scene.work()
+        await tenant.clock.sleep(4 * 3600)
+        await tenant.tenancy.list_leases()
+
+        with pytest.raises(
+            Refused, match=r"its deadline was 20.* UTC, and its box was stopped then"
+        ):
+            await tenant.tenancy.monitor(scene.lease, "train", wait_s=0)
+
+
+async def test_an_outbid_box_is_started_and_ended_after_its_deadline(tmp_path: Path) -> None:
+    async with tenant_at("vastai", tmp_path, time="runs", box_time="leaps") as tenant:
+        scene = Scene(tenant)
+        command = "mkdir -p out; echo 1 > out/one.txt; sleep 600"
+        scene.lease = await outbid(
+            tenant, tmp_path / "tree", command, wrote="out/one.txt", hours=2, when_done="keep"
+        )
+        tenant.all_is_well()
+        await tenant.clock.sleep(3 * 3600)
+
+        for _ in range(20):
+            await scene.later(minutes=1)
+            if scene.state is LeaseState.GONE:
+                break
+
+        assert scene.state is LeaseState.GONE, (scene.alarms(), scene.kinds)
+        tenant.assert_nothing_bills()
