@@ -130,7 +130,8 @@ def must_be_on_failure(words: str) -> str:
         return OnFailure.parse(words).words
     except ValueError as error:
         raise BadRequest(
-            str(error), remedy="write the term as in `--on-failure 'end after 15m'`"
+            str(error),
+            remedy="write the term as in `--on-failure end`, `'end after 15m'`, `park` or `keep`",
         ) from None
 
 

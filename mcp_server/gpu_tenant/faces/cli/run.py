@@ -73,7 +73,7 @@ WAITS_FOR_A_PERSON = 10
     "--on-failure",
     type=ON_FAILURE,
     metavar="WORDS",
-    help="if the job failed: `park` or `hold` the box; default: end it at once",
+    help="if the job failed: `park` or `keep` the box; default: `end` it, after 10 min if you are there",
 )
 @click.option(
     "--unasked-gib",
