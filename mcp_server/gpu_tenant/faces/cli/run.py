@@ -300,7 +300,7 @@ class _Terminal:
         word = await prompts.choice(
             "Keep what nobody has claimed, lose it, or decide later",
             ("keep", "lose", "later"),
-            default="later",
+            default="keep",  # it stops the meter, and nothing is lost
         )
         if word == "later":
             return None
