@@ -174,7 +174,7 @@ async def overview(
     ]
     ended = _newest_ended(context, limit, search=search) if which == "all" else []
     # The watchdog raises alarms of its own about what is on record.
-    on_record: Literal["tell", "leave out"] = "tell" if at is None else "leave out"
+    on_record: Literal["tell", "omit"] = "tell" if at is None else "omit"
     looked = await each(
         leases, lambda lease: _looked_at(context, lease, found, by, on_record=on_record)
     )
@@ -378,7 +378,7 @@ async def _looked_at(
     found: Survey,
     by: LookedAfter,
     *,
-    on_record: Literal["tell", "leave out"],
+    on_record: Literal["tell", "omit"],
 ) -> tuple[Card, str | None]:
     """Return the card of a live lease as its provider has just shown it, and what a person must hear."""
     words: str | None

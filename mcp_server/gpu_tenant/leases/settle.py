@@ -327,9 +327,7 @@ def _guard_stops(lease: Lease, events: Lines, now: datetime) -> str:
         return ""
     if told.when_done:
         return "if its work was done"
-    is_long = lease.ready_at is not None and now - lease.ready_at >= timedelta(
-        hours=terms.idle_h or 0
-    )
+    is_long = now - (lease.ready_at or lease.created_at) >= timedelta(hours=terms.idle_h or 0)
     if terms.idle_h is not None and terms.when_idle == "end" and is_long:
         return f"if it was idle for {terms.idle_h:g} h"
     return ""
