@@ -17,10 +17,10 @@ from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.leases import passkeys
 from gpu_tenant.leases.account_check import same_account
-from gpu_tenant.leases.adopt import only_there
 from gpu_tenant.leases.balance import balance_alarms
 from gpu_tenant.leases.cards import Card, Foreign, Leases, Spent, card, in_all
 from gpu_tenant.leases.context import PAGE, Context
+from gpu_tenant.leases.kept_parked import only_there
 from gpu_tenant.leases.launch_again import again_step, cut_off_job, newest_launched
 from gpu_tenant.leases.lease_search import is_found, only
 from gpu_tenant.leases.provider_listing import is_of, shown_box
@@ -405,7 +405,7 @@ def _on_record(context: Context, lease: Lease) -> Iterator[str]:
         for alarm in context.ledger.open_alarms_of(lease.id):
             if alarm.key == "unreachable":
                 yield f"its box has not answered since {alarm.since:%Y-%m-%d %H:%M} UTC"
-    elif context.ledger.seal(lease.id) is None and (words := only_there(context, lease)):
+    elif context.ledger.seal(lease.id) is None and (words := only_there(lease, context.ledger)):
         yield words
 
 
