@@ -308,7 +308,7 @@ class Tenancy:
         when_idle: WhenIdle = "end",
         when_done: Annotated[SaidWhenDone, Field(description="end if rented, keep if own")] = "",
         on_failure: Annotated[
-            str, Field(description="'end after 15m', 'park after 1h' or 'hold'")
+            str, Field(description="'end', 'end after 15m', 'park' or 'keep'")
         ] = "",
         rescue_usd: Annotated[
             Amount | None, Field(description="to save unverified data; a day's")
@@ -1163,9 +1163,7 @@ class Tenancy:
         rescue_usd: Amount | None = None,
         when_done: SaidWhenDone = "",
         on_failure: str = "",
-        unasked_gib: Annotated[
-            float | None, Field(ge=0, description="fetched undeclared")
-        ] = None,
+        unasked_gib: Annotated[float | None, Field(ge=0, description="fetched undeclared")] = None,
         name: str = "",
     ) -> Card:
         """Move a lease's deadline, change its terms, park its box, or resume it."""

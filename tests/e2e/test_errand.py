@@ -11,16 +11,19 @@ import pytest
 from e2e.renting import Tenant, tenant_at
 from errands import COMMAND, MODEL, Asker, a_tree, an_errand, goes_on
 
+from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import Limit, Refused, SecretRefused
 from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.domain.offers import USD_STEP
 from gpu_tenant.domain.policy import rules_of
-from gpu_tenant.domain.terms import FAILURE_LOOK_S
+from gpu_tenant.domain.terms import ATTENDED_S
 from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.errands import drive
 from gpu_tenant.errands.answers import in_few_words
 from gpu_tenant.errands.drive import Drive, begin, declare
 from gpu_tenant.jobs.monitor import Watched
+from gpu_tenant.leases.presence import note_presence
+from gpu_tenant.leases.speaker import speaker
 
 AT = ["vastai", "runpod", "lambda_cloud"]
 
@@ -374,13 +377,50 @@ async def test_the_terms_of_a_run_say_what_it_does_about_a_failed_job(
 
     (lease,) = renting.tenancy.ledger.leases()
     profile = renting.tenancy.context.profile(lease.provider)
-    assert any("(also if it failed)" in line for line in asker.plans[0].lines)
+    said = "1m later, or 10m if somebody is there to try again, for at most 0."
+    assert any(f"(if it failed: {said}" in line for line in asker.plans[0].lines)
     (rule,) = (x for x in rules_of(lease, profile) if x.startswith("when its work is done"))
-    assert rule.endswith(
-        "if a job failed, or processes that it started still run: torn down once all is proved"
-    )
+    assert f"still run: torn down once all is proved {said}" in rule
+    assert standing.ended is not None, "nobody was there, so nothing was waited for"
+    assert standing.ended.receipt.lived_s < ATTENDED_S
+
+
+async def test_a_person_at_the_terminal_of_a_failed_run_has_ten_minutes_to_try_again_on_its_box(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    asker = Asker()
+    errand = an_errand(renting.tenancy, a_tree(tmp_path / "tree", "exit 3"))
+
+    speaker.set("person")
+    standing = await goes_on(renting.tenancy, errand, asker)
+
+    (told,) = (words for words in asker.heard if "stays warm until" in words)
+    assert re.search(r"for 10m at [\d.]+ USD/h = 0\.\d+ USD, and is then ended", told)
+    assert "`gpu-tenant launch " in told
     assert standing.ended is not None
-    assert standing.ended.receipt.lived_s < FAILURE_LOOK_S
+    assert ATTENDED_S <= standing.ended.receipt.lived_s < 2 * ATTENDED_S
+
+
+async def test_an_agent_is_told_at_once_that_its_failed_run_s_box_is_warm_and_may_use_it(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    tenancy = renting.tenancy
+    errand = an_errand(tenancy, a_tree(tmp_path / "tree", "exit 3"))
+    tenancy.context.watches = "server"
+    note_presence(renting.home, renting.clock.now())
+
+    failed = await goes_on(tenancy, errand)
+
+    assert (failed.outcome, failed.job_state, failed.ended) == ("failed", "failed", None)
+    assert "stays warm until" in failed.words
+    assert failed.lease is not None
+    assert str(Command("push", "DIR", failed.lease)) in failed.next
+    await tenancy.launch_detached(failed.lease, "sleep 60", ["out/"], name="mended")
+    again = await goes_on(tenancy, errand)
+
+    assert (again.outcome, again.ended) == ("failed", None)
+    assert "works on for mended" in again.words
+    assert renting.lease(failed.lease).state is LeaseState.ACTIVE
 
 
 async def test_a_box_whose_owner_wants_to_look_at_a_failed_job_is_kept_that_long_and_no_longer(
@@ -392,8 +432,8 @@ async def test_a_box_whose_owner_wants_to_look_at_a_failed_job_is_kept_that_long
 
     standing = await goes_on(renting.tenancy, errand, asker)
 
-    assert any("(if it failed: 10m later)" in line for line in asker.plans[0].lines)
-    assert any("the job is failed; its box bills on until" in words for words in asker.heard)
+    assert any("(if it failed: 10m later, for at most" in line for line in asker.plans[0].lines)
+    assert any("the job is failed; its box stays warm until" in words for words in asker.heard)
     assert standing.ended is not None
     assert 600 <= standing.ended.receipt.lived_s < 1200
 

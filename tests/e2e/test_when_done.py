@@ -1,6 +1,7 @@
 """Done means over: a lease whose work is done, here and proved is ended at once, and no sooner."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -14,6 +15,7 @@ from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import LeaseHeld, ProviderTrouble, Refused, StillWanted
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.leases.end import end_verified
+from gpu_tenant.leases.presence import note_presence
 from gpu_tenant.leases.watch_actions import park_when_done
 from gpu_tenant.watchdog.loop import Watchdog
 
@@ -82,7 +84,7 @@ async def test_the_end_of_a_job_is_no_news_where_its_owner_wants_none(tmp_path: 
         assert scene.alarms() == {}
 
 
-async def test_a_job_that_failed_is_collected_at_once_and_ended_when_nobody_came_to_look(
+async def test_a_job_that_failed_is_collected_at_once_and_its_box_ended_within_a_minute(
     tmp_path: Any,
 ) -> None:
     async with scene_at("vastai", tmp_path) as scene:
@@ -93,23 +95,42 @@ async def test_a_job_that_failed_is_collected_at_once_and_ended_when_nobody_came
         level, words = scene.alarms()["done"]
         assert level is Level.WARNING
         assert "train is failed" in words
-        await scene.later(minutes=14)
-        assert scene.state is LeaseState.ACTIVE
-        await scene.later(minutes=1.5)
+        assert "for 1m at " in words
+        await scene.later(minutes=1.1)
 
         assert scene.state is LeaseState.GONE
+
+
+async def test_whoever_is_there_when_a_job_fails_has_ten_minutes_to_launch_on_the_warm_box(
+    tmp_path: Any,
+) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await done(scene, FAILS)
+        note_presence(scene.tenant.home, scene.tenant.clock.now())
+
+        await scene.look()
+        _, words = scene.alarms()["done"]
+        assert "its box stays warm until" in words
+        assert re.search(r"for 10m at [\d.]+ USD/h = 0\.\d+ USD", words)
+        await scene.later(minutes=9)
+        assert scene.state is LeaseState.ACTIVE
+        await scene.tenant.tenancy.launch_detached(scene.lease, FAILS, ["out/"], name="again")
+        await scene.job_ends("again")
+        await scene.look()
+        await scene.later(minutes=1.1)
+        assert scene.state is LeaseState.GONE, "whoever launched it was not there any more"
 
 
 async def test_a_failure_that_is_held_or_answered_by_another_launch_ends_nothing(
     tmp_path: Any,
 ) -> None:
     async with scene_at("vastai", tmp_path) as scene:
-        await done(scene, FAILS, on_failure="hold")
+        await done(scene, FAILS, on_failure="keep")
 
         await scene.look()
         await scene.later(hours=1)
         assert scene.state is LeaseState.ACTIVE
-        assert "kept, as its terms say" in scene.alarms()["done"][1]
+        assert re.search(r"kept, as its terms say, for [\d.]+ USD a day", scene.alarms()["done"][1])
         await scene.tenant.tenancy.launch_detached(scene.lease, WORKS, ["out/"], name="again")
         await scene.job_ends("again")
         await scene.look()

@@ -3,9 +3,20 @@
 from pathlib import Path
 
 import pytest
-from arranged import LEASE, NOON, HandClock, context_of, intended, never_used, profile, setting
+from arranged import (
+    LEASE,
+    NOON,
+    HandClock,
+    box,
+    context_of,
+    intended,
+    never_used,
+    profile,
+    setting,
+)
 
-from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.model import BoxState, Lease, LeaseState
 from gpu_tenant.leases.provider_listing import Listing
 from gpu_tenant.leases.readiness import settled_if_free
 from gpu_tenant.leases.settle import settle
@@ -225,3 +236,41 @@ async def test_a_look_that_finds_a_box_as_it_is_on_record_writes_nothing(
     _, words = await settled_if_free(context, lease, gone)
     assert words is not None
     assert [words for words in statements if words.startswith("INSERT INTO sightings")]
+
+
+@pytest.mark.parametrize(
+    ("idle_h", "told"),
+    [
+        (1.5, "its guard stopped its box: idle for 2 h"),
+        (0.5, None),
+    ],
+    ids=["idle for as long as agreed", "not idle for so long"],
+)
+async def test_a_stop_by_our_own_guard_is_told_as_ours_and_any_other_as_the_provider_s(
+    ledger: Ledger, connector: LocalConnector, clock: HandClock, idle_h: float, told: str | None
+) -> None:
+    lease = await standing(ledger, connector)
+    ledger.note(
+        LEASE, timeline.Guarded(armed=True, ends_the_meter=True, words="armed"), at=clock.now()
+    )
+    ledger.note(LEASE, timeline.Launched(job="train"), at=clock.now())
+    clock.advance(3600)
+    ledger.job_ended(LEASE, timeline.JobEnded(job="train", state="finished"), at=clock.now())
+    lease = ledger.change_terms(
+        LEASE, lease.terms.model_copy(update={"idle_h": 2.0}), at=clock.now()
+    )
+    clock.advance((idle_h + 0.6) * 3600)
+    stopped = box().model_copy(
+        update={"id": lease.box_id, "mark": lease.mark, "state": BoxState.PARKED}
+    )
+
+    listing = Listing([stopped], clock.now())
+    settled, words = await settle(context_of(ledger, LOCAL, connector), lease, listing=listing)
+
+    if told is not None:
+        assert (settled.parked_at, words) == (clock.now(), told)
+        return
+    assert settled.parked_at is None
+    assert "its guard has stopped it if it was idle for 2 h, otherwise its provider" in (
+        words or ""
+    )

@@ -2,7 +2,9 @@
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -34,13 +36,14 @@ def after(seconds: float) -> datetime:
 
 def lease(when_done: str = "end", on_failure: str = "end after 15m") -> Lease:
     return Lease.model_construct(  # type: ignore[call-arg]  # what nobody asks for here
+        price_usd_h=Decimal("0.5"),
         terms=Terms.model_validate(
             {
                 "deadline_at": NOON + timedelta(hours=8),
                 "when_done": when_done,
                 "on_failure": OnFailure.parse(on_failure).model_dump(),
             }
-        )
+        ),
     )
 
 
@@ -51,6 +54,8 @@ def line(seconds: float, event: timeline.Event) -> timeline.Line:
 LAUNCHED = timeline.Line(BEFORE, timeline.Launched(job="train"))
 DONE = Work(launched=True, ended_at=NOON)
 FAILED = Work(launched=True, ended_at=NOON, failed=("the job train is failed",))
+SEEN = replace(FAILED, seen_at=NOON - timedelta(minutes=5))
+LEFT = replace(FAILED, seen_at=NOON - timedelta(minutes=6))
 REFUSED = line(60, timeline.Done(outcome="refused", words="other.bin is nobody's"))
 BROKE = line(60, timeline.Done(outcome="failed", words="the link broke"))
 
@@ -114,7 +119,14 @@ BROKE = line(60, timeline.Done(outcome="failed", words="the link broke"))
             124,
             ("wait", "held"),
         ),
-        # what failed gets its time, and is then treated as said
+        # what failed waits for whoever is there, and for nobody else
+        (FAILED, ("end", "end"), [LAUNCHED], 59, ("wait", "failed")),
+        (FAILED, ("end", "end"), [LAUNCHED], 60, ("end", "done")),
+        (SEEN, ("end", "end"), [LAUNCHED], 599, ("wait", "failed")),
+        (SEEN, ("end", "end"), [LAUNCHED], 600, ("end", "done")),
+        (SEEN, ("end", "park"), [LAUNCHED], 600, ("park", "done")),
+        (LEFT, ("end", "end"), [LAUNCHED], 60, ("end", "done")),
+        # or it gets the time that its terms say, and is then treated as said
         (FAILED, (), [LAUNCHED], 31, ("wait", "failed")),
         (FAILED, (), [LAUNCHED], 899, ("wait", "failed")),
         (FAILED, (), [LAUNCHED], 900, ("end", "done")),
@@ -237,12 +249,14 @@ def test_what_is_no_duration_is_refused(said: str) -> None:
         seconds_of(said)
 
 
-@pytest.mark.parametrize("said", ["end", "end after 15m", "park after 1h", "hold"])
+@pytest.mark.parametrize("said", ["end", "park", "end after 15m", "park after 1h", "keep", "hold"])
 def test_what_becomes_of_a_failure_is_read_and_told(said: str) -> None:
     assert OnFailure.parse(OnFailure.parse(said).words) == OnFailure.parse(said)
 
 
-@pytest.mark.parametrize("said", ["destroy", "hold after 5m", "end after soon", "end 15m"])
+@pytest.mark.parametrize(
+    "said", ["destroy", "hold after 5m", "keep after 5m", "end after soon", "end 15m"]
+)
 def test_what_cannot_become_of_a_failure_is_refused_where_it_comes_in(said: str) -> None:
     with pytest.raises(ValidationError):
         RentRequest(on_failure=said)

@@ -251,7 +251,7 @@ def _when_done(lease: Lease, *, ledger: Ledger) -> dict[str, JsonValue]:
     held_s = (held[-1] - ledger.now()).total_seconds() if held else 0.0
     return {
         "after_s": UNSEEN_DONE_S,
-        "failed_s": None if rule.does == "hold" else max(rule.after_s, UNSEEN_DONE_S),
+        "failed_s": None if rule.does == "hold" else max(rule.after_s or 0, UNSEEN_DONE_S),
         "not_before_s": max(0.0, held_s),
     }
 

@@ -50,7 +50,7 @@ class Usual(Record):
     interruptible: Literal["no", "yes", "either"] | None = None
     recover: _Names = Field(default=(), description="where lost work goes on: `same`, or providers")
     on_failure: SaidOnFailure | None = Field(
-        default=None, description="`end after 0s`, which is usual, `park after 1h` or `hold`"
+        default=None, description="`end`, which is usual, `end after 15m`, `park` or `keep`"
     )
     unasked_gib: Annotated[float, Field(ge=0, le=2**20)] | None = Field(
         default=None, description="of what nobody declared, so much comes home unasked; 2 or more"

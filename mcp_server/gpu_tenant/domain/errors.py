@@ -8,7 +8,7 @@ TenantError
 │   ├── Unverified        3   a teardown without a ground
 │   ├── NotSaved          3   files on the box would be replaced that are nowhere else
 │   ├── JobRunning        3
-│   ├── SweepOpen         3   a sweep on the box is not done, or not as declared
+│   ├── SweepOpen         3   a sweep on the box is not done
 │   ├── SignatureWanted   3   a person has to sign first
 │   ├── StillWanted       3   more work came while the lease was ended because its work was done
 │   ├── BoxTaken          3   a live lease already has this box
@@ -125,7 +125,7 @@ class JobRunning(Refused):
 
 
 class SweepOpen(Refused):
-    """A sweep has cells on the box that still run, or a problem that nobody has accepted."""
+    """A sweep has cells on the box that still run."""
 
     code = "SWEEP_OPEN"
 

@@ -20,7 +20,6 @@ from gpu_tenant.domain.terms import (
     UNSEEN_USD,
     OnFailure,
     Terms,
-    duration_words,
 )
 from gpu_tenant.domain.wording import until, usd_words
 
@@ -65,9 +64,6 @@ _SAME_DAY_S = 20 * 3600
 """A time that is at most this many seconds away is written without its date."""
 
 _CENT = Decimal("0.01")
-
-_AT_ONCE = OnFailure(after_s=0)
-"""What `run` does with a box whose job failed: it ends the box at once."""
 
 
 def _rules(
@@ -154,12 +150,11 @@ def _when_done(lease: Lease, profile: Profile) -> str:
         return "the box is kept, until another of these terms ends it"
     last = "handed back" if profile.destroy == "hands_back" else "torn down once all is proved"
     does = {"end": last, "park": "parked, and its disk bills on"}
+    rule = terms.on_failure
     failed = (
-        "the box is kept, and you are told"
-        if terms.on_failure.does == "hold"
-        else f"{does[terms.on_failure.does]} {duration_words(terms.on_failure.after_s)} later"
-        if terms.on_failure.after_s
-        else does[terms.on_failure.does]
+        f"the box is kept, and bills {_a_day(lease)}"
+        if rule.does == "hold"
+        else f"{does[rule.does]} {rule.time_words}{_warm_usd(lease, rule)}".strip()
     )
     return f"{does[terms.when_done]}, after {GRACE_S} s; if a job failed, or processes that it started still run: {failed}"
 
@@ -176,6 +171,19 @@ def unasked_words(terms: Terms) -> str:
             "what nobody declared: none of it comes home unasked, and it is a question at the end"
         )
     return f"what nobody declared: it comes home too, up to {terms.unasked_gib:g} GiB; a larger rest is a question"
+
+
+def _a_day(lease: Lease) -> str:
+    usd_h = running_usd_h(lease)
+    return "an unknown sum a day" if usd_h is None else f"{usd_words(usd_h * 24)} a day"
+
+
+def _warm_usd(lease: Lease, rule: OnFailure) -> str:
+    """Say what it costs at most to keep a failed job's box for another try. Empty if it goes at once."""
+    usd_h = running_usd_h(lease)
+    if not rule.longest_s or not usd_h:
+        return ""
+    return f", for at most {usd_words(usd_h * Decimal(rule.longest_s) / 3600)}"
 
 
 def _rescue(lease: Lease, profile: Profile) -> str:
@@ -361,9 +369,7 @@ def _agreed(lease: Lease, profile: Profile) -> Iterator[str]:
         if lease.recovers is not None and handed:
             words += f", the most agreed for {lease.recovers}, whose work it continues"
         yield words
-    if profile.kind != "own" and (
-        terms.when_done != "end" or terms.on_failure not in (OnFailure(), _AT_ONCE)
-    ):
+    if profile.kind != "own" and (terms.when_done != "end" or terms.on_failure != OnFailure()):
         yield f"when its work is done: {_when_done(lease, profile)}"
     yield from _asked_for(terms, profile)
 
@@ -453,7 +459,7 @@ def must_be_doable(terms: Terms, profile: Profile) -> None:
         raise Refused(
             f"a box at {profile.title} cannot be parked when its work is done: no stop there keeps its work",
             remedy="say `--when-done end` (torn down once all is proved) or `--when-done keep`, and "
-            "`--on-failure 'end after 15m'` or `hold`",
+            "`--on-failure end` or `keep`",
         )
 
 

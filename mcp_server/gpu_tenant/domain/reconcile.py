@@ -174,13 +174,13 @@ def news(
     box: Box,
     fate: Fate | None = None,
     *,
-    stops: Literal["if asked", "when done"] = "if asked",
+    guard_stops: str = "",
     on: str | None = None,
     resume: Command | None = None,
 ) -> News:
     """Return how the box differs from its record in the ledger. `fate` is what took the box, if that is known.
 
-    With `stops="when done"`, the guard on the box may have stopped it because its work was done. `on` says what is to
+    `guard_stops` says in words when the guard on the box may have stopped it. Empty if it stops nothing now. `on` says what is to
     be done about a stopped box. `resume` is the command that starts the box, with the options that its terms require.
     """
     price = box.price_usd_h
@@ -196,8 +196,8 @@ def news(
         }
         way = way_on(lease, fate)
         who = "the provider has stopped it, and not because we asked"
-        if stops == "when done" and fate in (None, "stopped_by_provider"):
-            who = "its guard has stopped it if its work was done, otherwise its provider has stopped it"
+        if guard_stops and fate in (None, "stopped_by_provider"):
+            who = f"its guard has stopped it {guard_stops}, otherwise its provider has stopped it"
         step = Command("recover", lease.id)
         if way == "resume":
             step = resume or Command("resume", lease.id)

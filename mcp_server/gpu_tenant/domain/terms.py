@@ -1,7 +1,7 @@
 """What was agreed when a lease was made: until when, for how much, and what happens at the end."""
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Literal, Self
 
@@ -33,8 +33,14 @@ UNSEEN_USD = Decimal(100)
 A higher cost needs a person's consent.
 """
 
-FAILURE_LOOK_S = 900
-"""How many seconds somebody has to look at a failed job before its box is ended, unless its owner says otherwise."""
+ATTENDED_S = 600
+"""How many seconds the box of a failed job stays for another try, while somebody is there."""
+
+UNATTENDED_S = 60
+"""The same, if nobody is there to try again."""
+
+_THERE = timedelta(minutes=5)
+"""Somebody who was seen this long before the end of a job still counts as there."""
 
 UNASKED_GIB, UNASKED_S = 2.0, 600
 """Of what nobody declared, so much comes home without a question, or what comes in so many seconds if that is more."""
@@ -45,7 +51,7 @@ GRACE_S = 30
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)")
 _UNIT_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-_ON_FAILURE = re.compile(r"(end|park|hold)(?:\s+after\s+(.+))?")
+_ON_FAILURE = re.compile(r"(end|park|keep|hold)(?:\s+after\s+(.+))?")
 
 
 def seconds_of(said: str) -> float:
@@ -72,30 +78,68 @@ def unasked_bytes(gib: float | None) -> int:
 
 
 class OnFailure(Record):
-    """What becomes of a box whose job failed, and how long somebody can look at the job before that."""
+    """What becomes of a box whose job failed, and how long somebody can try again on it before that."""
 
-    does: Literal["end", "park", "hold"] = "end"
-    after_s: float = Field(default=FAILURE_LOOK_S, ge=0)
+    does: Literal["end", "park", "hold"] = Field(
+        default="end", description="hold: it is kept, which is written `keep`"
+    )
+    after_s: float | None = Field(
+        default=None, ge=0, description="None: ATTENDED_S if somebody is there, else UNATTENDED_S"
+    )
 
     @classmethod
     def parse(cls, words: str) -> Self:
-        """Parse `end after 15m`, `park after 1h` or `hold`.
+        """Parse `end`, `end after 15m`, `park after 1h` or `keep`. `hold` is the earlier word for `keep`.
 
         Raises:
             ValueError: the words are none of these.
         """
         found = _ON_FAILURE.fullmatch(words.strip())
-        if found is None or (found[1] == "hold" and found[2] is not None):
-            raise ValueError(f"{words!r} is not `end after 15m`, `park after 1h` or `hold`")
-        after_s = FAILURE_LOOK_S if found[2] is None else seconds_of(found[2])
-        return cls.model_validate({"does": found[1], "after_s": after_s})
+        keeps = found is not None and found[1] in ("keep", "hold")
+        if found is None or (keeps and found[2] is not None):
+            raise ValueError(f"{words!r} is not `end after 15m`, `park after 1h` or `keep`")
+        after_s = None if found[2] is None else seconds_of(found[2])
+        return cls.model_validate({"does": "hold" if keeps else found[1], "after_s": after_s})
 
     @property
     def words(self) -> str:
         """The same in words that `parse` can read."""
+        if self.does == "hold":
+            return "keep"
         return (
-            "hold" if self.does == "hold" else f"{self.does} after {duration_words(self.after_s)}"
+            self.does
+            if self.after_s is None
+            else f"{self.does} after {duration_words(self.after_s)}"
         )
+
+    @property
+    def longest_s(self) -> float:
+        """The longest time that the box may wait for another try, if it is not kept."""
+        return ATTENDED_S if self.after_s is None else self.after_s
+
+    def wait_s(self, seen_at: datetime | None, ended_at: datetime) -> float:
+        """Return how long after its job's end the box waits for another try.
+
+        `seen_at` is when a person or an agent was last there. None if nobody was.
+        """
+        if self.after_s is not None:
+            return self.after_s
+        return ATTENDED_S if is_there(seen_at, ended_at) else UNATTENDED_S
+
+    @property
+    def time_words(self) -> str:
+        """How long after a failed job the box goes, in words. Empty if it goes at once."""
+        if self.after_s is None:
+            return (
+                f"{duration_words(UNATTENDED_S)} later, or {duration_words(ATTENDED_S)} if somebody is "
+                "there to try again"
+            )
+        return f"{duration_words(self.after_s)} later" if self.after_s else ""
+
+
+def is_there(seen_at: datetime | None, ended_at: datetime) -> bool:
+    """Whether somebody who was last seen then may try again after a job's end."""
+    return seen_at is not None and seen_at >= ended_at - _THERE
 
 
 def _on_failure(words: str) -> str:
@@ -103,7 +147,7 @@ def _on_failure(words: str) -> str:
 
 
 SaidOnFailure = Annotated[str, AfterValidator(_on_failure)]
-"""`end after 15m`, `park after 1h` or `hold`, as somebody writes it."""
+"""`end after 15m`, `park after 1h` or `keep`, as somebody writes it."""
 
 
 class Terms(Record):

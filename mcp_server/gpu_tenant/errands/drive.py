@@ -52,7 +52,8 @@ from gpu_tenant.domain.outcome import Grade
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.reconcile import GOES_ON, rate_words
 from gpu_tenant.domain.stop_cause import Term
-from gpu_tenant.domain.terms import OnFailure, RentRequest, unasked_bytes
+from gpu_tenant.domain.story import story_of
+from gpu_tenant.domain.terms import OnFailure, RentRequest, is_there, unasked_bytes
 from gpu_tenant.domain.trackers import kept_by_default
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import in_words, some, span, usd_words
@@ -71,16 +72,20 @@ from gpu_tenant.jobs.cost_forecast import whole_s
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
 from gpu_tenant.leases.end_reserve import QuotedBudget, resume_step
+from gpu_tenant.leases.presence import last_there, note_presence
 from gpu_tenant.leases.read_in_notice import needs_no_start, read_while_it_answers
 from gpu_tenant.leases.recovery_plan import gone_on, successor
 from gpu_tenant.leases.recovery_words import tree_words
 from gpu_tenant.leases.rental_plan import most_by_quote
+from gpu_tenant.leases.speaker import speaker
 from gpu_tenant.leases.taken_step import WAY_HOME_H, known_unclaimed, notice_step
 from gpu_tenant.leases.unasked import takes_words
 from gpu_tenant.leases.wanted_place import copy_line
 from gpu_tenant.leases.watch_actions import has_news, standing_of
+from gpu_tenant.leases.watchdog_heartbeat import others_look
 from gpu_tenant.leases.whole_work import whole_work_words
 from gpu_tenant.leases.won_back import not_yet
+from gpu_tenant.leases.work_done import warm_words
 
 if TYPE_CHECKING:
     from gpu_tenant.artifacts.collect import Collected
@@ -169,6 +174,15 @@ def facts_of(tenancy: Verbs, run: str) -> Known:
 def _is_of(job: str, run: str) -> bool:
     """Whether the job belongs to the errand: it is the first one, or one that was launched again on the same box."""
     return job == run or (job.startswith(f"{run}-") and job.removeprefix(f"{run}-").isdigit())
+
+
+def _try_again(lease: str) -> str:
+    again = Command("launch", lease=lease, artifact="PATTERN", then="COMMAND")
+    return f"{Command('push', 'DIR', lease)}, then {again} tries again there"
+
+
+def _ends_now(lease: str) -> str:
+    return f"{Command('teardown', lease)} ends it now"
 
 
 def _name_again(job: str, run: str) -> str:
@@ -673,9 +687,9 @@ class Drive:
 
     @property
     def _on_failure(self) -> OnFailure:
-        """What happens to the box of a failed job. By default it ends at once, because the log is collected first."""
+        """What happens to the box of a failed job."""
         said = self._errand.on_failure
-        return OnFailure.parse(said) if said else OnFailure(after_s=0)
+        return OnFailure.parse(said) if said else OnFailure()
 
     def _has_expired(self, quotes: Sequence[str]) -> bool:
         """Whether these quotes are too old to rent by, and nothing was rented by them."""
@@ -877,9 +891,11 @@ class Drive:
         if await self._hears_of_a_taking(facts) or await self._waits_for_its_provider(facts):
             return None
         if state in ENDED and state != "finished":
+            if (again := self._tried_again(facts)) is not None:
+                return again
             until, rule = self._kept_until(facts), self._on_failure
             if until is not None:
-                return await self._wait_for_a_look(lease, str(state), until)
+                return await self._wait_for_a_look(facts, str(state), until)
             if rule.does != "end":
                 return await self._keep(lease, rule, str(state))
         try:
@@ -956,29 +972,65 @@ class Drive:
         return True
 
     def _kept_until(self, facts: Known) -> datetime | None:
-        """Return until when the box of a failed job is kept for somebody to examine it. None if it is not kept now."""
-        rule, ended_at = self._on_failure, recorded_end(facts.lines)
-        if rule.does == "hold" or ended_at is None:
+        """Return until when the box of a failed job stays for another try. None if it does not stay, or no longer.
+
+        If nobody is there to try again, the files are proved first, which takes a while, and nothing is waited for.
+        """
+        rule, ended_at, now = self._on_failure, recorded_end(facts.lines), self._tenancy.clock.now()
+        if rule.does == "hold" or ended_at is None or facts.lease is None or facts.stopped_for:
             return None
-        until = ended_at + timedelta(seconds=rule.after_s)
-        return until if ended_at <= self._tenancy.clock.now() < until else None
+        home = self._tenancy.context.home
+        seen_at = now if speaker.get() == "person" else last_there(home)
+        if rule.after_s is None and not is_there(seen_at, ended_at):
+            return None
+        if speaker.get() == "person":
+            note_presence(home, now)  # the watchdog has to judge the same
+        until = ended_at + timedelta(seconds=rule.wait_s(seen_at, ended_at))
+        return until if ended_at <= now < min(until, facts.lease.terms.deadline_at) else None
+
+    def _tried_again(self, facts: Known) -> ErrandStatus | None:
+        """Return how this errand ends if somebody has launched another job on its box after its own had failed."""
+        newest = story_of(facts.lines).newest_job
+        if newest is None or facts.job is None or facts.lease is None or newest.id == facts.job.id:
+            return None
+        if _is_of(newest.id, self._run):
+            return None
+        lease = facts.lease.id
+        return ErrandStatus(
+            run=self._run,
+            outcome="failed",
+            step="end",
+            words=f"the job is {facts.job_state}; its box works on for {newest.id}, and the terms of {lease} end it",
+            lease=lease,
+            job_state=facts.job_state,
+            next=str(Command("monitor", lease, job=newest.id)),
+        )
 
     async def _wait_for_a_look(
-        self, lease: Lease, state: str, until: datetime
+        self, facts: Known, state: str, until: datetime
     ) -> ErrandStatus | None:
-        """Wait while the box of a failed job is kept, for the time that its owner has set. First collect its files."""
-        then = "parked" if self._on_failure.does == "park" else "torn down"
+        """Keep the box of a failed job for another try, as long as its terms say. First collect its files.
+
+        If somebody else ends the box then, the call returns at once, so that the caller can try again.
+        """
+        lease, context = facts.lease, self._tenancy.context
+        assert lease is not None
+        ended_at = recorded_end(facts.lines)
+        assert ended_at is not None
+        then = "parked" if self._on_failure.does == "park" else "ended"
         words = (
-            f"the job is {state}; its box bills on until {until:%Y-%m-%d %H:%M} UTC, so that somebody can examine it, "
-            f"and is then {then}"
+            f"the job is {state}; its box stays warm until {until:%H:%M} UTC, for "
+            f"{warm_words(lease, (until - ended_at).total_seconds())}, and is then {then}"
         )
         if not self._is_kept:
             self._is_kept = True
-            self._face.hear(words)
+            self._face.hear(f"{words}; {_try_again(lease.id)}")
             await self._tenancy.collect(lease.id, self._to(lease))
-        if not self._has_time():
-            standing = self._standing("under way", "end", words)
-            return await self._with_its_log(standing.model_copy(update={"job_state": state}))
+        others = others_look(context.home.watchdog, context.clock.now(), every_s=60)
+        if context.watches == "server" or others or not self._has_time():
+            standing = self._standing("failed", "end", words)
+            told = {"job_state": state, "next": f"{_try_again(lease.id)}; {_ends_now(lease.id)}"}
+            return await self._with_its_log(standing.model_copy(update=told))
         await self._tenancy.clock.follow(_AGAIN_S)
         await asyncio.sleep(_TURN_S)
         return None

@@ -20,7 +20,7 @@ from gpu_tenant.domain.policy import (
     unproved_words,
 )
 from gpu_tenant.domain.protection import protection
-from gpu_tenant.domain.terms import RentRequest, duration_words
+from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import in_words, some, span, usd_words
 from gpu_tenant.leases.budget_end import budget_end
@@ -163,7 +163,7 @@ class Planned:
     def _ends_in_brief(self) -> str:
         rule = self._lease.terms.on_failure
         failed = {
-            "end": f"; {duration_words(rule.after_s)} after a failed job" if rule.after_s else "",
+            "end": f"; a failed job's box: {rule.time_words}" if rule.time_words else "",
             "park": "; a failed job's box is parked, and its disk bills on",
             "hold": "; a failed job's box is kept, and bills on",
         }[rule.does]
@@ -270,11 +270,15 @@ class Planned:
         terms = self._lease.terms
         left = span((terms.deadline_at - self._now).total_seconds())
         rule = terms.on_failure
-        later = f"{duration_words(rule.after_s)} later" if rule.after_s else ""
+        later = rule.time_words
+        price = self._chosen[0].running_usd_h
+        if later and price:
+            later += f", for at most {usd_words(price * Decimal(rule.longest_s) / 3600)}"
+        day = "an unknown sum" if price is None else usd_words(price * 24)
         failed = {
             "end": f"if it failed: {later}" if later else "also if it failed",
             "park": f"if it failed, the box is parked {later or 'at once'}, and its disk bills on",
-            "hold": "if it failed, the box is kept, and bills on",
+            "hold": f"if it failed, the box is kept, and bills {day} a day",
         }[rule.does]
         before = [f"when the job has ended and its files are proved here ({failed})"]
         if self._context.looked_after == "watched":

@@ -82,6 +82,11 @@ class Home:
         return self.root / "watchdog.json"
 
     @property
+    def presence(self) -> Path:
+        """The file whose time says when a person or an agent was last there."""
+        return self.root / "presence"
+
+    @property
     def installed(self) -> Path:
         """The list of what `gpu-tenant install` wrote into other programs' files."""
         return self.root / "installed.json"

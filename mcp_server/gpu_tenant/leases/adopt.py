@@ -286,22 +286,3 @@ async def back_at(
     if isinstance(there, SshAddress):
         connector.note_moved(lease, there)
     return lease
-
-
-def only_there(context: Context, lease: Lease) -> str | None:
-    """Warn the owner of a parked box which files are only on its disk. None if the box was not used."""
-    if lease.parked_at is None or lease.touched_at is None:
-        return None
-    collected = context.ledger.seal(lease.id)
-    what = (
-        "nothing on the box was collected"
-        if collected is None
-        else "what was written after the last collect"
-    )
-    words = f"{what}: those files are only on that disk, and a start may find no GPU free"
-    if lease.goes_by_address:
-        words += (
-            "; we believe that it is stopped only because it does not answer: its console shows whether it "
-            "bills"
-        )
-    return words

@@ -53,7 +53,7 @@ from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.rental import rental_is_over
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.survival import deleted_at
-from gpu_tenant.domain.terms import GRACE_S, cost_usd, duration_words
+from gpu_tenant.domain.terms import GRACE_S, cost_usd
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.volumes import Volume, VolumeKey
 from gpu_tenant.domain.wording import some, usd_words
@@ -823,7 +823,7 @@ def _by_itself(
     rule = terms.on_failure
     if rule.does != "hold":
         does = "parks its box" if rule.does == "park" else "ends it"
-        words = f"the watchdog collects its work, and {does} {duration_words(rule.after_s)} after the job's end"
+        words = f"the watchdog collects its work, and {does} {rule.time_words or 'at once'}"
         told |= dict.fromkeys(("failed", "killed", "stopped"), (words, NothingToDo(by, rule.does)))
     return {
         # What nobody has declared has to be declared first: until then, a person has something to do.

@@ -11,6 +11,7 @@ from gpu_tenant.domain.rental import rental_is_over
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.leases.end_reserve import resume_step, start_words
 from gpu_tenant.leases.term_checks import may_start_to_end
+from gpu_tenant.ledger import Ledger
 
 
 def kept_words(lease: Lease, events: Lines) -> str:
@@ -55,3 +56,22 @@ def parked_step(lease: Lease, events: Lines, now: datetime, unclaimed: Sequence[
             f"or {resume_step(lease, events, now)} continues the lease"
         )
     return f"{resume_step(lease, events, now)}, then {home}, then {end}"
+
+
+def only_there(lease: Lease, ledger: Ledger) -> str | None:
+    """Warn the owner of a parked box which files are only on its disk. None if the box was not used."""
+    if lease.parked_at is None or lease.touched_at is None:
+        return None
+    collected = ledger.seal(lease.id)
+    what = (
+        "nothing on the box was collected"
+        if collected is None
+        else "what was written after the last collect"
+    )
+    words = f"{what}: those files are only on that disk, and a start may find no GPU free"
+    if lease.goes_by_address:
+        words += (
+            "; we believe that it is stopped only because it does not answer: its console shows whether it "
+            "bills"
+        )
+    return words

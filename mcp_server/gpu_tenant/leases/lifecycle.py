@@ -19,7 +19,7 @@ from gpu_tenant.domain.ports import Tended, Timed
 from gpu_tenant.domain.reconcile import Listed, rate_words
 from gpu_tenant.domain.rental import over_words, rental_ends_at, rental_is_over, rental_words
 from gpu_tenant.domain.terms import OnFailure, Terms
-from gpu_tenant.leases.adopt import back_at, only_there
+from gpu_tenant.leases.adopt import back_at
 from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.end_reserve import (
@@ -29,6 +29,7 @@ from gpu_tenant.leases.end_reserve import (
     resume_step,
 )
 from gpu_tenant.leases.inspection import check_before_stop, must_be_the_box
+from gpu_tenant.leases.kept_parked import only_there
 from gpu_tenant.leases.overview import card_of, overview, with_open_ports
 from gpu_tenant.leases.park import park, resume
 from gpu_tenant.leases.provider_listing import look
@@ -84,7 +85,7 @@ async def change(
         elif action == "resume" and changed.ready_at is None:
             # The start may only be queued until a GPU is free, so look at what the provider shows.
             changed, words, box = await _as_shown(context, changed)
-        told = (words, only_there(context, changed), _remarks(context, found, changed))
+        told = (words, only_there(changed, context.ledger), _remarks(context, found, changed))
         card = card_of(context, changed, "; ".join(filter(None, told)) or None, box)
         if action == "extend" and (idle := idle_words(changed, context.clock.now())):
             card = card.model_copy(update={"next": f"{card.next}; {idle}"})
@@ -130,7 +131,8 @@ def must_be_on_failure(words: str) -> str:
         return OnFailure.parse(words).words
     except ValueError as error:
         raise BadRequest(
-            str(error), remedy="write the term as in `--on-failure 'end after 15m'`"
+            str(error),
+            remedy="write the term as in `--on-failure end`, `'end after 15m'`, `park` or `keep`",
         ) from None
 
 

@@ -1,6 +1,6 @@
 """Lists all leases and everything that bills, after asking every provider once."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
@@ -20,6 +20,7 @@ from gpu_tenant.leases.account_check import same_account
 from gpu_tenant.leases.balance import balance_alarms
 from gpu_tenant.leases.cards import Card, Foreign, Leases, Spent, card, in_all
 from gpu_tenant.leases.context import PAGE, Context
+from gpu_tenant.leases.kept_parked import only_there
 from gpu_tenant.leases.launch_again import again_step, cut_off_job, newest_launched
 from gpu_tenant.leases.lease_search import is_found, only
 from gpu_tenant.leases.provider_listing import is_of, shown_box
@@ -172,7 +173,11 @@ async def overview(
         lease for lease in context.ledger.leases("live") if at is None or lease.provider in at
     ]
     ended = _newest_ended(context, limit, search=search) if which == "all" else []
-    looked = await each(leases, lambda lease: _looked_at(context, lease, found, by))
+    # The watchdog raises alarms of its own about what is on record.
+    on_record: Literal["tell", "omit"] = "tell" if at is None else "omit"
+    looked = await each(
+        leases, lambda lease: _looked_at(context, lease, found, by, on_record=on_record)
+    )
     seen = dict(zip((lease.id for lease in leases), looked, strict=True))
     refresh_hosts(context)
     now = context.clock.now()
@@ -368,7 +373,12 @@ def _older(context: Context, ended: Sequence[Lease]) -> str | None:
 
 
 async def _looked_at(
-    context: Context, lease: Lease, found: Survey, by: LookedAfter
+    context: Context,
+    lease: Lease,
+    found: Survey,
+    by: LookedAfter,
+    *,
+    on_record: Literal["tell", "omit"],
 ) -> tuple[Card, str | None]:
     """Return the card of a live lease as its provider has just shown it, and what a person must hear."""
     words: str | None
@@ -382,7 +392,21 @@ async def _looked_at(
     if by == "unwatched":
         unguarded = unguarded_words(context, settled, box)
         words = "; ".join(filter(None, (words, unguarded))) or None
+    if on_record == "tell":
+        words = "; ".join(filter(None, (words, *_on_record(context, settled)))) or None
     return card_of(context, settled, words, box), words
+
+
+def _on_record(context: Context, lease: Lease) -> Iterator[str]:
+    """Yield what is known to be wrong with a lease, although its provider's list does not show it."""
+    if lease.state is not LeaseState.ACTIVE:
+        return
+    if lease.parked_at is None:
+        for alarm in context.ledger.open_alarms_of(lease.id):
+            if alarm.key == "unreachable":
+                yield f"its box has not answered since {alarm.since:%Y-%m-%d %H:%M} UTC"
+    elif context.ledger.seal(lease.id) is None and (words := only_there(lease, context.ledger)):
+        yield words
 
 
 async def _look_at_parked(context: Context, at: Collection[str] | None) -> None:

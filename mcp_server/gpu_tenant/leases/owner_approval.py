@@ -340,7 +340,7 @@ def _waits_longer(before: OnFailure, after: OnFailure) -> bool:
     """Whether a box whose job failed would bill for longer than before, or would be parked instead of ended."""
     if before.does == "hold" or after.does == "hold":
         return before.does != "hold"
-    return after.after_s > before.after_s or (before.does, after.does) == ("end", "park")
+    return after.longest_s > before.longest_s or (before.does, after.does) == ("end", "park")
 
 
 def _or_none(usd: Decimal | None) -> str:

@@ -42,7 +42,9 @@ from gpu_tenant.domain.reconcile import (
     plan,
     rate_words,
 )
+from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.terms import Terms
+from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.leases.account_check import is_asking_noted
 from gpu_tenant.leases.billing import (
@@ -207,7 +209,11 @@ def _note_turn(context: Context, lease: Lease, box: Box, now: datetime) -> tuple
     if was_asked_to_stop(lease, box, ledger=ledger):
         return note_stopped(ledger, lease, box), None
     ends = lease.state is LeaseState.TERMINATING and box.state is BoxState.PARKED
-    if _stopped_itself(lease, box, now, ledger=ledger) or (ends and lease.parked_at is None):
+    if (why := _stopped_itself(lease, box, now, ledger=ledger)) is not None:
+        words = f"its guard stopped its box: {why}"
+        ledger.note(lease.id, timeline.Noticed(words=words), at=now)
+        return ledger.note_parked(lease.id, box.price_usd_h, at=now), words
+    if ends and lease.parked_at is None:
         # Nothing continues on a box whose teardown has begun, so it does not matter who has stopped it.
         return ledger.note_parked(lease.id, box.price_usd_h, at=now), None
     if box.state is not BoxState.READY or box.taken is not None or lease.parked_at is None:
@@ -228,12 +234,12 @@ def observe(
     lease: Lease, box: Box, *, ledger: Ledger, looked_after: LookedAfter = "unwatched"
 ) -> tuple[Lease, str | None]:
     """Record what the provider shows of the box. Return the lease, and what a person must hear."""
-    armed, events = last_armed(lease, ledger), ledger.events(lease.id)
+    events = ledger.events(lease.id)
     seen = news(
         lease,
         box,
         recorded_fate(events),
-        stops="when done" if armed is not None and armed.when_done else "if asked",
+        guard_stops=_guard_stops(lease, events, ledger.now()),
         on=left_behind_step(lease, events, ledger.now(), known_unclaimed(ledger, lease))
         or recovers_words(lease, recorded_fate(events), looked_after),
         resume=start_step(lease, events, ledger.now()),
@@ -274,15 +280,57 @@ def was_asked_to_stop(lease: Lease, box: Box, *, ledger: Ledger) -> bool:
     return bool(told) and isinstance(told[-1].event, timeline.Parking)
 
 
-def _stopped_itself(lease: Lease, box: Box, now: datetime, *, ledger: Ledger) -> bool:
-    """Whether the guard on the box stopped it at its deadline, as the guard had promised.
+def _stopped_itself(lease: Lease, box: Box, now: datetime, *, ledger: Ledger) -> str | None:
+    """Return for which term the guard on the box stopped it, as the guard had promised. None if it did not.
 
-    Before the deadline this is False, because a stop by the guard looks the same as a stop by the provider, and a
-    person must hear of every stop by the provider.
+    If that is doubtful, this is None: a stop by the guard looks the same as a stop by the provider, and a person must
+    hear of every stop by the provider.
     """
-    armed = last_armed(lease, ledger)
-    undertook = armed is not None and armed.ends_the_meter and now >= lease.terms.deadline_at
-    return undertook and box.state is BoxState.PARKED and lease.parked_at is None
+    armed, events = last_armed(lease, ledger), ledger.events(lease.id)
+    if armed is None or not armed.ends_the_meter or recorded_fate(events) is not None:
+        return None
+    if box.state is not BoxState.PARKED or box.taken is not None or lease.parked_at is not None:
+        return None
+    if now >= lease.terms.deadline_at:
+        return f"its deadline was {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC"
+    idle_h, since = lease.terms.idle_h, _idle_since(lease, events)
+    if idle_h is None or lease.terms.when_idle != "end" or since is None:
+        return None
+    return f"idle for {idle_h:g} h" if now - since >= timedelta(hours=idle_h) else None
+
+
+_WORK = (
+    timeline.Launched,
+    timeline.Pushed,
+    timeline.Prepared,
+    timeline.SettingUp,
+    timeline.SetUp,
+    timeline.Ready,
+    timeline.Resumed,
+)
+
+
+def _idle_since(lease: Lease, events: Lines) -> datetime | None:
+    """Return since when the box has had no work, as far as is recorded. None if a job may have run on."""
+    jobs = story_of(events).jobs
+    if any(job.launched_at is not None and not job.has_ended for job in jobs):
+        return None
+    times = [at for at, x in events if isinstance(x, _WORK)]
+    times += [job.ended_at for job in jobs if job.ended_at is not None]
+    return max(times, default=lease.ready_at)
+
+
+def _guard_stops(lease: Lease, events: Lines, now: datetime) -> str:
+    """Say for which term the guard may have stopped the box before its deadline. Empty if it promised none."""
+    told, terms = story_of(events).guard.last, lease.terms
+    if told is None or not told.ends_the_meter:
+        return ""
+    if told.when_done:
+        return "if its work was done"
+    is_long = now - (lease.ready_at or lease.created_at) >= timedelta(hours=terms.idle_h or 0)
+    if terms.idle_h is not None and terms.when_idle == "end" and is_long:
+        return f"if it was idle for {terms.idle_h:g} h"
+    return ""
 
 
 def _note_fate(context: Context, lease: Lease, box: Box) -> None:

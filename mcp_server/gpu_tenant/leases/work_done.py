@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Literal
 
 from gpu_tenant.domain.interruption import cut_off_at, went_on
@@ -10,6 +11,7 @@ from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.story import JobEnd, Tries, story_of
 from gpu_tenant.domain.terms import GRACE_S, duration_words
 from gpu_tenant.domain.timeline import Lines
+from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.leases.term_checks import next_attempt_at
 
 LAUNCH_HOLDS_S = 120
@@ -37,6 +39,8 @@ class Work:
     """Whether nothing runs on the box now, although work may still come to it."""
     relaunch_until: datetime | None = None
     """If the box was taken during a job and runs again: until when it is kept for that job. None otherwise."""
+    seen_at: datetime | None = None
+    """When a person or an agent was last there, who may try again after a failure. None if nobody was."""
     lingering: tuple[str, ...] = ()
     """The jobs whose command has ended but left processes running. They are stopped before the lease ends."""
 
@@ -81,9 +85,14 @@ def next_step(lease: Lease, work: Work, events: Lines, now: datetime) -> Step:
         words = "; ".join(work.failed[:3])
         rule = terms.on_failure
         if rule.does == "hold":
-            return Step("nothing", "failed", f"{words}; its box is kept, as its terms say")
+            return Step(
+                "nothing",
+                "failed",
+                f"{words}; its box is kept, as its terms say, for {_day_words(lease)}",
+            )
         does, last = rule.does, "parked" if rule.does == "park" else "ended"
-        look_at = ended_at + timedelta(seconds=max(rule.after_s, GRACE_S))
+        wait_s = max(rule.wait_s(work.seen_at, ended_at), GRACE_S)
+        look_at = ended_at + timedelta(seconds=wait_s)
         until = work.relaunch_until
         if until is not None and look_at < until and now < until:
             left = f"its box runs again, and will be {last} at {until:%H:%M} UTC"
@@ -91,7 +100,7 @@ def next_step(lease: Lease, work: Work, events: Lines, now: datetime) -> Step:
                 "wait", "failed", f"{words}; {left}, unless something is launched before", until
             )
         if ended_at <= now < look_at:
-            left = f"its box will be {last} at {look_at:%H:%M} UTC, {duration_words(rule.after_s)} after the job's end"
+            left = f"its box stays warm until {look_at:%H:%M} UTC, for {warm_words(lease, wait_s)}, and will then be {last}"
             return Step(
                 "wait", "failed", f"{words}; {left}, unless something is launched before", look_at
             )
@@ -101,6 +110,20 @@ def next_step(lease: Lease, work: Work, events: Lines, now: datetime) -> Step:
     if again_at is not None and tried.failed[-1] <= now < again_at:
         return Step("wait", "again", tried.words, again_at)
     return Step(does, "done", words)
+
+
+def warm_words(lease: Lease, wait_s: float) -> str:
+    """Say how long a failed job's box stays, and what that costs: `10m at 0.5 USD/h = 0.08 USD`."""
+    if lease.price_usd_h is None:
+        return f"{duration_words(wait_s)} at an unknown rate"
+    usd = lease.price_usd_h * Decimal(wait_s) / 3600
+    return f"{duration_words(wait_s)} at {lease.price_usd_h} USD/h = {usd_words(usd)}"
+
+
+def _day_words(lease: Lease) -> str:
+    if lease.price_usd_h is None:
+        return "an unknown sum a day"
+    return f"{usd_words(lease.price_usd_h * 24)} a day"
 
 
 # --- what the timeline says

@@ -210,7 +210,7 @@ def settle_sweep(context: Context, sweep_id: str) -> Reckoning:
         subject=sweep_id,
         digest=table.digest,
         words=table.wrong,
-        would=f"accepting what is wrong with {sweep_id}, so that its boxes may end",
+        would=f"accepting what is wrong with {sweep_id}, so that it raises no alarm",
         at=at,
     )
     signature = context.ledger.signature(code)
@@ -304,20 +304,18 @@ async def must_be_reckoned(context: Context, lease: Lease) -> None:
     If the lease is already being ended because of its terms (such as its deadline), no sweep prevents that.
 
     Raises:
-        SweepOpen: cells are still to run on the lease, or something is wrong that nobody has accepted.
+        SweepOpen: cells are still to run on the lease.
     """
     if lease.state is not LeaseState.ACTIVE or attempts(context.ledger.events(lease.id)):
         return
     for sweep_id in context.ledger.sweeps_on(lease.id):
         table = (await tend(context, sweep_id, no_more_cells_on=lease.id)).table
-        if reasons := stands_in_the_way(table, lease.id):
-            words = f"{lease.id} keeps its box, because of {sweep_id}: {'; '.join(reasons)}"
+        if reason := stands_in_the_way(table, lease.id):
+            words = f"{lease.id} keeps its box, because of {sweep_id}: {reason}"
             context.ledger.note(lease.id, timeline.Refused(words=words), at=context.clock.now())
             raise SweepOpen(
                 words,
-                remedy=f"{Command('sweep', sweep_id)} shows the table; {Command('sweep', sweep_id, retry='CELL')} "
-                "runs a cell again, "
-                f"and {Command('sweep', sweep_id, settle=True)} accepts what is wrong with the sweep, but not what still runs",
+                remedy=f"{Command('sweep', sweep_id)} shows the table; {Command('stop', lease.id)} ends what runs there",
             )
 
 

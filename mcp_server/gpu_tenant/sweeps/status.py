@@ -161,21 +161,13 @@ def whole_on(
     return found
 
 
-def stands_in_the_way(table: Reckoning, lease: str) -> list[str]:
-    """Say why the sweep does not let that lease end yet, one sentence for each reason."""
-    rows = table.on(lease)
-    still = [row.cell for row in rows if row.state in ("running", "queued")]
-    reasons = (
-        [f"{_some_of(still)} of {table.sweep} {_are(still)} still to run there"] if still else []
-    )
-    if table.settled_by is not None:
-        return reasons
-    for state in sorted(WRONG):
-        if cells := [row.cell for row in rows if row.state == state]:
-            reasons.append(f"{_some_of(cells)} {_are(cells)} {state}")
-    there = {row.cell for row in rows}
-    reasons += [_of_twins(alike) for alike in table.twins if there & set(alike)]
-    return reasons
+def stands_in_the_way(table: Reckoning, lease: str) -> str:
+    """Say why the sweep does not let that lease end yet. Empty if it does.
+
+    A cell that went wrong keeps no box: that is a verdict on its work, and the lease's end proves its files anyway.
+    """
+    still = [row.cell for row in table.on(lease) if row.state in ("running", "queued")]
+    return f"{_some_of(still)} of {table.sweep} {_are(still)} still to run there" if still else ""
 
 
 # One cell

@@ -34,6 +34,7 @@ from gpu_tenant.leases.end import end_verified
 from gpu_tenant.leases.end_reserve import STOP_GRACE_S
 from gpu_tenant.leases.inspection import occupancy
 from gpu_tenant.leases.launch_again import again_step, cut_off_job
+from gpu_tenant.leases.presence import last_there
 from gpu_tenant.leases.work_done import (
     Step,
     Work,
@@ -186,6 +187,7 @@ class WorkEnd:
             ended_at=max(over),
             failed=tuple(failed),
             relaunch_until=relaunch_until(ends, launched_at, events),
+            seen_at=last_there(self._tenancy.context.home),
             lingering=tuple(lingering),
             idle=not standing.live,
         )
@@ -198,7 +200,13 @@ class WorkEnd:
             return Work(launched=False, busy=standing.live)
         ended = [at for at, x in context.ledger.events(lease.id) if isinstance(x, timeline.SetUp)]
         failed = (f"its box could not be set up: {known.why}",)
-        return Work(launched=True, ended_at=max(ended), failed=failed, idle=True)
+        return Work(
+            launched=True,
+            ended_at=max(ended),
+            failed=failed,
+            seen_at=last_there(self._tenancy.context.home),
+            idle=True,
+        )
 
     def _of_sweep(self, lease: Lease, sweep: str) -> tuple[list[str], list[str], list[datetime]]:
         """Return which cells of a sweep may still run on that lease, what went wrong there, and when cells ended."""

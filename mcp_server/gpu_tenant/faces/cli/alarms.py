@@ -90,8 +90,16 @@ async def alarms(tested: str | None, as_json: bool) -> None:
             return
         now, alarms = tenancy.clock.now(), tenancy.ledger.open_alarms()
         # Without a watchdog, alarms are not opened, so problems are found only by checking now.
-        seen = (await tenancy.list_leases()).alarms
+        looked = await tenancy.list_leases()
         known = {f"{alarm.lease_id or 'the account'}: {alarm.words}" for alarm in alarms}
+        told = {alarm.lease_id for alarm in alarms}
+        # What `leases` asks a person to do is told here, too.
+        waits = [
+            f"{card.lease}: {card.condition.word}; {card.next}"
+            for card in looked.leases
+            if card.condition.to_do is not None and not card.alarm and card.lease not in told
+        ]
+        seen = [*looked.alarms, *waits]
         output.answer(
             Alarms(
                 alarms=tuple(_open(alarm, now) for alarm in alarms),

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 import click
 
@@ -95,6 +95,12 @@ class Chosen:
                 named.append(name)
         return list(dict.fromkeys(named)) or [the_lease(None, tenancy)]
 
+    def or_the_newest(self, tenancy: Tenancy) -> Chosen:
+        """Return the same choice. But if nothing is named and no lease is live, choose the lease that ended last."""
+        if self.names or self.fleet or self.every:
+            return self
+        return Chosen((the_lease(None, tenancy, ended="take"),), None, every=False)
+
     def are_several(self, leases: list[str]) -> bool:
         """Whether more than one lease was chosen, or could have been: by a fleet or by --all."""
         named_otherwise = any(name not in leases for name in self.names)
@@ -180,23 +186,29 @@ def join_words(words: tuple[str, ...]) -> str:
     return words[0] if len(words) == 1 else shlex.join(words)
 
 
-def the_lease(named: str | None, tenancy: Tenancy) -> str:
+def the_lease(
+    named: str | None, tenancy: Tenancy, *, ended: Literal["refuse", "take"] = "refuse"
+) -> str:
     """Return the lease that was named, or the only live lease.
 
+    If no lease is live, a command that reads what an ended lease has left takes the newest one.
+
     Raises:
-        BadRequest: no lease was named, and not exactly one is live.
+        BadRequest: no lease was named, and it is not clear which one is meant.
     """
     if named is not None:
         return named
     live = [lease.id for lease in tenancy.ledger.leases() if lease.state.live]
     if len(live) == 1:
         return live[0]
-    if not live and (ended := _just_ended(tenancy)) is not None:
+    if not live and ended == "take" and (newest := _newest_ended(tenancy)) is not None:
+        return newest.id
+    if not live and (gone := _just_ended(tenancy)) is not None:
         from gpu_tenant.leases.ended_words import ended_words
 
         raise BadRequest(
-            f"no lease is live any more: {ended_words(tenancy.ledger, ended)}",
-            remedy=f"{Command('report', ended.id)} shows its receipt; `leases --all` lists ended ones",
+            f"no lease is live any more: {ended_words(tenancy.ledger, gone)}",
+            remedy=f"{Command('report', gone.id)} shows its receipt; `leases --all` lists ended ones",
         )
     raise BadRequest(
         f"which lease? {', '.join(live)} are live" if live else "no lease is live",
@@ -207,14 +219,20 @@ def the_lease(named: str | None, tenancy: Tenancy) -> str:
 
 
 def _just_ended(tenancy: Tenancy) -> Lease | None:
-    """Return the lease that was probably meant: the only one that has ended within the last day. Otherwise None."""
-    since = tenancy.clock.now() - timedelta(days=1)
+    """Return the lease that has ended last, if that was within the last day. Otherwise None."""
+    newest, since = _newest_ended(tenancy), tenancy.clock.now() - timedelta(days=1)
+    is_recent = newest is not None and newest.ended_at is not None and newest.ended_at >= since
+    return newest if is_recent else None
+
+
+def _newest_ended(tenancy: Tenancy) -> Lease | None:
+    """Return the lease that has ended last. None if none has ended."""
     ended = [
-        lease
+        (lease.ended_at, lease)
         for lease in tenancy.ledger.newest_ended(limit=_RECENT)
-        if lease.ended_at is not None and lease.ended_at >= since
+        if lease.ended_at is not None
     ]
-    return max(ended, key=lambda lease: lease.ended_at or since, default=None)
+    return max(ended, key=lambda each: each[0])[1] if ended else None
 
 
 name_option = click.option(

@@ -377,6 +377,7 @@ async def collect(
 
     async with output.tenancy() as tenancy:
         call_bytes_s.set(limit)
+        leases = leases.or_the_newest(tenancy)
         several = leases.are_several(leases.leases(tenancy))
 
         def place(lease: str) -> str | None:

@@ -236,7 +236,7 @@ _DONE = (
         "--on-failure",
         type=ON_FAILURE,
         metavar="WORDS",
-        help="if a job failed: `end after 15m` (default), `park after 1h` or `hold`",
+        help="if a job failed: `end` after 1 min, or 10 min if you are there (default), `end after 15m`, `park` or `keep`",
     ),
     click.option(
         "--unasked-gib",

@@ -54,7 +54,7 @@ async def logs(
             "--grep has no text to look for", remedy=str(Command("logs", grep="error"))
         )
     async with output.tenancy(purpose="look") as tenancy:
-        name = the_lease(lease, tenancy)
+        name = the_lease(lease, tenancy, ended="take")
         start = 0 if whole or grep else -_SHOWN_BYTES
         if since_h is not None:
             start = _begin(tenancy, name, job, since_h)

@@ -62,13 +62,17 @@ async def tenancy(
     # Imported here, because this imports most of the program, which `--help` and a wrong call do not need.
     from gpu_tenant.app import open_tenancy
     from gpu_tenant.faces.cli import prompts
+    from gpu_tenant.leases.presence import note_presence
     from gpu_tenant.leases.speaker import speaker
 
-    speaker.set("person" if prompts.is_at_terminal() else "agent")
+    is_person = prompts.is_at_terminal()
+    speaker.set("person" if is_person else "agent")
     opened = open_tenancy(
         environ, tell=lambda words: click.echo(f"note: {words}", err=True), purpose=purpose
     )
     try:
+        if is_person:
+            note_presence(opened.context.home, opened.clock.now())
         if opened.ledger.is_rehearsed and _speaks_of_money() and not _is_told("rehearsal"):
             click.echo("note: rehearsal, no money", err=True)
         yield opened

@@ -84,7 +84,7 @@ class _OnFailure(click.ParamType[str]):
 
 USD = _Usd()
 ON_FAILURE = _OnFailure()
-"""What happens to a box whose job failed, as in `end after 15m`."""
+"""What happens to a box whose job failed, as in `end after 15m` or `keep`."""
 HOURS = Hours()
 HOURS_OR_NONE = Hours(zero=True)
 """Hours, of which 0 means never."""

@@ -91,7 +91,7 @@ async def report(
         await _report_all(lease, every, since, until, to=to, form=form, as_json=as_json)
         return
     async with output.tenancy(purpose="look") as tenancy:
-        name = the_lease(lease, tenancy)
+        name = the_lease(lease, tenancy, ended="take")
         told = await report_of(tenancy.context, name)
         usual = _beside_what_was_kept(tenancy, name)
     places = _places(told.lease, to, form, usual=usual)

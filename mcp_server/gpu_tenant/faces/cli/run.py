@@ -73,7 +73,7 @@ WAITS_FOR_A_PERSON = 10
     "--on-failure",
     type=ON_FAILURE,
     metavar="WORDS",
-    help="if the job failed: `park` or `hold` the box; default: end it at once",
+    help="if the job failed: `park` or `keep` the box; default: `end` it, after 10 min if you are there",
 )
 @click.option(
     "--unasked-gib",
@@ -300,7 +300,7 @@ class _Terminal:
         word = await prompts.choice(
             "Keep what nobody has claimed, lose it, or decide later",
             ("keep", "lose", "later"),
-            default="later",
+            default="keep",  # it stops the meter, and nothing is lost
         )
         if word == "later":
             return None

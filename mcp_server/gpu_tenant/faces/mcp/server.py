@@ -34,6 +34,7 @@ from gpu_tenant.files.skill_files import skill_directory
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.context import LeaseName, progress_to
 from gpu_tenant.leases.end import MOST_TOLD, ask_owner, attest, awaits_owner
+from gpu_tenant.leases.presence import note_presence
 from gpu_tenant.leases.speaker import speaker
 from gpu_tenant.leases.spending_plan import SpendingPlan
 from gpu_tenant.leases.watch_actions import pull
@@ -270,6 +271,8 @@ class _Rooms:
             tending: Literal["on", "off"] = "on" if self._scope == "full" else "off"
             self._tenancy = open_tenancy(tell=_log.warning, tending=tending, purpose=purpose)
             self._tenancy.context.watches = "server" if self._scope == "full" else None
+        # An agent that calls tools is there, and may try again after a job has failed.
+        note_presence(self._tenancy.context.home, self._tenancy.clock.now())
         return self._tenancy
 
     async def aclose(self) -> None:
