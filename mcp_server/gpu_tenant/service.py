@@ -1163,9 +1163,7 @@ class Tenancy:
         rescue_usd: Amount | None = None,
         when_done: SaidWhenDone = "",
         on_failure: str = "",
-        unasked_gib: Annotated[
-            float | None, Field(ge=0, description="fetched undeclared")
-        ] = None,
+        unasked_gib: Annotated[float | None, Field(ge=0, description="fetched undeclared")] = None,
         name: str = "",
     ) -> Card:
         """Move a lease's deadline, change its terms, park its box, or resume it."""
