@@ -87,7 +87,7 @@ def test_a_teardown_is_refused_before_the_collect_and_proved_after_it(toured: To
 
     assert refused < sealed < receipt
     assert "because this would be lost: " in toured.said[refused:sealed]
-    assert re.search(r"^  ground +verified$", toured.said[receipt:], re.MULTILINE)
+    assert re.search(r"^  ground +verified: nothing was lost$", toured.said[receipt:], re.MULTILINE)
 
 
 def test_the_picture_of_the_readme_shows_what_the_demo_says(toured: Toured) -> None:

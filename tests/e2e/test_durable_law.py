@@ -200,8 +200,9 @@ def test_a_store_that_is_down_is_no_evidence_and_no_crash(story: Story) -> None:
 
 
 def test_a_directory_on_the_box_itself_is_no_store(story: Story) -> None:
-    on_the_box = story.lease.login / "store"
-    on_the_box.mkdir()
+    # In a cache, so that the copy itself is not one more thing that would be lost.
+    on_the_box = story.lease.login / ".cache" / "pip" / "store"
+    on_the_box.mkdir(parents=True)
     shutil.copytree(story.lease.work, on_the_box / story.lease.id / "work", symlinks=True)
     store = open_store(os.fspath(on_the_box), configuration=on_the_box / "none", environ={})
 

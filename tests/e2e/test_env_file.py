@@ -33,7 +33,7 @@ def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Owner]:
 def test_a_job_has_what_a_file_of_variables_says_and_no_record_has_it(owner: Owner) -> None:
     lease = owner.has_box()
     words = ("--lease", lease, "--artifact", "out/", "--env", "MODE=text:slow")
-    owner.does("launch", *words, "--env-file", str(owner.tree / "prod.env"), "--", PROVES)
+    owner.does_signed("launch", *words, "--env-file", str(owner.tree / "prod.env"), "--", PROVES)
     owner.sees_the_end(lease)
 
     out = owner.work(lease) / "out"
@@ -52,7 +52,7 @@ def test_a_job_has_what_a_file_of_variables_says_and_no_record_has_it(owner: Own
 def test_a_run_has_it_too_and_a_file_of_variables_is_not_pushed(owner: Owner) -> None:
     (owner.tree / ".gitignore").write_text("*.env\n", encoding="utf-8")
     words = ("--dir", str(owner.tree), "--on", "local", "--artifact", "out/", "--smoke", "true")
-    said = owner.does(
+    said = owner.does_signed(
         "run", *words, "--yes", "--env-file", str(owner.tree / "prod.env"), "--json", "--", PROVES
     )
 

@@ -162,7 +162,11 @@ async def test_many_files_of_a_smoke_test_do_not_hide_the_one_that_nothing_decla
 ) -> None:
     many = "mkdir a; for n in $(seq 40); do echo $n > a/$n; done; echo odd > zz.txt"
     errand = an_errand(
-        renting.tenancy, a_tree(tmp_path / "tree"), artifacts=("out/", "a/"), smoke=many
+        renting.tenancy,
+        a_tree(tmp_path / "tree"),
+        artifacts=("out/", "a/"),
+        smoke=many,
+        unasked_gib=0,
     )
 
     asked = await goes_on(renting.tenancy, errand, Asker(agrees=None))
@@ -361,7 +365,7 @@ async def test_a_job_that_failed_is_brought_home_all_the_same_and_its_box_given_
 
     assert (standing.outcome, standing.job_state) == ("failed", "failed")
     assert "ValueError: boom" in standing.log
-    assert "correct what the log shows" in in_few_words(standing).next
+    assert "correct what the words and the log show" in in_few_words(standing).next
     assert standing.ended is not None
     assert standing.ended.receipt.ground == "verified"
     renting.assert_nothing_bills()
