@@ -28,7 +28,7 @@ from sshd import LOOPBACK, Sshd, wait_until
 from waited import over
 
 from gpu_tenant.domain.errors import (
-    CaretakerFailed,
+    BoxUnreachable,
     LeaseHeld,
 )
 from gpu_tenant.leases.cards import Card
@@ -150,7 +150,7 @@ async def test_a_job_outlives_a_storm_of_hangups(person: Person, box: Sshd, worl
         launching = asyncio.create_task(launch())
         await until(lambda: log_path(box, lease).parent.exists() or launching.done())
         storm()
-        with suppress(CaretakerFailed):
+        with suppress(BoxUnreachable):
             await launching
         await launch()
 
@@ -158,7 +158,7 @@ async def test_a_job_outlives_a_storm_of_hangups(person: Person, box: Sshd, worl
             steps = steps_on(box, lease)
             looking = asyncio.create_task(tenancy.monitor(lease, wait_s=0))
             await until(looking.done, meanwhile=storm)
-            with suppress(CaretakerFailed):
+            with suppress(BoxUnreachable):
                 await looking
             wait_until(lambda: steps_on(box, lease) > steps)  # noqa: B023
         assert (await tenancy.monitor(lease, wait_s=0)).state == "running"

@@ -63,7 +63,7 @@ async def spot(scene: Scene, tree: Path, *, also: str = "", **terms: Any) -> str
         unguarded="accept",
         hours=4,
         budget_usd=Decimal(5),
-        **terms,
+        **{"on_failure": "end after 1h", **terms},
     )
     scene.lease = card.lease
     tree.mkdir()

@@ -268,7 +268,7 @@ async def test_a_disk_that_waits_for_its_first_pod_comes_with_it(
                     }
                 },
             ),
-            "goes with its owner, the "Namespace default"",
+            'goes with its owner, the "Namespace default"',
         ),
         (
             lambda core, name: (

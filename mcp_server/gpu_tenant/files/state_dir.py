@@ -284,7 +284,8 @@ def place(arrived: Path, final: Path, *, root: Path, superseded: Path) -> None:
 
 def free_bytes(directory: Path) -> int:
     """Return how much may still be written below `directory`, which need not exist yet. The reserve stays free."""
-    while not directory.exists() and directory != directory.parent:
+    # A name that no file system takes does not exist either. Whoever makes the directory says so.
+    while not os.path.exists(directory) and directory != directory.parent:  # noqa: PTH110
         directory = directory.parent
     disk = shutil.disk_usage(directory)
     return max(0, disk.free - min(_LEFT_BYTES, int(disk.total * _LEFT_PART)))

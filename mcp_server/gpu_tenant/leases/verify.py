@@ -5,6 +5,7 @@ signed for exactly these losses. This rule is called the Iron Law.
 """
 
 import asyncio
+import shlex
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -48,7 +49,7 @@ from gpu_tenant.domain.ports import Chronicling, Reclaiming
 from gpu_tenant.domain.reconcile import Listed
 from gpu_tenant.domain.seal import Manifest, SealedFile
 from gpu_tenant.domain.signature import Signature, digest_of
-from gpu_tenant.domain.untrusted_text import quote_text
+from gpu_tenant.domain.untrusted_text import plain, quote_text
 from gpu_tenant.domain.volumes import Volume
 from gpu_tenant.domain.waiting import wait_for
 from gpu_tenant.domain.wording import IN_WORDS, in_words, size, some
@@ -560,10 +561,14 @@ def unkept_losses(seal: Manifest, lease: Lease) -> Iterator[Loss]:
     What never appeared is no loss, and neither is a link or a pipe, which hold no bytes.
     """
     for problem in seal.unsealed:
+        mend = "correct that on the box"
+        if problem.why == "mounted_over":
+            place = problem.at if problem.at[:1] == "/" else f"{lease.work_directory}/{problem.at}"
+            mend = f"`umount {shlex.quote(plain(place))}` on the box"
         yield Loss(
             what=f"{quote_text(lease.from_work(problem.at))} cannot be kept as it is: "
             f"{quote_text(problem.why)} ({quote_text(problem.detail)})",
-            remedy=f"correct that on the box, then {Command('collect', lease.id)}; to give the file up, its owner "
+            remedy=f"{mend}, then {Command('collect', lease.id)}; to give the file up, its owner "
             f"runs {Command('waive', lease.id)}",
         )
     if not seal.unclaimed.count:
