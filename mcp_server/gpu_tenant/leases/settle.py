@@ -23,6 +23,7 @@ from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.interruption import TURNS, fate, recorded_fate, went_on
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxState, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import Leftover
+from gpu_tenant.domain.parked import permitted_seal
 from gpu_tenant.domain.policy import LookedAfter, running_usd_h
 from gpu_tenant.domain.ports import Connector, Residue, Tended
 from gpu_tenant.domain.receipt import Receipt
@@ -208,7 +209,11 @@ def _note_turn(context: Context, lease: Lease, box: Box, now: datetime) -> tuple
     ledger = context.ledger
     if was_asked_to_stop(lease, box, ledger=ledger):
         return note_stopped(ledger, lease, box), None
-    ends = lease.state is LeaseState.TERMINATING and box.state is BoxState.PARKED
+    ends = (
+        lease.state is LeaseState.TERMINATING
+        and box.state is BoxState.PARKED
+        and permitted_seal(ledger.events(lease.id)) is not None
+    )
     if (why := _stopped_itself(lease, box, now, ledger=ledger)) is not None:
         words = f"its guard stopped its box: {why}"
         ledger.note(lease.id, timeline.Noticed(words=words), at=now)
