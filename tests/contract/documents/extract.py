@@ -80,6 +80,7 @@ SOURCES = {
             "GET /v2/network-volumes",
             "POST /v2/network-volumes",
             "PATCH /v2/network-volumes/{id}",
+            "GET /v2/billing/pods",
             "GET /v2/pods",
             "POST /v2/pods",
             "GET /v2/pods/{id}",
