@@ -260,7 +260,7 @@ async def test_what_changes_after_a_job_said_that_it_is_done_is_brought_home_bef
 # --- a cell that is missing
 
 
-async def test_a_sweep_with_a_cell_that_made_nothing_is_told_by_name_and_not_ended_as_done(
+async def test_a_sweep_with_a_cell_that_made_nothing_ends_and_its_receipt_names_what_lacks(
     tmp_path: Path,
 ) -> None:
     async with scene_at("vastai", tmp_path) as scene:
@@ -282,7 +282,10 @@ async def test_a_sweep_with_a_cell_that_made_nothing_is_told_by_name_and_not_end
         for _ in range(3):
             await scene.later(minutes=16)
 
-        assert scene.state is LeaseState.ACTIVE
-        scene.tenant.assert_no_destroy_was_asked()
-        assert "seed-2" in scene.alarms()["done"][1]
+        assert scene.state is LeaseState.GONE, scene.alarms()
+        receipt = tenancy.ledger.receipt(scene.tenant.lease(scene.lease).id)
+        assert receipt is not None
+        assert receipt.outcome is not None
+        assert (receipt.ground, receipt.outcome.grade) == ("verified", "incomplete")
+        assert "seed-2" in receipt.outcome.words
         assert (scene.kept() / "out" / "seed-1" / "a").read_text() == "1\n"

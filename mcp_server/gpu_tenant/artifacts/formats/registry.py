@@ -170,6 +170,10 @@ _WEIGHTS = re.compile(r"model|weight|adapter|checkpoint|ckpt|state|params|optimi
 _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+"""How a pickle of protocol 2 or later begins."""
+
+
 def claimed_format(source: Source) -> Format | None:
     """Find the format of a file: by its first bytes, or by its suffix if they do not tell."""
     suffix = PurePath(source.name).suffix.lower()
@@ -177,6 +181,10 @@ def claimed_format(source: Source) -> Format | None:
     if named is None and suffix not in _SILENT:
         return None
     seen = _by_first_bytes(source)
+    if seen is None and source.name.lower().endswith(".pth.tar"):
+        # Training scripts write what torch.save makes, or a plain pickle, under this name.
+        is_pickle = _PICKLE.match(source.upto(0, 2)) is not None
+        return _BY_SUFFIX[".pth"] if is_pickle else named
     if seen is None or named is None:
         return seen or named
     if seen.name == "zip" and named.name in _ZIPPED:
