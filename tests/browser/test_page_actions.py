@@ -353,7 +353,7 @@ async def test_a_box_of_the_account_is_adopted_and_another_one_parked(
     renter.befalls("foreign_box")
     boxes = tab.page.get_by_role("region", name="Under no lease").get_by_role("rowheader")
     await expect(boxes).to_have_count(2, timeout=60_000)
-    kept, parked = await boxes.all_inner_texts()
+    kept, parked = (text.splitlines()[0] for text in await boxes.all_inner_texts())
 
     await tab.button(f"Adopt {kept}").click()
     adopted = await carried_out(tab.dialog, "Adopt", dashboard, "adopt")
