@@ -205,7 +205,9 @@ def _installed(home: Home) -> list[Examined]:
         if (why := why_not_started(program)) is None:
             found.append(_ok(subject, f"{shown} starts"))
             continue
-        words = f"{shown} does not start: {why}; install gpu-tenant again, and then into {name} again"
+        words = (
+            f"{shown} does not start: {why}; install gpu-tenant again, and then into {name} again"
+        )
         found.append(_warning(subject, words))
     return found
 

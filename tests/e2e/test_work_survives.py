@@ -80,7 +80,9 @@ async def test_an_audit_looks_at_the_disk_that_the_work_is_on(tmp_path: Path) ->
 
         audited = await tenant.tenancy.audit(card.lease, disk_gib=1e6)
 
-        too_small = [found.subject for found in audited.findings if "the job needs 1e" in found.reason]
+        too_small = [
+            found.subject for found in audited.findings if "the job needs 1e" in found.reason
+        ]
         assert ["disk-workspace" in subject for subject in too_small] == [True]
         assert not [x for x in audited.findings if x.subject.startswith("platform's")], (
             "it is there"
