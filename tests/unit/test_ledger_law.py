@@ -268,6 +268,14 @@ def all_signed(ledger: Ledger) -> None:
     ledger.use_signature(signed(ledger, "settle", "sw-1").code, at=NOON)
 
 
+def declined(ledger: Ledger) -> None:
+    """A person has said no to a quote."""
+    with ledger._transaction() as db:
+        db.execute(
+            "INSERT INTO answers(kind, said, subjects, would, at) VALUES ('rent','no','[\"q-no\"]','rent','t')"
+        )
+
+
 def by_a_quote(ledger: Ledger) -> None:
     ledger.intend(
         lease_id=LEASE,
@@ -554,6 +562,20 @@ BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
             "'{}'", """'{"on_deadline": "waive"}'"""
         ),
         "law: nobody has signed for that",
+    ),
+    "a box by a declined quote": (
+        declined,
+        BEGIN.format("", OTHER, "'intended',NULL")
+        .replace(" terms,", " quote, terms,")
+        .replace("'{}'", """'{"id": "q-no"}','{}'"""),
+        "law: a person has declined this",
+    ),
+    "another answer": (declined, "UPDATE answers SET said='yes'", "law: answers are never changed"),
+    "no answer any more": (declined, "DELETE FROM answers", "law: answers are never deleted"),
+    "an answer replaced": (
+        declined,
+        "INSERT OR REPLACE INTO answers SELECT * FROM answers",
+        "law: answers are never replaced",
     ),
     "a second box by one quote": (
         by_a_quote,
