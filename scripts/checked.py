@@ -307,7 +307,7 @@ def inspected(path, name):
         source = Source(file, path, name)
         form = claimed(source)
         if source.size == 0:
-            empty = form in ("unknown", "text")
+            empty = form in ("unknown", "text", "jsonl", "csv")
             return ("opaque" if empty else "broken"), form, "the file is empty"
         try:
             CHECKS.get(form, unread)(source)
@@ -321,18 +321,23 @@ def inspected(path, name):
 
 
 def claimed(source):
-    """The format by the name's suffix, and by how the file begins where that is silent."""
-    suffix = os.path.splitext(source.name.rpartition("/")[2])[1]
-    for form, suffixes in SUFFIXES.items():
-        if suffix in suffixes.split():
-            return form
-    if suffix not in SILENT:
+    """The format by how the file begins, and by the name's suffix where that is silent."""
+    name = source.name.rpartition("/")[2].lower()
+    suffix = os.path.splitext(name)[1]
+    named = next((form for form, of_it in SUFFIXES.items() if suffix in of_it.split()), None)
+    if named is None and suffix not in SILENT:
         return "unknown"
     head = source.head()
-    for form, magic in MAGIC:
-        if re.compile(magic, re.DOTALL).match(head):
-            return "torch" if form == "zip" and holds_pickle(source) else form
-    return "unknown"
+    seen = next((form for form, magic in MAGIC if re.compile(magic, re.DOTALL).match(head)), None)
+    if seen is None and name.endswith(".pth.tar"):
+        return "torch" if PICKLE.match(head) else named
+    if seen is None:
+        return named or "unknown"
+    if seen == "zip":
+        if named in ("npz", "torch", "zip"):
+            return named
+        return "torch" if holds_pickle(source) else seen
+    return named if (seen, named) == ("torch", "zip") else seen
 
 
 def unread(_):
@@ -360,6 +365,21 @@ def json_file(chunks):
         if len(content) > AT_ONCE_BYTES:
             raise Opaque("more than {:,} bytes of JSON are not read here".format(AT_ONCE_BYTES))
     json_value(content[3:] if content.startswith(codecs.BOM_UTF8) else content)
+
+
+def json_or_lines(first, other):
+    """One JSON value, or one a line: either is written under the name of the other."""
+
+    def check(source):
+        try:
+            first(source.chunks())
+        except Broken as fault:
+            try:
+                other(source.chunks())
+            except Broken:
+                raise fault from None
+
+    return check
 
 
 def lines(chunks):
@@ -884,6 +904,7 @@ def colours(flags):
 
 
 LEGACY = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
+PICKLE = re.compile(rb"\x80[\x02-\x05]")
 SUFFIXES = {
     "safetensors": ".safetensors",
     "torch": ".pt .pth",
@@ -979,8 +1000,8 @@ CHECKS = {
     "npz": npz,
     "pickle": pickles,
     "sqlite": sqlite,
-    "json": lambda source: json_file(source.chunks()),
-    "jsonl": lambda source: jsonl(source.chunks()),
+    "json": json_or_lines(json_file, jsonl),
+    "jsonl": json_or_lines(jsonl, json_file),
     "csv": lambda source: table(source.chunks(), "\t" if ".tsv" in source.name else ","),
     "zip": zip_whole,
     "tar": lambda source: tar(source.chunks()),

@@ -74,18 +74,21 @@ def errand(dashboard: Dashboard) -> Any:
     return next(iter(dashboard.shows("/api/errands")["errands"]), {"verb": None, "state": "none"})
 
 
-async def done(dashboard: Dashboard, verb: str) -> Any:
-    """The last errand, which is of that verb and has ended."""
+async def done(dashboard: Dashboard, verb: str, *, after: str | None = None) -> Any:
+    """The last errand, which is of that verb and has ended, and is not the one with the id `after`."""
     async with asyncio.timeout(60):
-        while (last := errand(dashboard))["verb"] != verb or last["state"] == "running":  # noqa: ASYNC110 - the server is another process
+        while True:
+            last = errand(dashboard)
+            if last["verb"] == verb and last["state"] != "running" and last["id"] != after:
+                return last
             await asyncio.sleep(0.05)
-    return last
 
 
 async def carried_out(dialog: Locator, name: str, dashboard: Dashboard, verb: str) -> Any:
     """The result of what the dialog's button began."""
+    before = errand(dashboard).get("id")
     await dialog.get_by_role("button", name=name, exact=True).click()
-    ended = await done(dashboard, verb)
+    ended = await done(dashboard, verb, after=before)
     assert ended["state"] == "done", ended
     return ended["result"]
 

@@ -1,10 +1,11 @@
 """Each state that costs money or data, as a person meets it: what is wrong, and the one thing to press."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -79,6 +80,7 @@ async def scenes(renter: Renter) -> AsyncIterator[Scenes]:
         await runs("outbid")
         await runs("dear", work_h=1)
         await runs("late", work_h=1)
+        await tenancy.collect(leases["parked"])
         await tenancy.change_lease(leases["parked"], "park")
         renter.befalls("outbid", box=tenancy.ledger.lease(leases["outbid"]).box_id)
         renter.ask("clock", {"advance_s": LEAP_S})
@@ -171,6 +173,11 @@ async def test_all_that_needs_a_person_stands_above_all_that_does_not(
     await picture(tab, "glance-overview")
 
 
+def is_late(card: Mapping[str, Any]) -> bool:
+    """Whether the job ends after the deadline, by the pace that has been measured so far."""
+    return (card["job_ends_in_s"] or 0) > card["deadline_in_s"]
+
+
 async def test_one_dialog_gives_a_job_the_budget_and_the_time_that_it_needs(
     new_tab: NewTab, renter: Renter, scenes: Scenes
 ) -> None:
@@ -179,6 +186,7 @@ async def test_one_dialog_gives_a_job_the_budget_and_the_time_that_it_needs(
         async with new_tab(signed) as tab:
             await tab.open(f"#/lease/{lease}")
             await expect(tab.button("Raise budget and deadline")).to_be_visible(timeout=PATIENCE_MS)
+            assert eventually(lambda: is_late(signed.shows(f"/api/leases/{lease}")["row"]["card"]))
             card = signed.shows(f"/api/leases/{lease}")["row"]["card"]
             dialog = await tab.begin(lease, "Raise budget and deadline")
             budget = float(await dialog.get_by_label("Budget in all, USD").input_value())

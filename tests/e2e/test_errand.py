@@ -133,7 +133,7 @@ async def test_a_file_of_the_smoke_test_that_nothing_declares_is_asked_for_befor
 ) -> None:
     tree = a_tree(tmp_path / "tree", "echo odd > notes.txt")
     smoke = f"SMOKE=1 {COMMAND}; echo odd > notes.txt; echo odd > only-here.txt; mkdir __pycache__; : > __pycache__/a.pyc"
-    errand = an_errand(renting.tenancy, tree, smoke=smoke)
+    errand = an_errand(renting.tenancy, tree, smoke=smoke, unasked_gib=0)
     names = ["notes.txt", "only-here.txt"]
 
     asked = await goes_on(renting.tenancy, errand, Asker(agrees=None))

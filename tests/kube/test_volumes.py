@@ -373,7 +373,8 @@ async def test_a_claim_that_a_pod_or_a_job_uses_is_not_deleted_and_another_is_wi
     cluster.batch.create_namespaced_job("default", queued)
     with pytest.raises(ProviderTrouble, match="job/queued uses the claim"):
         await here.destroy_volume(permit)
-    cluster.batch.delete_namespaced_job("queued", "default")
+    cluster.batch.delete_namespaced_job("queued", "default", propagation_policy="Background")
+    assert eventually(lambda: not cluster.batch.list_namespaced_job("default").items)
     (listed,) = await here.list_volumes()
     assert listed.going is None, "Kubernetes was not even asked"
 

@@ -1,7 +1,9 @@
 """The check that a person runs alone passes only what is whole, and judges files as the package does."""
 
+import gzip
 import json
 import os
+import pickle
 import random
 import shutil
 import subprocess
@@ -254,6 +256,26 @@ def test_good_cut_emptied_and_lengthened_files_are_judged_as_the_package_does(
     for case in [content, *cuts, content + b"garbage", bytes(len(content))]:
         theirs, ours = compare(script, tmp_path, name, case)
         assert ours == theirs
+
+
+OTHER_NAMES = {
+    "checkpoint.pth.tar": GOOD["state_dict.pt"],
+    "plain.pth.tar": pickle.dumps({"epoch": 3}, protocol=4),
+    "truly.pth.tar": GOOD["tarball.tar"],
+    "lines.json": b'{"loss": 1}\n{"loss": 0.5}\n',
+    "value.jsonl": b'{\n  "loss": 1\n}\n',
+    "packed.csv": gzip.compress(b"a,b\n1,2\n"),
+    "MODEL.PT": GOOD["state_dict.pt"],
+}
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_a_file_under_another_name_is_judged_as_the_package_does(
+    script: ModuleType, tmp_path: Path, name: str
+) -> None:
+    theirs, ours = compare(script, tmp_path, name, OTHER_NAMES[name])
+
+    assert ours == theirs == "loads"
 
 
 @pytest.mark.parametrize("name", READ_HERE)

@@ -4,6 +4,7 @@ import json
 import os
 from datetime import UTC, datetime
 from importlib.util import module_from_spec, spec_from_file_location
+from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 
@@ -334,7 +335,7 @@ def test_what_each_verb_keeps_of_this_very_box_is_one_line(
     provider: str, place: WorkPlace | None, words: str
 ) -> None:
     made = at(provider, place).model_copy(update={"quote": quote()})
-    price = made.quote.offer.price.model_copy(update={"parked_usd_h": "0.02"})  # type: ignore[union-attr]
+    price = made.quote.offer.price.model_copy(update={"parked_usd_h": Decimal("0.02")})  # type: ignore[union-attr]
     offer = made.quote.offer.model_copy(update={"price": price})  # type: ignore[union-attr]
     made = made.model_copy(update={"quote": made.quote.model_copy(update={"offer": offer})})  # type: ignore[union-attr]
 
