@@ -134,16 +134,16 @@ async def test_a_file_of_the_smoke_test_that_nothing_declares_is_asked_for_befor
     tree = a_tree(tmp_path / "tree", "echo odd > notes.txt")
     smoke = f"SMOKE=1 {COMMAND}; echo odd > notes.txt; echo odd > only-here.txt; mkdir __pycache__; : > __pycache__/a.pyc"
     errand = an_errand(renting.tenancy, tree, smoke=smoke, unasked_gib=0)
-    names = ["notes.txt", "only-here.txt"]
+    names = ["only-here.txt", "notes.txt"]
 
     asked = await goes_on(renting.tenancy, errand, Asker(agrees=None))
 
     assert asked.plan is not None
     assert list(asked.plan.undeclared) == names
-    assert "the smoke test also wrote notes.txt, only-here.txt" in asked.plan.lines[-1]
-    assert "whether to keep notes.txt, only-here.txt" in asked.plan.brief["decide now"]
+    assert "the smoke test also wrote only-here.txt, notes.txt" in asked.plan.lines[-1]
+    assert "whether to keep only-here.txt, notes.txt" in asked.plan.brief["decide now"]
     assert (
-        f"--resume {asked.run} --yes --discard 'notes.txt' --discard 'only-here.txt'" in asked.next
+        f"--resume {asked.run} --yes --discard 'only-here.txt' --discard 'notes.txt'" in asked.next
     )
     assert renting.creates() == 0
 

@@ -182,7 +182,7 @@ async def test_a_dear_box_that_nothing_ends_is_signed_for_and_its_call_goes_on(
 
 
 async def test_a_cap_above_the_limit_of_one_box_is_that_limit(rehearsal: Rehearsal) -> None:
-    allows(rehearsal, "box_usd_h = 2")
+    allows(rehearsal, "box_usd_h = 2", 'ask = "never"')
     async with agent_at(rehearsal) as agent:
         quotes = [offer["quote"] for offer in await agent.offers(max_price_usd_h=500)]
 

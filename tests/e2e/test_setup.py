@@ -18,6 +18,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import BadRequest, JobRunning, NotSaved, Refused, Unverified
 from gpu_tenant.domain.model import JobId, Lease, LeaseId, LeaseState
+from gpu_tenant.leases.presence import note_presence
 from gpu_tenant.leases.setup import look, set_up
 from gpu_tenant.service import Tenancy
 
@@ -318,14 +319,15 @@ async def test_a_box_that_nobody_could_set_up_is_given_back_by_the_rule_for_fail
         await asyncio.to_thread(
             _appears, on_box(tenant, tenant.lease(card), "../caretaker/jobs/setup1/exit.json")
         )
+        note_presence(tenant.home, tenant.clock.now())
 
         await scene.look()
         level, words = scene.alarms()["setup"]
         assert level is Level.WARNING
         assert "could not be set up: a command of the setup ended with status 3" in words
-        await scene.later(minutes=10)
+        await scene.later(minutes=9)
         assert scene.state is LeaseState.ACTIVE, "whoever pushed may mend it"
-        await scene.later(minutes=7)
+        await scene.later(minutes=3)
 
         assert scene.state is LeaseState.GONE
         receipt = tenant.tenancy.ledger.receipt(scene.lease)

@@ -218,9 +218,9 @@ async def test_a_job_that_left_processes_is_told_of_and_ended_after_its_time(tmp
 
         await scene.look()
         assert "processes that it started still run" in scene.alarms()["done"][1]
-        await scene.later(minutes=14)
+        await scene.later(seconds=40)
         assert scene.state is LeaseState.ACTIVE
-        await scene.later(minutes=2)
+        await scene.later(minutes=1)
 
         assert scene.state is LeaseState.GONE
         assert (scene.kept() / "out" / "a.txt").exists()

@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -261,7 +262,7 @@ def test_good_cut_emptied_and_lengthened_files_are_judged_as_the_package_does(
 OTHER_NAMES = {
     "checkpoint.pth.tar": GOOD["state_dict.pt"],
     "plain.pth.tar": pickle.dumps({"epoch": 3}, protocol=4),
-    "truly.pth.tar": GOOD["tarball.tar"],
+    "truly.pth.tar": GOOD[f"format{tarfile.GNU_FORMAT}.tar"],
     "lines.json": b'{"loss": 1}\n{"loss": 0.5}\n',
     "value.jsonl": b'{\n  "loss": 1\n}\n',
     "packed.csv": gzip.compress(b"a,b\n1,2\n"),
