@@ -3,8 +3,8 @@
 import json
 import os
 from datetime import UTC, datetime
-from importlib.util import module_from_spec, spec_from_file_location
 from decimal import Decimal
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 

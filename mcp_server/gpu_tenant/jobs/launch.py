@@ -15,7 +15,7 @@ from gpu_tenant.box.script_replies import SETUP_NAME
 from gpu_tenant.box.seal_request import as_refusal
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain.command import Command, Option
-from gpu_tenant.domain.errors import BadRequest, JobRunning, Refused, TenantError
+from gpu_tenant.domain.errors import BadRequest, HostKeyChanged, JobRunning, Refused, TenantError
 from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.survival import accounted_paths
@@ -80,6 +80,7 @@ async def launch(
         BadRequest: no artifact is declared, a pattern leads out of the box, or another job has the name.
         Refused: the lease's deadline has passed.
         CaretakerFailed: the box could not start the job.
+        HostKeyChanged: a stranger answered. The job is not on record.
     """
     lease = session.lease
     if ledger.now() >= lease.terms.deadline_at:
@@ -93,6 +94,7 @@ async def launch(
     require_narrow(discard)
     await must_be_taken(session, artifacts, discard)
     require_its_own(session, artifacts)
+    before = {job.id for job in ledger.jobs(lease.id)}
     job = _declare(
         lease,
         command,
@@ -104,9 +106,15 @@ async def launch(
         name=name,
         ledger=ledger,
     )
-    armed = await arm(session, ledger=ledger, store=store, proof="recent")
-    ledger.must_still_hold(lease.id)
-    started = await session.caretaker.start(job, env=env)
+    try:
+        armed = await arm(session, ledger=ledger, store=store, proof="recent")
+        ledger.must_still_hold(lease.id)
+        started = await session.caretaker.start(job, env=env)
+    except HostKeyChanged:
+        # Nothing was sent, so the box will not begin it, unless an earlier call has sent it.
+        if job.id not in before:
+            ledger.withdraw(job)
+        raise
     ledger.counts_since(lease.id, started.since_ns)
     if job.launched_at is None:
         ledger.note_launched(job, at=ledger.now(), box_time_s=started.started_at)

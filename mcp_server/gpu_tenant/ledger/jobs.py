@@ -39,6 +39,16 @@ class JobTable(Timeline):
             )
         return next(known for known in self.jobs(job.lease_id) if known.id == job.id)
 
+    def withdraw(self, job: Job) -> None:
+        """Forget a job of which nothing was sent to its box. A job whose start was confirmed stays."""
+        with self._transaction() as db:
+            self._must_be_mine(db, job.lease_id)
+            db.execute(
+                "DELETE FROM jobs WHERE lease_id=? AND id=?"
+                " AND json_extract(record, '$.launched_at') IS NULL",
+                (job.lease_id, job.id),
+            )
+
     def declare_again(self, job: Job, *, at: datetime) -> Job:
         """Record that a job whose start was never confirmed is being started now."""
         known = job.model_copy(update={"declared_at": at})
