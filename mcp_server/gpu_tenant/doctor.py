@@ -206,8 +206,7 @@ def _installed(home: Home) -> list[Examined]:
             found.append(_ok(subject, f"{shown} starts"))
             continue
         words = (
-            f"{shown} does not start: {why}; install gpu-tenant again, "
-            f"then run `gpu-tenant install {name}`"
+            f"{shown} does not start: {why}; install gpu-tenant again, and then into {name} again"
         )
         found.append(_warning(subject, words))
     return found

@@ -421,7 +421,9 @@ async def test_doctor_says_of_what_was_installed_whether_it_still_starts(
     for level, words in (await examined(home)).values():
         assert level == "warning"
         assert words.startswith(f"{program} does not start: ")
-    assert "then run `gpu-tenant install claude`" in (await examined(home))[both[0]][1]
+    assert (
+        "install gpu-tenant again, and then into claude again" in (await examined(home))[both[0]][1]
+    )
 
 
 def executable(path: Path, line: str) -> Path:

@@ -139,6 +139,7 @@ def test_what_is_no_file_where_a_record_belongs_is_no_record(
 
 def test_a_mount_from_after_the_beginning_is_told_by_name_until_it_is_undone(box: Box) -> None:
     """Root in a job may hide its output below an empty directory."""
+    required("mount")
     ask = f"HOME={box.login} {sys.executable} -I -S {CARETAKER} --home {box.home}"
     start = {"job": "j1", "argv": ["sleep", "0"], "cwd": str(box.work)}
     sealing = {"work": str(box.work), "roots": [str(box.login)], "ever": True}

@@ -259,9 +259,12 @@ class _Reader:
 
     def _weighs(self) -> int:
         """Return how many bytes of memory the reader and its children use, according to the system's process list."""
-        done = subprocess.run(
-            ["ps", "-A", "-o", "pgid=,rss="], capture_output=True, check=False, encoding="ascii"
-        )
+        try:
+            done = subprocess.run(
+                ["ps", "-A", "-o", "pgid=,rss="], capture_output=True, check=False, encoding="ascii"
+            )
+        except FileNotFoundError:
+            raise Ended("its memory cannot be watched, because there is no program `ps`") from None
         held = (line.split() for line in done.stdout.splitlines())
         return sum(int(rss) << 10 for pgid, rss in held if int(pgid) == self._process.pid)
 
