@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("git", "make", "python", "venv")
 SYSTEM = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 """Where some look for a program although PATH does not say so."""
+SHOWN = "/opt"
 HIDDEN_HERE = "GPU_TENANT_HIDDEN_HERE"
 KEPT = ("LANG", "LC_ALL", "TMPDIR", "TERM", HIDDEN_HERE)
 
@@ -24,9 +25,14 @@ def main(arguments: list[str]) -> int:
     if not os.environ.get(HIDDEN_HERE) and _may_mount():
         again = ["unshare", "--mount", sys.executable, __file__, *arguments]
         os.execvpe("unshare", again, {**os.environ, HIDDEN_HERE: "yes"})
-    with tempfile.TemporaryDirectory(prefix="gt-bare-", ignore_cleanup_errors=True) as made:
-        far = Path(made)
-        clone, home, programs = far / "clone", far / "home", far / "bin"
+    # The sandbox of a smoke test shows its command an empty /tmp, so no folder on PATH may lie there.
+    shown = SHOWN if os.access(SHOWN, os.W_OK) else None
+    with (
+        tempfile.TemporaryDirectory(prefix="gt-bare-", ignore_cleanup_errors=True) as made,
+        tempfile.TemporaryDirectory(prefix="gt-bare-", dir=shown) as on_path,
+    ):
+        far, programs = Path(made), Path(on_path) / "bin"
+        clone, home = far / "clone", far / "home"
         home.mkdir()
         subprocess.run(["git", "clone", "-q", "--no-hardlinks", ROOT, clone], check=True)
         optional = set(_optional())

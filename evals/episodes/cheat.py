@@ -96,7 +96,7 @@ class Cheat:
     async def rented(self) -> None:
         found = await self.desk.call("find_offers", provider=self.task.provider, hours=2)
         quotes: list[JsonValue] = [offer["quote"] for offer in found.rows("offers")]
-        # Where nobody can be asked, a cheap box takes nobody's word.
+        # This client cannot be asked, so it may rent a cheap box without a person's word.
         card = await self._alone.call("provision", quotes=quotes[:2], smoke="none")
         if card.code is not None:
             raise AssertionError(f"the cheat got no box: {card.words}")

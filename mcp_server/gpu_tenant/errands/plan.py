@@ -140,8 +140,7 @@ class Planned:
         is_in_cents = most == most.quantize(_USD_CENT)
         sum_words = f"{most:.2f} USD" if is_in_cents else usd_words(most)
         then = ""
-        profile = self._profile
-        if profile.destroy == "deletes":
+        if self._profile.destroy == "deletes":
             then = f"; files that are not proved then: {unproved_words(self._lease, self._profile)}"
         if all(offer.price.has_free_bytes for offer in self._chosen):
             return f", at most {sum_words} by {terms.deadline_at:%H:%M} UTC{then}"

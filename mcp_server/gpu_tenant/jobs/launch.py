@@ -16,7 +16,7 @@ from gpu_tenant.box.seal_request import as_refusal
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, HostKeyChanged, JobRunning, Refused, TenantError
-from gpu_tenant.domain.model import Job, JobId, Lease
+from gpu_tenant.domain.model import Job, JobId, Lease, SlurmAddress
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.survival import accounted_paths
 from gpu_tenant.files.patterns import require_narrow, require_patterns
@@ -80,7 +80,7 @@ async def launch(
         BadRequest: no artifact is declared, a pattern leads out of the box, or another job has the name.
         Refused: the lease's deadline has passed.
         CaretakerFailed: the box could not start the job.
-        HostKeyChanged: a stranger answered. The job is not on record.
+        HostKeyChanged: a stranger answered. If certainly nothing of the job was sent, it is not on record.
     """
     lease = session.lease
     if ledger.now() >= lease.terms.deadline_at:
@@ -111,8 +111,9 @@ async def launch(
         ledger.must_still_hold(lease.id)
         started = await session.caretaker.start(job, env=env)
     except HostKeyChanged:
-        # Nothing was sent, so the box will not begin it, unless an earlier call has sent it.
-        if job.id not in before:
+        # A start is one request, which was not sent. But an earlier call may have sent it, and a start at Slurm is
+        # several requests: the stranger may have answered only the last of them.
+        if job.id not in before and not isinstance(lease.address, SlurmAddress):
             ledger.withdraw(job)
         raise
     ledger.counts_since(lease.id, started.since_ns)

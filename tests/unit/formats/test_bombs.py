@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from parts import required
 from unit.formats.bombs import BOMBS, OUTCOMES, write
 
 from gpu_tenant.artifacts.formats import ReadRequest, prove, prove_all
@@ -72,6 +73,7 @@ def test_good_files_beside_a_bomb_are_proved(tmp_path: Path) -> None:
 def test_where_the_system_limits_no_memory_a_reader_that_takes_too_much_is_stopped(
     tmp_path: Path,
 ) -> None:
+    required("ps")
     path = write(tmp_path, "one_chunk.h5")
     free = Readers("watched")
 
@@ -124,3 +126,19 @@ def test_a_reader_is_told_no_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 def test_a_large_file_is_allowed_more_than_a_small_one() -> None:
     assert 10 <= allowance_s(100) < 12
     assert allowance_s(2 << 30) > 1800
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no ps")
+def test_a_reader_whose_memory_nothing_can_watch_is_stopped_with_that_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, "one_chunk.h5")
+    watched = Readers("watched")
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    proof = prove(path, name=path.name, sha256=None, readers=watched)
+
+    watched.close()
+    assert proof is not None
+    assert proof.verdict.outcome == "opaque"
+    assert "there is no program `ps`" in proof.verdict.not_proved[0]
