@@ -71,7 +71,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Reply, Path]:
         cwd=str(work),
         artifacts=["out/"],
     )
-    while "ended_at" not in caretaker(home, "status", job="j1"):
+    while caretaker(home, "status", job="j1")["state"] in ("starting", "running", "lingering"):
         pass
     manifest = caretaker(home, "manifest", work=str(work))
     assert manifest["ok"], manifest
