@@ -186,8 +186,14 @@ async def test_one_dialog_gives_a_job_the_budget_and_the_time_that_it_needs(
         async with new_tab(signed) as tab:
             await tab.open(f"#/lease/{lease}")
             await expect(tab.button("Raise budget and deadline")).to_be_visible(timeout=PATIENCE_MS)
-            assert eventually(lambda: is_late(signed.shows(f"/api/leases/{lease}")["row"]["card"]))
-            card = signed.shows(f"/api/leases/{lease}")["row"]["card"]
+            cards: list[Mapping[str, Any]] = []
+
+            def late() -> bool:
+                cards.append(signed.shows(f"/api/leases/{lease}")["row"]["card"])
+                return is_late(cards[-1])
+
+            assert eventually(late)
+            card = cards[-1]
             dialog = await tab.begin(lease, "Raise budget and deadline")
             budget = float(await dialog.get_by_label("Budget in all, USD").input_value())
             hours = float(await dialog.get_by_label("Hours from now").input_value())
