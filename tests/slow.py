@@ -1,4 +1,4 @@
-"""Which tests are slow, as measured: `make test` leaves them to `make test-slow`, and CI runs both.
+"""Which tests are slow, as measured: `make test` and CI leave them to `make test-slow`.
 
 `make measure-tests` measures every test's processor time, of what it starts too, and writes the list `slow.txt`. The time on the
 wall would not do: it is another one on each machine, and with each neighbour.
