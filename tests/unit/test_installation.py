@@ -1,5 +1,6 @@
 """The line that adds a package fits the way in which this copy was installed."""
 
+import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -111,3 +112,15 @@ def test_what_is_installed_to_stay_is_what_this_copy_came_from(tmp_path: Path) -
     assert source_of({"url": tmp_path.as_uri(), "dir_info": {}}) == str(tmp_path)
     assert source_of({"url": wheel, "archive_info": {}}) == wheel
     assert source_of({"url": "https://h/g.git", "vcs_info": of_git}) == "git+https://h/g.git"
+
+
+def test_what_uv_runs_without_a_cache_is_gone_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    program = tmp_path / ".tmp02wibZ/archive-v0/OcWrcd/bin/gpu-tenant"
+    ours = {"UV": "/nowhere/uv"}
+
+    assert cache_of(program, ours) == Cache("uv", tmp_path / ".tmp02wibZ")
+    assert cache_of(program, {}) is None, "uv has not started it"
+    assert cache_of(tmp_path / "venv/bin/gpu-tenant", ours) is None

@@ -6,7 +6,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -34,6 +35,16 @@ def cache_of(program: Path, environ: Mapping[str, str]) -> Cache | None:
     for cache in _caches(environ):
         if any(place.is_relative_to(cache.directory.resolve()) for place in lies_in):
             return cache
+    return _unkept_cache(lies_in) if environ.get("UV") else None
+
+
+def _unkept_cache(places: Iterable[Path]) -> Cache | None:
+    """Return the cache that `uvx --no-cache` makes in the directory for temporary files, and removes at its end."""
+    temporary = Path(tempfile.gettempdir()).resolve()
+    for place in places:
+        for above in place.parents:
+            if above.parent == temporary and above.name.startswith(".tmp"):
+                return Cache("uv", above)
     return None
 
 
