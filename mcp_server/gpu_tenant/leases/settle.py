@@ -23,7 +23,7 @@ from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.interruption import TURNS, fate, recorded_fate, went_on
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxState, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import Leftover
-from gpu_tenant.domain.parked import permitted_seal
+from gpu_tenant.domain.parked import permitted
 from gpu_tenant.domain.policy import LookedAfter, running_usd_h
 from gpu_tenant.domain.ports import Connector, Residue, Tended
 from gpu_tenant.domain.receipt import Receipt
@@ -212,7 +212,7 @@ def _note_turn(context: Context, lease: Lease, box: Box, now: datetime) -> tuple
     ends = (
         lease.state is LeaseState.TERMINATING
         and box.state is BoxState.PARKED
-        and permitted_seal(ledger.events(lease.id)) is not None
+        and permitted(ledger.events(lease.id)) is not None
     )
     if (why := _stopped_itself(lease, box, now, ledger=ledger)) is not None:
         words = f"its guard stopped its box: {why}"
