@@ -72,6 +72,7 @@ from gpu_tenant.jobs.cost_forecast import whole_s
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
 from gpu_tenant.leases.end_reserve import QuotedBudget, resume_step
+from gpu_tenant.leases.last_start import LETS_IN_S, start_to_end
 from gpu_tenant.leases.presence import last_there, note_presence
 from gpu_tenant.leases.read_in_notice import needs_no_start, read_while_it_answers
 from gpu_tenant.leases.recovery_plan import gone_on, successor
@@ -81,7 +82,7 @@ from gpu_tenant.leases.speaker import speaker
 from gpu_tenant.leases.taken_step import WAY_HOME_H, known_unclaimed, notice_step
 from gpu_tenant.leases.unasked import takes_words
 from gpu_tenant.leases.wanted_place import copy_line
-from gpu_tenant.leases.watch_actions import has_news, standing_of
+from gpu_tenant.leases.watch_actions import has_news, park_overdue, standing_of
 from gpu_tenant.leases.watchdog_heartbeat import others_look
 from gpu_tenant.leases.whole_work import whole_work_words
 from gpu_tenant.leases.won_back import not_yet
@@ -804,6 +805,8 @@ class Drive:
             await self._tenancy.list_leases()
             if next_step(self._facts()) != "follow" or self._facts().was_taken:
                 return None
+            if await self._is_started_to_end(lease):
+                return None
             raise
         if seen.state == "absent":
             return await self._launch(facts)
@@ -1062,6 +1065,8 @@ class Drive:
     async def _bring_home(self, lease: Lease) -> TornDown | ErrandStatus:
         """Collect, prove, and tear down. If that needs a person's answers, return all the questions together."""
         tenancy = self._tenancy
+        if await self._is_started_to_end(lease):
+            lease = tenancy.ledger.lease(lease.id)
         if lease.state is LeaseState.ACTIVE and not needs_no_start(tenancy.context, lease):
             collected = await tenancy.collect(lease.id, self._to(lease))
             if collected.superseded is not None:
@@ -1080,6 +1085,38 @@ class Drive:
                 usd_h=lease.price_usd_h,
             )
             return self._asking(asks, "a person has to end the box in its console")
+
+    async def _is_started_to_end(self, lease: Lease) -> bool:
+        """Start the stopped box once more, if nothing but its end is left to do on it. Return whether it was started.
+
+        If it does not let us in within its time, it is stopped again.
+        """
+        context, ledger = self._tenancy.context, self._tenancy.ledger
+        lease, current = ledger.lease(lease.id), self._facts().lease
+        if needs_no_start(context, lease):
+            return False
+        is_over = current is not None and current.id != lease.id and not current.state.live
+        wait_s = self.left_s(LETS_IN_S)
+        is_shut = False
+        try:
+            if not await start_to_end(context, lease, is_over=is_over, wait_s=wait_s):
+                return False
+        except (Refused, ProviderTrouble) as trouble:
+            self._face.hear(f"{lease.id} could not be started to be ended: {trouble.message}")
+            return False
+        except BoxTrouble as trouble:
+            self._face.hear(
+                f"{lease.id} was started to be ended, and is of no use: {trouble.message}"
+            )
+            is_shut = True
+        else:
+            words = "it was started once more, to prove its files and to end it"
+            self._face.hear(f"{lease.id} was stopped: {words}")
+            is_shut = ledger.lease(lease.id).ready_at is None and wait_s == LETS_IN_S
+        if is_shut:
+            with suppress(Refused, BoxTrouble, ProviderTrouble):
+                await park_overdue(context, lease.id)
+        return not is_shut
 
     async def _ask(
         self, lease: Lease, collected: Collected | None, refusal: Unverified
