@@ -51,6 +51,7 @@ from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.outcome import Grade
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.reconcile import GOES_ON, rate_words
+from gpu_tenant.domain.rental import over_words, rental_is_over
 from gpu_tenant.domain.stop_cause import Term
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.terms import OnFailure, RentRequest, is_there, unasked_bytes
@@ -71,7 +72,7 @@ from gpu_tenant.files.worktree import LeftOut, left_out_reasons
 from gpu_tenant.jobs.cost_forecast import whole_s
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
-from gpu_tenant.leases.end_reserve import QuotedBudget, resume_step
+from gpu_tenant.leases.end_reserve import QuotedBudget, lost_step, resume_step
 from gpu_tenant.leases.last_start import LETS_IN_S, start_to_end
 from gpu_tenant.leases.presence import last_there, note_presence
 from gpu_tenant.leases.read_in_notice import needs_no_start, read_while_it_answers
@@ -856,7 +857,10 @@ class Drive:
         assert lease is not None
         again, ways = Command("run", resume=self._run), list[str]()
         on = resume_step(lease, facts.lines, self._tenancy.clock.now())
-        if fate != "host_lost":
+        is_over = rental_is_over(lease, self._tenancy.clock.now())
+        if is_over:
+            ways.append(lost_step(lease))
+        elif fate != "host_lost":
             ways.append(f"{on}, then {again}, launches the job again on this box")
         if fate in GOES_ON and lease.parked_at is None and lease.quote is not None:
             elsewhere = Command("recover", lease.id)
@@ -867,6 +871,8 @@ class Drive:
             else f"its provider has stopped its box ({fate})"
         )
         words = f"the job is not over: {why}, which bills {rate_words(lease)} while it is stopped"
+        if is_over:
+            words = f"the job did not end: {over_words(lease)}; its disk bills {rate_words(lease)}"
         asks = Unanswered(lease=lease.id, losses=(), ways=tuple(ways), usd_h=lease.price_usd_h)
         asking = self._asking(
             asks, words, then=f"one of these, as the person decides: {'; or '.join(ways)}"

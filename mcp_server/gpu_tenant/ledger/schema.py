@@ -617,6 +617,7 @@ MIGRATIONS: tuple[str, ...] = (
     """
     + _append_only("answers")
     + _never_replaced("seq", "answers"),
+    "ALTER TABLE leases ADD COLUMN rental_ends_at TEXT;",
     # A permit as *never used* rests on a look. It still does if the provider refused or ignored the destroy, and the
     # box was only stopped since: `leases/read_at_stop.py`.
     """
