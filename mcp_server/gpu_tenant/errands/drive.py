@@ -801,7 +801,7 @@ class Drive:
                 return await self._wait_for_its_stop(lease)
         try:
             seen = await self._face.follow(lease.id, job.id)
-        except BoxTrouble:
+        except (BoxTrouble, Refused):
             # Only the provider knows whether the box still exists.
             await self._tenancy.list_leases()
             if next_step(self._facts()) != "follow" or self._facts().was_taken:
