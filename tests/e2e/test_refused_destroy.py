@@ -108,6 +108,22 @@ async def test_a_never_used_box_that_stops_after_an_ignored_destroy_goes_unless_
     scene.tenant.assert_nothing_bills()
 
 
+@pytest.mark.parametrize("scene", ["vastai"], indirect=True)
+async def test_a_never_used_box_that_was_stopped_is_looked_at_and_ended_after_its_deadline(
+    scene: Scene,
+) -> None:
+    card = await scene.rent()
+    await at_the_console(scene).park(scene.tenant.lease(card))
+
+    await scene.later(hours=3)
+    await scene.later(minutes=10)
+
+    receipt = scene.tenant.tenancy.ledger.receipt(scene.tenant.lease(card).id)
+    assert receipt is not None, scene.alarms()
+    assert receipt.ground == "never_used"
+    scene.tenant.assert_nothing_bills()
+
+
 async def test_a_box_that_was_started_after_an_ignored_destroy_is_read_again(scene: Scene) -> None:
     card = await finished(scene)
     await ignored(scene)

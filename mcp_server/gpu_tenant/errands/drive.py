@@ -1099,7 +1099,8 @@ class Drive:
         """
         context, ledger = self._tenancy.context, self._tenancy.ledger
         lease, current = ledger.lease(lease.id), self._facts().lease
-        if needs_no_start(context, lease):
+        stopped = lease.parked_at is not None or recorded_fate(ledger.events(lease.id)) is not None
+        if not stopped or needs_no_start(context, lease):
             return False
         is_over = current is not None and current.id != lease.id and not current.state.live
         wait_s = self.left_s(LETS_IN_S)
