@@ -302,6 +302,34 @@ class OutbidOnce(OutbidForGood):
     """Somebody whose box is outbid while the job runs, and whose order names no other place."""
 
 
+class RentalEnds(Outbid):
+    """Somebody whose box's rental ends while the job runs, sooner than its offer said."""
+
+    async def _takes(self, lease: Lease) -> None:
+        self._tenant.fault("end_date", box=lease.box_id)
+        raise BoxUnreachable("a box whose rental is over answers nobody", remedy="look again")
+
+
+async def test_a_run_whose_rental_ended_has_failed_and_never_sends_anybody_to_start_its_box(
+    tmp_path: Path,
+) -> None:
+    tree = a_tree(tmp_path / "tree")
+    (tree / "train.sh").write_text(RESUMES, encoding="utf-8")
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        errand = an_errand(tenant.tenancy, tree, max_usd="5")
+
+        told = [await goes_on(tenant.tenancy, errand, RentalEnds(tenant))]
+        (lease,) = tenant.tenancy.ledger.leases()
+        await tenant.tenancy.change_lease(lease.id, "park")
+        told.append(await goes_on(tenant.tenancy, errand, Asker()))
+
+        for standing in told:
+            assert standing.outcome == "failed", standing
+            assert "the rental of its box ended" in standing.words
+            assert f"gpu-tenant waive {lease.id}" in standing.next
+            assert f"gpu-tenant resume {lease.id}" not in standing.next
+
+
 class AsleepUntilItsGuardStopsIt(Outbid):
     """Somebody whose computer sleeps until the guard has stopped the job, and the box, at the deadline."""
 

@@ -799,6 +799,8 @@ class Drive:
                 return self._asks_for_its_box(facts)
             if facts.was_cut_off:
                 return await self._wait_for_its_stop(lease)
+        elif lease.parked_at is not None and rental_is_over(lease, self._tenancy.clock.now()):
+            return self._asks_for_its_box(facts)
         try:
             seen = await self._face.follow(lease.id, job.id)
         except (BoxTrouble, Refused):
@@ -877,7 +879,9 @@ class Drive:
         asking = self._asking(
             asks, words, then=f"one of these, as the person decides: {'; or '.join(ways)}"
         )
-        return asking.model_copy(update={"step": "follow"})
+        # Nobody can start a box whose rental is over, so its job has failed, whatever a person decides of its disk.
+        outcome = "failed" if is_over else "asks"
+        return asking.model_copy(update={"step": "follow", "outcome": outcome})
 
     async def _recover(self, facts: Known) -> ErrandStatus | None:
         from gpu_tenant.leases.recover import begins_words, recover
