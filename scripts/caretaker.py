@@ -2408,6 +2408,7 @@ class Survey:
         self.skip = skip | {b"/proc", b"/sys", b"/dev"}
         self.files: list[tuple[str, bytes]] = []  # artifacts, by name
         self.links: list[tuple[str, bytes]] = []
+        self.new_links: list[tuple[str, bytes]] = []  # below the work directory, and no artifact
         self.written: list[tuple[str, bytes, int]] = []  # since launch, and no artifact
         self.leads: set[bytes] = set()  # the targets of links in the work directory
         self.problems: list[dict] = []
@@ -2515,6 +2516,8 @@ class Survey:
                 claimed = claimed or self._claims(at + "/%00", inner and inner + "/%00")
             if claimed:
                 self.links.append((name, path))
+            elif is_new and inner is not None:
+                self.new_links.append((name, path))
             if (claimed or inner is not None) and not is_below(self.work, target):
                 self.leads.add(target)
             return
@@ -3485,6 +3488,8 @@ from box_scripts.caretaker.paths import escape_path, is_below
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from box_scripts.caretaker.survey import Survey
 
 
@@ -3497,9 +3502,7 @@ def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
     The target in the entry is the link's own text. If this text is absolute, or has `..` in its middle, the target is
     a simpler path to the same place. The hash is that of the target's text.
     """
-    import hashlib
-
-    entries = []
+    entries, reached = [], _reached(kept)
     for name, path in survey.links:
         at, target = escape_path(path), os.path.realpath(path)
         try:
@@ -3515,26 +3518,60 @@ def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
                 words = "it leads out of the work directory, or into it: to "
                 survey.problem(at, "escapes", words + escape_path(target))
             continue
-        if not is_dangling and not any(is_below(file, target) for file in kept):
+        if not is_dangling and target not in reached:
             survey.problem(at, "link_target_not_kept", escape_path(target) + " is no artifact")
         survey.note_match(at)
-        text = _plain_way(path, text, survey.work)
-        facts = {
-            "size": len(text),
-            "sha256": hashlib.sha256(text).hexdigest(),
-            "mtime_ns": seen.st_mtime_ns,
-        }
-        entries.append(
-            dict(
-                facts,
-                name=name,
-                at=at,
-                kind="link",
-                target=escape_path(text),
-                **{"class": "artifact"},
-            )
-        )
+        entries.append(_entry(name, path, _plain_way(path, text, survey.work), seen, "artifact"))
     return entries
+
+
+def undeclared_link_entries(
+    survey: Survey, kept: set[bytes], is_discarded: Callable[[str, str | None], bool], most: int
+) -> list[dict]:
+    """Return an entry for each new link in the work directory that nobody declared, if it leads to what is kept.
+
+    So does one that leads to nothing. All others are left out without a word, because a link has no bytes.
+    """
+    entries: list[dict] = []
+    reached = _reached(kept)
+    for name, path in survey.new_links:
+        at, target = escape_path(path), os.path.realpath(path)
+        if len(entries) >= most or is_discarded(at, survey.inner(at)):
+            continue
+        if not is_below(target, survey.work) or (os.path.exists(path) and target not in reached):
+            continue
+        try:
+            seen, text = os.lstat(path), os.readlink(path)
+        except OSError:
+            continue  # It is gone.
+        entries.append(_entry(name, path, _plain_way(path, text, survey.work), seen, "unasked"))
+    return entries
+
+
+def _reached(kept: set[bytes]) -> set[bytes]:
+    """Return the files that are kept, and all directories that lead to them."""
+    reached = set(kept)
+    for path in kept:
+        parent = os.path.dirname(path)
+        while parent not in reached:
+            reached.add(parent)
+            parent = os.path.dirname(parent)
+    return reached
+
+
+def _entry(name: str, path: bytes, text: bytes, seen: os.stat_result, role: str) -> dict:
+    import hashlib
+
+    return {
+        "name": name,
+        "at": escape_path(path),
+        "kind": "link",
+        "class": role,
+        "size": len(text),
+        "sha256": hashlib.sha256(text).hexdigest(),
+        "mtime_ns": seen.st_mtime_ns,
+        "target": escape_path(text),
+    }
 
 
 def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
@@ -3570,7 +3607,7 @@ from box_scripts.caretaker.elsewhere import Elsewhere, last_sign_ns
 from box_scripts.caretaker.hashing import Changing, Hashes
 from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, Job, all_jobs
-from box_scripts.caretaker.links import link_entries
+from box_scripts.caretaker.links import link_entries, undeclared_link_entries
 from box_scripts.caretaker.logins import somebody_may_have_worked
 from box_scripts.caretaker.mounts import Outliving, later_mounts
 from box_scripts.caretaker.open_files import open_files
@@ -3774,6 +3811,12 @@ def manifest(home: str, request: dict) -> dict:
     if bring_bytes is not None:
         busy = {} if is_look else open_files()
         entries += written_files.bring(bring_bytes, BROUGHT_FILES, set(busy))
+        kept = {unescape_path(entry["at"]) for entry in entries if entry["kind"] == "file"}
+
+        def is_discarded(at: str, inner: str | None) -> bool:
+            return discarded_by(at, inner, discards, defaults) is not None
+
+        entries += undeclared_link_entries(survey, kept, is_discarded, BROUGHT_FILES)
     hashes.save()
     if not is_look and [j.name for j in _refuse_running(home, but)] != [j.name for j in jobs]:
         raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")

@@ -17,6 +17,7 @@ from sshd import Sshd, wait_until
 
 from gpu_tenant.domain.errors import BoxUnreachable
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
+from gpu_tenant.domain.ports import Parking
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Leases
 from gpu_tenant.leases.read_in_notice import needs_no_start
@@ -110,7 +111,15 @@ class KilledFirst(Outbid):
         self.tenancy.list_leases = says_it_later  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("asker", [Outbid, KilledFirst])
+class OutbidForGood(Outbid):
+    """Somebody whose first box is outbid, and is still stopped when the work is done elsewhere."""
+
+    async def _takes(self, lease: Lease) -> None:
+        self._tenant.fault("outbid", box=lease.box_id)
+        raise BoxUnreachable("a box that was outbid answers nobody", remedy="look again")
+
+
+@pytest.mark.parametrize("asker", [Outbid, KilledFirst, OutbidForGood])
 async def test_a_box_that_is_taken_goes_on_at_the_next_by_itself_when_the_order_says_so(
     tmp_path: Path, asker: type[Outbid]
 ) -> None:
@@ -189,16 +198,12 @@ async def test_the_box_that_did_the_work_is_ended_though_the_one_before_cannot_b
         assert tenant.creates() == 2
 
 
-class OutbidAndDark(Outbid):
-    """Somebody whose first box is outbid, and answers nobody while it is stopped."""
-
-    home = Path()
+class OutbidByOneWhoStays(OutbidForGood):
+    """Somebody whose first box is outbid, and whose GPU is not free again when the work is done elsewhere."""
 
     async def _takes(self, lease: Lease) -> None:
-        self.home = self._tenant.home_of(str(lease.box_id))
-        self.home.rename(self.home.with_name("dark"))
-        self._tenant.fault("outbid", box=lease.box_id)
-        raise BoxUnreachable("a box that was outbid answers nobody", remedy="look again")
+        self._tenant.fault("gpu_taken", box=lease.box_id)
+        await super()._takes(lease)
 
 
 async def test_the_end_of_a_run_names_what_ends_the_box_before_that_its_provider_keeps_stopped(
@@ -217,8 +222,7 @@ async def test_the_end_of_a_run_names_what_ends_the_box_before_that_its_provider
             max_usd="5",
         )
 
-        person = OutbidAndDark(tenant)
-        standing = await goes_on(tenancy, errand, person)
+        standing = await goes_on(tenancy, errand, OutbidByOneWhoStays(tenant))
 
         old, new = tenancy.ledger.leases()
         assert (old.state, new.state) == (LeaseState.ACTIVE, LeaseState.GONE)
@@ -232,7 +236,7 @@ async def test_the_end_of_a_run_names_what_ends_the_box_before_that_its_provider
         assert standing.ended is not None, "the finished job's receipt is shown at once"
         assert standing.ended.lease == new.id
 
-        person.home.with_name("dark").rename(person.home)
+        tenant.fault("gpu_taken", box=old.box_id, amount=0)
         await tenancy.change_lease(old.id, "resume")
         tenant.wait(600)
         over = await goes_on(tenancy, errand, Asker())
@@ -294,12 +298,68 @@ async def test_the_box_before_is_ended_by_a_later_try_where_the_first_one_fails(
         tenant.assert_nothing_bills()
 
 
-class OutbidOnce(Outbid):
+class OutbidOnce(OutbidForGood):
     """Somebody whose box is outbid while the job runs, and whose order names no other place."""
 
+
+class RentalEnds(Outbid):
+    """Somebody whose box's rental ends while the job runs, sooner than its offer said."""
+
     async def _takes(self, lease: Lease) -> None:
-        self._tenant.fault("outbid", box=lease.box_id)
-        raise BoxUnreachable("a box that was outbid answers nobody", remedy="look again")
+        self._tenant.fault("end_date", box=lease.box_id)
+        raise BoxUnreachable("a box whose rental is over answers nobody", remedy="look again")
+
+
+async def test_a_run_whose_rental_ended_has_failed_and_never_sends_anybody_to_start_its_box(
+    tmp_path: Path,
+) -> None:
+    tree = a_tree(tmp_path / "tree")
+    (tree / "train.sh").write_text(RESUMES, encoding="utf-8")
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        errand = an_errand(tenant.tenancy, tree, max_usd="5")
+
+        told = [await goes_on(tenant.tenancy, errand, RentalEnds(tenant))]
+        (lease,) = tenant.tenancy.ledger.leases()
+        await tenant.tenancy.change_lease(lease.id, "park")
+        told.append(await goes_on(tenant.tenancy, errand, Asker()))
+
+        for standing in told:
+            assert standing.outcome == "failed", standing
+            assert "the rental of its box ended" in standing.words
+            assert f"gpu-tenant waive {lease.id}" in standing.next
+            assert f"gpu-tenant resume {lease.id}" not in standing.next
+
+
+class AsleepUntilItsGuardStopsIt(Outbid):
+    """Somebody whose computer sleeps until the guard has stopped the job, and the box, at the deadline."""
+
+    async def _takes(self, lease: Lease) -> None:
+        home = self._tenant.home_of(str(lease.box_id)) / lease.caretaker_home
+        (started,) = home.glob("jobs/*/started.json")
+        self._tenant.wait((lease.terms.deadline_at - self.tenancy.clock.now()).total_seconds())
+        os.killpg(json.loads(started.read_bytes())["pid"], signal.SIGKILL)
+        connector = self.tenancy.context.connectors[self._tenant.slug]
+        assert isinstance(connector, Parking)
+        await connector.park(lease)
+        self._tenant.wait(600)
+        raise BoxUnreachable("a box that is stopped answers nobody", remedy="look again")
+
+
+async def test_a_run_whose_box_was_stopped_at_its_deadline_starts_it_once_more_and_ends_it(
+    tmp_path: Path,
+) -> None:
+    tree = a_tree(tmp_path / "tree")
+    (tree / "train.sh").write_text(RESUMES, encoding="utf-8")
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        errand = an_errand(tenant.tenancy, tree, max_usd="5")
+
+        standing = await goes_on(tenant.tenancy, errand, AsleepUntilItsGuardStopsIt(tenant))
+
+        assert (standing.outcome, standing.job_state) == ("failed", "killed"), standing
+        assert "its deadline was" in standing.words
+        assert standing.ended is not None
+        assert standing.ended.receipt.ground == "verified"
+        tenant.assert_nothing_bills()
 
 
 async def test_after_an_outbid_and_a_resume_the_same_line_launches_the_job_again(

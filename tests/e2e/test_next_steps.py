@@ -10,6 +10,7 @@ import pytest
 from e2e.leased import command
 from e2e.owner import Owner
 from e2e.renting import tenant_at
+from e2e.watching import scene_at
 from errands import a_tree
 from sshd import Sshd
 from waited import over
@@ -248,3 +249,20 @@ async def test_what_nobody_has_claimed_comes_before_the_teardown_and_is_not_call
         assert [x[0] for x in lines] == ["collect", "collect", "teardown"]
         await tenancy.collect(card.lease, None, [], [lines[1][-1]])
         await tenancy.verify_and_teardown(card.lease)
+
+
+async def test_a_rental_that_ends_sooner_than_its_offer_said_sends_nobody_to_start_its_box(
+    tmp_path: Path,
+) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        card = await scene.rent()
+        await scene.work()
+        scene.tenant.fault("end_date", box=card.box)
+
+        report = await scene.later(minutes=10)
+        shown = (await scene.tenant.tenancy.list_leases()).leases[0]
+
+        told = "\n".join((*report.alarms, shown.alarm or "", shown.next))
+        assert f"gpu-tenant resume {card.lease}" not in told
+        assert f"gpu-tenant waive {card.lease}" in told
+        assert "the rental of its box ended" in told

@@ -78,6 +78,52 @@ async def test_a_verified_box_that_stops_after_an_ignored_destroy_is_destroyed_w
     scene.tenant.assert_nothing_bills()
 
 
+@pytest.mark.parametrize("scene", ["autodl", "gcp"], indirect=True)
+@pytest.mark.parametrize("since", ["nothing", "a start"])
+async def test_a_never_used_box_that_stops_after_an_ignored_destroy_goes_unless_somebody_starts_it(
+    scene: Scene, since: str
+) -> None:
+    card = await scene.rent()
+    await ignored(scene)
+    lease = scene.tenant.lease(card)
+    if lease.parked_at is None and scene.tenant.slug != "autodl":
+        await at_the_console(scene).park(lease)
+    scene.tenant.wait(600)
+    await scene.tenant.tenancy.list_leases()
+    if since == "a start":
+        await at_the_console(scene).resume(scene.tenant.lease(card))
+        scene.tenant.wait(900)
+        home = scene.tenant.home_of(str(card.box))
+        (home / "late.bin").write_bytes(b"written after the permit")
+        with pytest.raises(Unverified):
+            await scene.tenant.tenancy.verify_and_teardown(scene.lease)
+        assert scene.tenant.alive == [card.box]
+        return
+
+    await scene.look()
+
+    receipt = scene.tenant.tenancy.ledger.receipt(scene.tenant.lease(card).id)
+    assert receipt is not None
+    assert receipt.ground == "never_used"
+    scene.tenant.assert_nothing_bills()
+
+
+@pytest.mark.parametrize("scene", ["vastai"], indirect=True)
+async def test_a_never_used_box_that_was_stopped_is_looked_at_and_ended_after_its_deadline(
+    scene: Scene,
+) -> None:
+    card = await scene.rent()
+    await at_the_console(scene).park(scene.tenant.lease(card))
+
+    await scene.later(hours=3)
+    await scene.later(minutes=10)
+
+    receipt = scene.tenant.tenancy.ledger.receipt(scene.tenant.lease(card).id)
+    assert receipt is not None, scene.alarms()
+    assert receipt.ground == "never_used"
+    scene.tenant.assert_nothing_bills()
+
+
 async def test_a_box_that_was_started_after_an_ignored_destroy_is_read_again(scene: Scene) -> None:
     card = await finished(scene)
     await ignored(scene)

@@ -800,3 +800,33 @@ def test_what_a_setup_made_is_not_told_while_a_terminal_is_open(box: Box) -> Non
 
     assert [Path(made["at"]).name for made in shared["made"]] == ["made.txt"]
     assert (alone["ok"], alone["code"]) == (False, "AT_WORK")
+
+
+def test_a_link_that_nobody_declared_comes_home_if_it_leads_to_what_is_kept(box: Box) -> None:
+    out = box.work / "out"
+    out.mkdir()
+    (out / "part").write_bytes(b"x")
+    box.ran()
+    (box.work / "stray").write_bytes(b"y")
+    for name, target in {
+        "best": "out/part",
+        "latest": "out",
+        "second": "stray",
+        "gone": "nowhere",
+        "beyond": "/etc/passwd",
+        "given-up": "stray",
+    }.items():
+        (box.work / name).symlink_to(target)
+
+    sealed = box.seal("out/**", discard=["given-up"], bring_bytes=1 << 20)
+
+    links = {e["name"]: e["target"] for e in sealed["entries"] if e["kind"] == "link"}
+    assert links == {
+        "work/best": "out/part",
+        "work/latest": "out",
+        "work/second": "stray",
+        "work/gone": "nowhere",
+    }
+    assert {e["class"] for e in sealed["entries"] if e["kind"] == "link"} == {"unasked"}
+    assert whys(sealed) == {}
+    assert box.seal("out/**")["digest"]

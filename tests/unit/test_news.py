@@ -52,6 +52,13 @@ def test_a_price_of_nothing_is_a_price() -> None:
     assert news(known(), shown(usd_h="0")).usd_h == Decimal(0)
 
 
+def test_a_list_from_before_the_box_let_us_in_does_not_make_it_cheaper() -> None:
+    stale = shown(BoxState.BOOTING, usd_h="0")
+
+    assert news(known(ready_at=NOON), stale) == News()
+    assert news(known(ready_at=None), stale).usd_h == Decimal(0)
+
+
 def test_a_price_above_the_cap_of_the_quote_is_told_each_time() -> None:
     above = news(known(), shown(usd_h="0.61"))
     again = news(known(price_usd_h=Decimal("0.61")), shown(usd_h="0.61"))

@@ -8,7 +8,7 @@ from arranged import NOON, TERMS, lease, offer, quote
 
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.policy import end_clock
-from gpu_tenant.domain.rental import HOME_S, rental_is_over
+from gpu_tenant.domain.rental import HOME_S, ends_sooner, rental_is_over
 from gpu_tenant.domain.terms import RentRequest, Terms
 from gpu_tenant.leases.end_reserve import start_words
 from gpu_tenant.leases.offers import unfit
@@ -60,3 +60,16 @@ def test_nobody_is_sent_to_start_a_box_whose_rental_is_over() -> None:
     told = start_words(rented, (), after, "")
     assert "resume" not in told
     assert f"`gpu-tenant waive {rented.id}`" in told
+
+
+def test_what_its_provider_says_of_the_rental_counts_if_it_is_sooner() -> None:
+    rented, sooner = for_an_hour(), NOON + timedelta(minutes=30)
+
+    assert [ends_sooner(rented, at) for at in (sooner, NOON + timedelta(minutes=59), None)] == [
+        True,
+        False,
+        False,
+    ]
+    told = rented.model_copy(update={"rental_ends_at": sooner})
+    assert rental_is_over(told, sooner)
+    assert not ends_sooner(told, sooner)

@@ -10,7 +10,7 @@ from box_scripts.caretaker.elsewhere import Elsewhere, last_sign_ns
 from box_scripts.caretaker.hashing import Changing, Hashes
 from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, Job, all_jobs
-from box_scripts.caretaker.links import link_entries
+from box_scripts.caretaker.links import link_entries, undeclared_link_entries
 from box_scripts.caretaker.logins import somebody_may_have_worked
 from box_scripts.caretaker.mounts import Outliving, later_mounts
 from box_scripts.caretaker.open_files import open_files
@@ -214,6 +214,12 @@ def manifest(home: str, request: dict) -> dict:
     if bring_bytes is not None:
         busy = {} if is_look else open_files()
         entries += written_files.bring(bring_bytes, BROUGHT_FILES, set(busy))
+        kept = {unescape_path(entry["at"]) for entry in entries if entry["kind"] == "file"}
+
+        def is_discarded(at: str, inner: str | None) -> bool:
+            return discarded_by(at, inner, discards, defaults) is not None
+
+        entries += undeclared_link_entries(survey, kept, is_discarded, BROUGHT_FILES)
     hashes.save()
     if not is_look and [j.name for j in _refuse_running(home, but)] != [j.name for j in jobs]:
         raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")

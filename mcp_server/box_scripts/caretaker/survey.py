@@ -39,6 +39,7 @@ class Survey:
         self.skip = skip | {b"/proc", b"/sys", b"/dev"}
         self.files: list[tuple[str, bytes]] = []  # artifacts, by name
         self.links: list[tuple[str, bytes]] = []
+        self.new_links: list[tuple[str, bytes]] = []  # below the work directory, and no artifact
         self.written: list[tuple[str, bytes, int]] = []  # since launch, and no artifact
         self.leads: set[bytes] = set()  # the targets of links in the work directory
         self.problems: list[dict] = []
@@ -146,6 +147,8 @@ class Survey:
                 claimed = claimed or self._claims(at + "/%00", inner and inner + "/%00")
             if claimed:
                 self.links.append((name, path))
+            elif is_new and inner is not None:
+                self.new_links.append((name, path))
             if (claimed or inner is not None) and not is_below(self.work, target):
                 self.leads.add(target)
             return

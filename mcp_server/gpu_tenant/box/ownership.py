@@ -104,14 +104,19 @@ class Unseen:
     remedy: str
 
 
-Seen = NeverIn | Unseen | Marked
+@dataclass(frozen=True, slots=True)
+class StoppedUnused:
+    """The box is stopped. A look for its permit showed no use, and its provider says that nobody started it since."""
+
+
+Seen = NeverIn | Unseen | Marked | StoppedUnused
 """What the box shows about whether it was used."""
 
 
 def use(seen: Seen) -> str | None:
     """Say why the box counts as used. None if it was never used."""
     match seen:
-        case NeverIn():
+        case NeverIn() | StoppedUnused():
             return None
         case Unseen():
             return seen.why

@@ -77,6 +77,9 @@ class Box(Record):
     taken: Fate | None = Field(
         default=None, description="what took the box from us, as its provider says"
     )
+    rental_ends_at: AwareDatetime | None = Field(
+        default=None, description="when its rental ends, as its provider says"
+    )
     published: tuple[Line, ...] = Field(
         default=(),
         description="its ports that are open to the whole internet, with their addresses",
@@ -173,6 +176,10 @@ class Lease(Record):
     ended_at: AwareDatetime | None
     touched_at: AwareDatetime | None = Field(
         description="written before the first push, launch or login; None: not used by this ledger"
+    )
+    rental_ends_at: AwareDatetime | None = Field(
+        default=None,
+        description="when its provider said that the box's rental ends, if sooner than its offer",
     )
     kept_in: str | None = Field(description="the directory here that collect fills")
     place: WorkPlace | None = Field(

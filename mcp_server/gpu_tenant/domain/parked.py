@@ -15,12 +15,12 @@ def read_at_stop(events: Lines) -> timeline.ReadAtStop | None:
     return story_of(events).read_at_stop
 
 
-def permitted_seal(events: Lines) -> str | None:
-    """Return the seal over which the destroy of a box was permitted as *verified*, if only its stop has come since.
+def permitted(events: Lines) -> timeline.Permitted | None:
+    """Return the permit to destroy the box as *verified* or *never used*, if only its stop has come since.
 
     None if anything recorded since may have put something new on its disk.
     """
-    return story_of(events).permitted_seal
+    return story_of(events).permitted
 
 
 def read_in_notice(lines: Lines) -> tuple[datetime, timeline.ReadInNotice] | None:

@@ -100,7 +100,7 @@ def _parked_deadline(lease: Lease, by: str) -> str:
     """Say what the deadline does to a parked box. It has no jobs and no guard, so only a watchdog can act."""
     at = f"its deadline is {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC"
     if lease.touched_at is None:
-        return f"{at}: its box is parked and was never used, so it is torn down then {by}, unless others may have used it"
+        return f"{at}: its box is parked and was never used, so it is torn down then {by}, if a look shows that nobody used it"
     usd_h = lease.price_usd_h
     disk = (
         "its disk costs nothing"

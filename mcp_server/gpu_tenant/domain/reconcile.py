@@ -185,6 +185,9 @@ def news(
     """
     price = box.price_usd_h
     moved = price if price is not None and price != lease.price_usd_h else None
+    if moved is not None and box.state is BoxState.BOOTING and lease.lets_us_in:
+        # This list was made before the box let us in, or the box starts again and soon costs the same.
+        moved = None if moved < (lease.price_usd_h or 0) else moved
     words = []
     cap = lease.quote.cap_usd_h if lease.quote else lease.terms.max_price_usd_h
     if price is not None and cap is not None and price > cap:

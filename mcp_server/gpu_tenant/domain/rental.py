@@ -5,6 +5,9 @@ from datetime import datetime, timedelta
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.offers import Offer
 
+_ABOUT = timedelta(minutes=2)
+"""An offer names the hours of a rental, and its provider counts them from a moment that we do not know exactly."""
+
 HOME_S = 600
 """A lease ends this many seconds before the rental of its box. In this time its files are brought home and proved."""
 
@@ -17,9 +20,20 @@ def latest_deadline(offer: Offer, *, rented_at: datetime) -> datetime | None:
 
 
 def rental_ends_at(lease: Lease) -> datetime | None:
-    """Return the latest end of the rental of the lease's box, by its offer. None if the offer named none."""
+    """Return when the rental of the lease's box ends, by what its provider said since, or else by its offer.
+
+    None if neither names an end.
+    """
+    if lease.rental_ends_at is not None:
+        return lease.rental_ends_at
     hours = lease.quote.offer.max_hours if lease.quote else None
     return None if hours is None else (lease.active_at or lease.created_at) + timedelta(hours=hours)
+
+
+def ends_sooner(lease: Lease, said: datetime | None) -> bool:
+    """Whether the rental ends clearly sooner than was known, by what its provider says now."""
+    known = rental_ends_at(lease)
+    return said is not None and (known is None or said < known - _ABOUT)
 
 
 def rental_is_over(lease: Lease, now: datetime) -> bool:

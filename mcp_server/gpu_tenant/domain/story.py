@@ -232,8 +232,8 @@ class Story:
     """What was read right before the stop. None if a recorded event may have changed the box since."""
     read_in_notice: tuple[datetime, timeline.ReadInNotice] | None = None
     """When the box was last read during a notice, and what was read. None if something may be new on it since."""
-    permitted_seal: str | None = None
-    """The seal over which a destroy was permitted as *verified*. None if more than the box's stop has come since."""
+    permitted: timeline.Permitted | None = None
+    """The newest permit as *verified* or *never used*. None if more than the box's stop has come since."""
     held_until: datetime | None = None
     """Until when the lease is held for more work. None if it is not held."""
     tries: Tries = Tries(None, ())
@@ -416,7 +416,7 @@ class _Fold:
     was_refused: bool = False
     read_at_stop: timeline.ReadAtStop | None = None
     read_in_notice: tuple[datetime, timeline.ReadInNotice] | None = None
-    permitted_seal: str | None = None
+    permitted: timeline.Permitted | None = None
     said: datetime | None = None
     held: datetime | None = None
     tries: Tries = Tries(None, ())
@@ -573,9 +573,9 @@ class _Fold:
         elif not isinstance(event, _CHANGES_NO_DISK | _TAKES_IT):
             self.read_in_notice = None
         if isinstance(event, timeline.Permitted):
-            self.permitted_seal = event.seal if event.ground == "verified" else None
+            self.permitted = event if event.ground in ("verified", "never_used") else None
         elif not isinstance(event, _CHANGES_NO_DISK | timeline.ReadAtStop | timeline.Parked):
-            self.permitted_seal = None
+            self.permitted = None
 
     def _what_was_tried(self, at: datetime, event: timeline.Event) -> None:
         if isinstance(event, timeline.Done):
@@ -674,7 +674,7 @@ class _Fold:
             kept=self._kept(),
             read_at_stop=self.read_at_stop,
             read_in_notice=self.read_in_notice,
-            permitted_seal=self.permitted_seal,
+            permitted=self.permitted,
             held_until=_later(self.said, self.held),
             tries=self.tries,
             attempts=tuple(self.attempts),

@@ -51,6 +51,7 @@ from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.outcome import Grade
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.reconcile import GOES_ON, rate_words
+from gpu_tenant.domain.rental import over_words, rental_is_over
 from gpu_tenant.domain.stop_cause import Term
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.terms import OnFailure, RentRequest, is_there, unasked_bytes
@@ -71,7 +72,8 @@ from gpu_tenant.files.worktree import LeftOut, left_out_reasons
 from gpu_tenant.jobs.cost_forecast import whole_s
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
-from gpu_tenant.leases.end_reserve import QuotedBudget, resume_step
+from gpu_tenant.leases.end_reserve import QuotedBudget, lost_step, resume_step
+from gpu_tenant.leases.last_start import LETS_IN_S, start_to_end
 from gpu_tenant.leases.presence import last_there, note_presence
 from gpu_tenant.leases.read_in_notice import needs_no_start, read_while_it_answers
 from gpu_tenant.leases.recovery_plan import gone_on, successor
@@ -81,7 +83,7 @@ from gpu_tenant.leases.speaker import speaker
 from gpu_tenant.leases.taken_step import WAY_HOME_H, known_unclaimed, notice_step
 from gpu_tenant.leases.unasked import takes_words
 from gpu_tenant.leases.wanted_place import copy_line
-from gpu_tenant.leases.watch_actions import has_news, standing_of
+from gpu_tenant.leases.watch_actions import has_news, park_overdue, standing_of
 from gpu_tenant.leases.watchdog_heartbeat import others_look
 from gpu_tenant.leases.whole_work import whole_work_words
 from gpu_tenant.leases.won_back import not_yet
@@ -797,12 +799,16 @@ class Drive:
                 return self._asks_for_its_box(facts)
             if facts.was_cut_off:
                 return await self._wait_for_its_stop(lease)
+        elif lease.parked_at is not None and rental_is_over(lease, self._tenancy.clock.now()):
+            return self._asks_for_its_box(facts)
         try:
             seen = await self._face.follow(lease.id, job.id)
-        except BoxTrouble:
+        except (BoxTrouble, Refused):
             # Only the provider knows whether the box still exists.
             await self._tenancy.list_leases()
             if next_step(self._facts()) != "follow" or self._facts().was_taken:
+                return None
+            if await self._is_started_to_end(lease):
                 return None
             raise
         if seen.state == "absent":
@@ -853,7 +859,10 @@ class Drive:
         assert lease is not None
         again, ways = Command("run", resume=self._run), list[str]()
         on = resume_step(lease, facts.lines, self._tenancy.clock.now())
-        if fate != "host_lost":
+        is_over = rental_is_over(lease, self._tenancy.clock.now())
+        if is_over:
+            ways.append(lost_step(lease))
+        elif fate != "host_lost":
             ways.append(f"{on}, then {again}, launches the job again on this box")
         if fate in GOES_ON and lease.parked_at is None and lease.quote is not None:
             elsewhere = Command("recover", lease.id)
@@ -864,11 +873,15 @@ class Drive:
             else f"its provider has stopped its box ({fate})"
         )
         words = f"the job is not over: {why}, which bills {rate_words(lease)} while it is stopped"
+        if is_over:
+            words = f"the job did not end: {over_words(lease)}; its disk bills {rate_words(lease)}"
         asks = Unanswered(lease=lease.id, losses=(), ways=tuple(ways), usd_h=lease.price_usd_h)
         asking = self._asking(
             asks, words, then=f"one of these, as the person decides: {'; or '.join(ways)}"
         )
-        return asking.model_copy(update={"step": "follow"})
+        # Nobody can start a box whose rental is over, so its job has failed, whatever a person decides of its disk.
+        outcome = "failed" if is_over else "asks"
+        return asking.model_copy(update={"step": "follow", "outcome": outcome})
 
     async def _recover(self, facts: Known) -> ErrandStatus | None:
         from gpu_tenant.leases.recover import begins_words, recover
@@ -1062,6 +1075,8 @@ class Drive:
     async def _bring_home(self, lease: Lease) -> TornDown | ErrandStatus:
         """Collect, prove, and tear down. If that needs a person's answers, return all the questions together."""
         tenancy = self._tenancy
+        if await self._is_started_to_end(lease):
+            lease = tenancy.ledger.lease(lease.id)
         if lease.state is LeaseState.ACTIVE and not needs_no_start(tenancy.context, lease):
             collected = await tenancy.collect(lease.id, self._to(lease))
             if collected.superseded is not None:
@@ -1080,6 +1095,39 @@ class Drive:
                 usd_h=lease.price_usd_h,
             )
             return self._asking(asks, "a person has to end the box in its console")
+
+    async def _is_started_to_end(self, lease: Lease) -> bool:
+        """Start the stopped box once more, if nothing but its end is left to do on it. Return whether it was started.
+
+        If it does not let us in within its time, it is stopped again.
+        """
+        context, ledger = self._tenancy.context, self._tenancy.ledger
+        lease, current = ledger.lease(lease.id), self._facts().lease
+        stopped = lease.parked_at is not None or recorded_fate(ledger.events(lease.id)) is not None
+        if not stopped or needs_no_start(context, lease):
+            return False
+        is_over = current is not None and current.id != lease.id and not current.state.live
+        wait_s = self.left_s(LETS_IN_S)
+        is_shut = False
+        try:
+            if not await start_to_end(context, lease, is_over=is_over, wait_s=wait_s):
+                return False
+        except (Refused, ProviderTrouble) as trouble:
+            self._face.hear(f"{lease.id} could not be started to be ended: {trouble.message}")
+            return False
+        except BoxTrouble as trouble:
+            self._face.hear(
+                f"{lease.id} was started to be ended, and is of no use: {trouble.message}"
+            )
+            is_shut = True
+        else:
+            words = "it was started once more, to prove its files and to end it"
+            self._face.hear(f"{lease.id} was stopped: {words}")
+            is_shut = ledger.lease(lease.id).ready_at is None and wait_s == LETS_IN_S
+        if is_shut:
+            with suppress(Refused, BoxTrouble, ProviderTrouble):
+                await park_overdue(context, lease.id)
+        return not is_shut
 
     async def _ask(
         self, lease: Lease, collected: Collected | None, refusal: Unverified

@@ -8,6 +8,7 @@ from gpu_tenant.box.ownership import (
     NeverIn,
     Occupancy,
     Seen,
+    StoppedUnused,
     Unseen,
     is_another_s,
     refusals,
@@ -22,13 +23,15 @@ from gpu_tenant.domain.errors import (
     BoxTrouble,
     BoxUnreachable,
     CaretakerFailed,
+    ProviderTrouble,
     Refused,
 )
 from gpu_tenant.domain.model import Box, BoxState, JobId, Lease
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.park import unsure_of
-from gpu_tenant.leases.verify import UNTOUCHED, Assessment, cannot_be_seen
+from gpu_tenant.leases.read_at_stop import read_for_its_stop
+from gpu_tenant.leases.verify import UNTOUCHED, Assessment, cannot_be_seen, started_since
 
 _BOOTS_WITHIN = timedelta(minutes=15)
 """A box without an address may still be in its first boot for this long."""
@@ -82,8 +85,10 @@ async def look_inside(context: Context, lease: Lease) -> Seen:
     if lease.parked_at is not None:
         if not came_in:
             return NeverIn()
+        if (why := await _may_hide_use(context, lease)) is None:
+            return StoppedUnused()
         return Unseen(
-            "it is parked",
+            why,
             f"{resume_step(lease, events, context.clock.now())}, then run the same command again",
         )
     if lease.address is None and (not came_in or _first_boots(context, lease, lease.active_at)):
@@ -96,6 +101,17 @@ async def look_inside(context: Context, lease: Lease) -> Seen:
         if came_in or isinstance(trouble, AnotherBox | CaretakerFailed):
             return Unseen(f"it cannot be looked at: {trouble.message}", trouble.remedy)
         return NeverIn()
+
+
+async def _may_hide_use(context: Context, lease: Lease) -> str | None:
+    """Say why a parked box may have been used since it was last looked at. None if it was not."""
+    try:
+        read = await read_for_its_stop(context, lease)
+    except ProviderTrouble as trouble:
+        return f"it is parked, and {trouble.message}"
+    if read is None or read.seal is not None:
+        return "it is parked"
+    return await started_since(context, lease, read)
 
 
 async def look_at_new_box(context: Context, lease: Lease) -> Seen:

@@ -1,4 +1,4 @@
-"""Starts a stopped box once after the end of its lease, so that its files can be proved and the box be ended.
+"""Starts a stopped box once after the end of its work, so that its files can be proved and the box be ended.
 
 A box that its guard or its provider has stopped bills for its disk until somebody ends it. Nothing can be proved of a
 box that does not run. The start is paid from the rescue sum.
@@ -12,15 +12,19 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.park import resume
 from gpu_tenant.leases.readiness import made_ready
 from gpu_tenant.leases.ssh_access import forget_host_key
-from gpu_tenant.leases.term_checks import may_start_to_end
+from gpu_tenant.leases.term_checks import may_start_to_end, may_start_what_moved
 
-_WAIT_S = 300
+LETS_IN_S = 300
+"""A box that was started for its end lets us in within this time, or is stopped again."""
 
 
-async def start_to_end(context: Context, lease: Lease) -> bool:
-    """Start the stopped box, if that is due, and wait some time until it lets us in and its guard is armed.
+async def start_to_end(
+    context: Context, lease: Lease, *, is_over: bool = False, wait_s: float = LETS_IN_S
+) -> bool:
+    """Start the stopped box, if that is due, and wait at most `wait_s` until it lets us in and its guard is armed.
 
-    Its deadline stays where it is. Returns whether the box was started.
+    Its deadline stays where it is. `is_over` says that the work went on elsewhere and is over, so that the start need
+    not wait for the deadline. Returns whether the box was started.
 
     Raises:
         LeaseHeld: another process is acting on the lease.
@@ -34,10 +38,12 @@ async def start_to_end(context: Context, lease: Lease) -> bool:
     with context.hold_lease(lease.id, "resume"):
         found = context.ledger.lease(lease.id)
         events = context.ledger.events(lease.id)
-        if not may_start_to_end(found, events, context.clock.now()):
+        now = context.clock.now()
+        is_due = may_start_to_end(found, events, now)
+        if not is_due and not (is_over and may_start_what_moved(found, events, now)):
             return False
         allowed = partial(context.owner.allows, besides=found.id)
         found = await resume(context, found, allowed=allowed)
         forget_host_key(context, found)
-        await made_ready(context, found, wait_s=_WAIT_S)
+        await made_ready(context, found, wait_s=wait_s)
     return True

@@ -23,7 +23,7 @@ from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.interruption import TURNS, fate, recorded_fate, went_on
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxState, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.offers import Leftover
-from gpu_tenant.domain.parked import permitted_seal
+from gpu_tenant.domain.parked import permitted
 from gpu_tenant.domain.policy import LookedAfter, running_usd_h
 from gpu_tenant.domain.ports import Connector, Residue, Tended
 from gpu_tenant.domain.receipt import Receipt
@@ -43,6 +43,7 @@ from gpu_tenant.domain.reconcile import (
     plan,
     rate_words,
 )
+from gpu_tenant.domain.rental import ends_sooner, rental_is_over
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.terms import Terms
 from gpu_tenant.domain.timeline import Lines
@@ -56,6 +57,7 @@ from gpu_tenant.leases.billing import (
 )
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.duplicates import Look, nobody_looks, unasked_words, was_asked_for
+from gpu_tenant.leases.end_reserve import start_words
 from gpu_tenant.leases.host_memory import remember, remember_fate
 from gpu_tenant.leases.missing_boxes import (
     by_its_id,
@@ -145,6 +147,9 @@ async def settle(
         now = ledger.now()
         told = None
         if isinstance(seen, Listed) and lease.state in (LeaseState.ACTIVE, LeaseState.TERMINATING):
+            if ends_sooner(lease, seen.box.rental_ends_at):
+                assert seen.box.rental_ends_at is not None
+                lease = ledger.note_rental_end(lease.id, seen.box.rental_ends_at)
             lease, started = _note_turn(context, lease, seen.box, now)
             if lease.state is LeaseState.ACTIVE:
                 _note_fate(context, lease, seen.box)
@@ -212,7 +217,7 @@ def _note_turn(context: Context, lease: Lease, box: Box, now: datetime) -> tuple
     ends = (
         lease.state is LeaseState.TERMINATING
         and box.state is BoxState.PARKED
-        and permitted_seal(ledger.events(lease.id)) is not None
+        and permitted(ledger.events(lease.id)) is not None
     )
     if (why := _stopped_itself(lease, box, now, ledger=ledger)) is not None:
         words = f"its guard stopped its box: {why}"
@@ -246,7 +251,12 @@ def observe(
         recorded_fate(events),
         guard_stops=_guard_stops(lease, events, ledger.now()),
         on=left_behind_step(lease, events, ledger.now(), known_unclaimed(ledger, lease))
-        or recovers_words(lease, recorded_fate(events), looked_after),
+        or recovers_words(lease, recorded_fate(events), looked_after)
+        or (
+            start_words(lease, events, ledger.now(), "")
+            if rental_is_over(lease, ledger.now())
+            else None
+        ),
         resume=start_step(lease, events, ledger.now()),
     )
     if seen.usd_h is not None:

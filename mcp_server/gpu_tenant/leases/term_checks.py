@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Literal
 
-from gpu_tenant.domain.interruption import went_on
+from gpu_tenant.domain import timeline
+from gpu_tenant.domain.interruption import recorded_fate, went_on
 from gpu_tenant.domain.last_start import last_start_at
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.policy import last_start_usd, owners_cap, rescue, running_usd_h
@@ -158,15 +159,39 @@ def beyond(lease: Lease, began_at: datetime, now: datetime) -> Literal["pay", "w
 def may_start_to_end(lease: Lease, events: Lines, now: datetime) -> bool:
     """Whether the terms of the lease let its stopped box be started now, to prove its files and end it.
 
-    It is started only after its deadline, once, and only if its rescue sum pays for it. A box that somebody has stopped
-    on purpose is left alone. So is one whose end was refused when it last ran: another start would show the same.
+    It is started only after its deadline, once, and only if its rescue sum pays for it. A used box that somebody has
+    stopped on purpose is left alone. So is one whose end was refused when it last ran: another start would show the same.
     """
-    box, usd_h, most = story_of(events).box, running_usd_h(lease), rescue(lease)
+    box = story_of(events).box
     stands = lease.state is LeaseState.ACTIVE and lease.parked_at is not None
-    if not stands or lease.touched_at is None or now < lease.terms.deadline_at:
+    if not stands or now < lease.terms.deadline_at:
         return False
-    if box.is_kept_at_will or box.was_refused or last_start_at(lease, events) is not None:
+    if (box.is_kept_at_will and lease.touched_at is not None) or box.was_refused:
         return False
+    return last_start_at(lease, events) is None and _pays_for_a_start(lease, events, now)
+
+
+def may_start_what_moved(lease: Lease, events: Lines, now: datetime) -> bool:
+    """Whether a stopped box may be started now, once, to prove its files and end it, although its deadline is ahead.
+
+    Its work went on elsewhere and is over there, so nothing else is left to do on it.
+    """
+    story = story_of(events)
+    moved_at = next(
+        (at for at, e in reversed(events) if isinstance(e, timeline.Recovered) and e.by), None
+    )
+    asked_at, fate = story.box.start_asked_at, recorded_fate(events)
+    stands = lease.state is LeaseState.ACTIVE and (lease.parked_at is not None or fate is not None)
+    if not stands or moved_at is None or fate == "host_lost" or now >= lease.terms.deadline_at:
+        return False
+    if story.box.is_kept_at_will or (asked_at is not None and asked_at >= moved_at):
+        return False
+    return _pays_for_a_start(lease, events, now)
+
+
+def _pays_for_a_start(lease: Lease, events: Lines, now: datetime) -> bool:
+    """Whether the rescue sum pays for one more start, and the rental lets the box run."""
+    usd_h, most = running_usd_h(lease), rescue(lease)
     if most is None or usd_h is None or rental_is_over(lease, now):
         return False
     began = began_at(lease, events)

@@ -474,6 +474,14 @@ class LeaseTable(HostTable):
             )
         return self.lease(lease_id)
 
+    def note_rental_end(self, lease_id: LeaseId, ends_at: datetime) -> Lease:
+        """Record when the rental of the lease's box ends, as its provider says."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE leases SET rental_ends_at=? WHERE id=?", (ends_at.isoformat(), lease_id)
+            )
+        return self.lease(lease_id)
+
     def note_rate(self, lease_id: LeaseId, usd_h: Decimal, *, at: datetime) -> Lease:
         """Record that the lease costs `usd_h` an hour from `at` on."""
         with self._transaction() as db:
@@ -649,6 +657,7 @@ def _lease(row: Row) -> Lease:
         rates=tuple(Rate(at=at, usd_h=usd) for at, usd in _RATES.validate_json(row["rates"])),
         ready_at=row["ready_at"] and moment(row["ready_at"]),
         parked_at=row["parked_at"] and moment(row["parked_at"]),
+        rental_ends_at=row["rental_ends_at"] and moment(row["rental_ends_at"]),
         box_id=None if row["box_id"] is None else BoxId(row["box_id"]),
         address=None if row["address"] is None else _ADDRESS.validate_json(row["address"]),
         price_usd_h=None if row["price_usd_h"] is None else Decimal(row["price_usd_h"]),

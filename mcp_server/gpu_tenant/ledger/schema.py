@@ -617,4 +617,25 @@ MIGRATIONS: tuple[str, ...] = (
     """
     + _append_only("answers")
     + _never_replaced("seq", "answers"),
+    "ALTER TABLE leases ADD COLUMN rental_ends_at TEXT;",
+    # A permit as *never used* rests on a look. It still does if the provider refused or ignored the destroy, and the
+    # box was only stopped since: `leases/read_at_stop.py`.
+    """
+    DROP TRIGGER never_used_means_looked_at;
+    CREATE TRIGGER never_used_means_looked_at BEFORE INSERT ON permits
+      WHEN NEW.ground = 'never_used' AND EXISTS (
+        SELECT 1 FROM leases WHERE id = NEW.lease_id AND provider <> 'own')
+      AND EXISTS (SELECT 1 FROM events WHERE lease_id = NEW.lease_id AND kind IN ('ready','marked'))
+      AND NOT EXISTS (SELECT 1 FROM events WHERE lease_id = NEW.lease_id AND kind = 'looked' AND seq >
+        (SELECT coalesce(max(seq), 0) FROM events WHERE lease_id = NEW.lease_id
+          AND kind IN ('ready','resumed','parked','permitted')))
+      AND NOT EXISTS (SELECT 1 FROM events r JOIN leases l ON l.id = r.lease_id
+        WHERE r.lease_id = NEW.lease_id AND r.kind = 'read at stop' AND json_extract(r.detail, '$.seal') IS NULL
+        AND l.parked_at IS NOT NULL
+        AND EXISTS (SELECT 1 FROM permits WHERE lease_id = NEW.lease_id AND ground = 'never_used')
+        AND NOT EXISTS (SELECT 1 FROM events WHERE lease_id = NEW.lease_id AND seq > r.seq AND kind IN
+          ('resuming','resumed','runs on','parking','taken','ready','marking','marked','launched','pushed',
+           'setting up','preparing','executed','logged in')))
+      BEGIN SELECT raise(ABORT, 'law: nobody has looked whether this box was used'); END;
+    """,
 )

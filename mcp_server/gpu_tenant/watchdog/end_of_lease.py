@@ -110,7 +110,11 @@ class LeaseEnder:
             pass  # If another process holds the lease, stop here: this does not count as an attempt.
         ending = timeline.Ending(term=cause.term, words=cause.words)
         tenancy.ledger.note(lease.id, ending, at=now)
-        self._told.report(f"{cause.words}: it is being ended")
+        self._told.report(
+            f"{cause.words}: its end is tried again"
+            if tried
+            else f"{cause.words}: it is being ended"
+        )
         unsaved = await self._save_work(lease, cause)
         # If the box did not answer just now, do not wait for it again while it bills: park it first.
         refused = unsaved if self._was_silent else await self.tear_down(lease)

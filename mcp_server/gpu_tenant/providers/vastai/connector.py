@@ -310,6 +310,7 @@ class VastConnector:
             if word == "offline"
             else None,  # such a box never comes back by itself
             created_at=instant(row.get("start_date")),
+            rental_ends_at=instant(row.get("end_date")),
         )
 
     def _words(self, row: Mapping[str, Json], word: str, state: BoxState) -> str | None:
