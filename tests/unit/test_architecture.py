@@ -184,7 +184,9 @@ def test_the_destroy_of_a_connector_is_never_passed_around() -> None:
         if isinstance(node, ast.Attribute) and node.attr == "destroy" and id(node) not in called
     }
 
-    assert held == {"profile.destroy", "self._profile.destroy"}, "which is a word: deletes, or hands_back"
+    assert held == {"profile.destroy", "self._profile.destroy"}, (
+        "which is a word: deletes, or hands_back"
+    )
 
 
 def test_nothing_makes_a_lease_dearer_or_longer_past_the_owner_s_limits() -> None:

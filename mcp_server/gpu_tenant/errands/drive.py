@@ -45,7 +45,13 @@ from gpu_tenant.domain.errors import (
     TenantError,
     Unverified,
 )
-from gpu_tenant.domain.interruption import fate_met, is_being_taken, recorded_fate
+from gpu_tenant.domain.interruption import (
+    BY_ITS_PROVIDER,
+    fate_met,
+    is_being_taken,
+    recorded_fate,
+    who_stopped_it,
+)
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.outcome import Grade
@@ -858,11 +864,10 @@ class Drive:
         if fate in GOES_ON and lease.parked_at is None and lease.quote is not None:
             elsewhere = Command("recover", lease.id)
             ways.append(f"{elsewhere}, then {again}, continues on another box")
-        why = (
-            "its box is parked"
-            if lease.parked_at is not None
-            else f"its provider has stopped its box ({fate})"
-        )
+        why = "its box is parked"
+        if lease.parked_at is None:
+            whose = f" ({fate})" if fate in BY_ITS_PROVIDER else ""
+            why = f"its box does not run: {who_stopped_it(fate)}{whose}"
         words = f"the job is not over: {why}, which bills {rate_words(lease)} while it is stopped"
         asks = Unanswered(lease=lease.id, losses=(), ways=tuple(ways), usd_h=lease.price_usd_h)
         asking = self._asking(

@@ -13,7 +13,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.fleet_budget import Fleet
-from gpu_tenant.domain.interruption import recorded_fate, went_on
+from gpu_tenant.domain.interruption import BY_ITS_PROVIDER, recorded_fate, went_on
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import (
     Box,
@@ -64,6 +64,7 @@ from gpu_tenant.leases.condition import (
     HOST_LOST,
     SOON_S,
     STANDS_STILL,
+    STOPPED,
     TAKEN,
     Bills,
     Condition,
@@ -402,7 +403,7 @@ def card(
     watched = looked_after == "watched"
     launches_again = watched and bool(lease.terms.recover) and killed_by is not None
     recovers = None
-    if phase == TAKEN and not moved:
+    if phase in (TAKEN, STOPPED) and not moved:
         recovers = recovers_words(lease, taken_by, looked_after)
     if launches_again or recovers:
         condition = _without_person(condition)
@@ -586,11 +587,13 @@ def _phase(lease: Lease, box: Box | None, fate: Fate | None) -> str:
     if lease.parked_at is not None:
         return "parked"
     if box is not None and box.state is BoxState.PARKED:
-        return TAKEN
+        return TAKEN if fate in BY_ITS_PROVIDER else STOPPED
     if box is not None and box.state is BoxState.BOOTING and box.taken is None and fate is not None:
         return "booting"
     if fate == "host_lost":
         return HOST_LOST
+    if box is None and fate is not None:
+        return TAKEN if fate in BY_ITS_PROVIDER else STOPPED  # as its provider showed it last
     return "booting" if lease.ready_at is None else "ready"
 
 
@@ -749,7 +752,7 @@ def _next(
             words = f"{step}; {why}; {_parked_words(lease, parked_until)}"
             return _Next(parked_next(lease, events), words)
         case LeaseState.ACTIVE if phase in STANDS_STILL:
-            way = way_on(lease, fate) if phase == TAKEN else "resume"
+            way = way_on(lease, fate) if phase != "parked" else "resume"
             bills = _parked_words(lease, parked_until)
             if way == "recover":
                 return _Next(GoElsewhere(of), f"{Command('recover', lease.id)}; {bills}")
