@@ -229,9 +229,7 @@ def test_what_needs_a_person_is_said_first_with_what_it_costs_and_the_next_comma
     lease_table.leases(told(shown(rented("tiny-fine")), taken))
 
     first, second = capsys.readouterr().out.splitlines()[:2]
-    assert first.startswith(
-        "do this: tiny-aaaa: stopped, its disk bills on, 0.02 USD/h"
-    )
+    assert first.startswith("do this: tiny-aaaa: stopped, its disk bills on, 0.02 USD/h")
     assert "gpu-tenant resume tiny-aaaa" in first
     assert second.startswith("LEASE")
 

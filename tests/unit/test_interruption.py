@@ -12,6 +12,7 @@ from gpu_tenant.domain.interruption import (
     cut_off_at,
     fate,
     recorded_fate,
+    taken_words,
     who_stopped_it,
 )
 from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LeaseState, Profile
@@ -104,6 +105,7 @@ def test_a_stop_is_put_on_its_provider_alone_only_if_nobody_else_can_have_made_i
     assert met is not None
     assert met.words.startswith(whose)
     told = who_stopped_it(met.fate, guard_stops)
+    assert ("provider" in taken_words(met.fate)) == (met.fate in BY_ITS_PROVIDER)
     assert ("guard" in told) == bool(guard_stops)
     assert (told == "its provider has stopped it") == (
         met.fate in BY_ITS_PROVIDER and not guard_stops

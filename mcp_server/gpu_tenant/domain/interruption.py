@@ -106,6 +106,13 @@ def who_stopped_it(fate: Fate | None, guard_stops: str = "") -> str:
     return "its provider or a person at its console has stopped it"
 
 
+def taken_words(fate: Fate) -> str:
+    """Say what befell the box, as the end of a sentence about what this has cut off."""
+    if fate in BY_ITS_PROVIDER:
+        return f"its provider took the box ({fate})"
+    return "the box was stopped"
+
+
 def recorded_fate(lines: Lines) -> Fate | None:
     """Return the newest recorded fate of the box. None if there is none, or if the box has come back since."""
     return story_of(lines).box.fate

@@ -13,7 +13,12 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.fleet_budget import Fleet
-from gpu_tenant.domain.interruption import BY_ITS_PROVIDER, recorded_fate, went_on
+from gpu_tenant.domain.interruption import (
+    BY_ITS_PROVIDER,
+    recorded_fate,
+    taken_words,
+    went_on,
+)
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import (
     Box,
@@ -799,11 +804,11 @@ def _goes_on(
     if killed_by is None or lease.state is not LeaseState.ACTIVE or lease.ready_at is None:
         return None
     if by is not None:
-        words = f"nothing: the watchdog launches its job again, which was killed when its provider took the box ({killed_by})"
+        words = f"nothing: the watchdog launches its job again, which was killed when {taken_words(killed_by)}"
         return _Next(NothingToDo(by, "launch"), words)
     words = (
-        f"{again or _again(lease.id)} again continues from what its disk kept: its last job was killed when its "
-        f"provider took the box ({killed_by}); or {Command('collect', lease.id)}, then {Command('teardown', lease.id)}"
+        f"{again or _again(lease.id)} again continues from what its disk kept: its last job was killed when "
+        f"{taken_words(killed_by)}; or {Command('collect', lease.id)}, then {Command('teardown', lease.id)}"
     )
     return _Next(LaunchAgain(lease.id), words)
 
