@@ -204,7 +204,7 @@ class Card(Record):
         knows_why = self._goes_on and state in ENDED
         ready = self.phase == "ready" and not knows_why and not self._notice
         if ready and state is not None and (self.jobs or condition.is_wasted):
-            near = condition.to_do is not None and condition.to_do.matter == "ends soon"
+            near = self.deadline_in_s is not None and self.deadline_in_s < SOON_S
             is_over = state in ENDED and not others_running
             shown = _of_job(
                 self.lease,
@@ -362,11 +362,13 @@ def card(
     again: Command | None = None,
     unclaimed: Sequence[str] = (),
     may_be_open: str = "",
+    silent_since: datetime | None = None,
 ) -> Card:
     """Show the lease at `now`, from its timeline and from what its provider shows of the box.
 
     If the newest job ended because its box was taken, the command `again` launches it again. `unclaimed` are patterns
     for the files on the box that nobody has claimed. `may_be_open` says what may keep a watchdog from ending the box.
+    `silent_since` is since when the box has not answered. None if it answers, or if nobody asked it.
     """
     born, taken_by = lease.active_at or lease.created_at, recorded_fate(events)
     phase = _phase(lease, box, taken_by)
@@ -392,11 +394,18 @@ def card(
     over = None if moved else over
     warned = (over, None if moved else late, billed_more(lease, billed, now))
     told_alarm = "; ".join(filter(None, (alarm, *warned))) or None
+    silent_since = silent_since if phase == "ready" else None
     condition = condition_of(
-        phase, bills, alarm=told_alarm, left_s=left_s, job=job, others_running=others
+        phase,
+        bills,
+        alarm=told_alarm,
+        left_s=left_s,
+        job=job,
+        others_running=others,
+        blind=None if silent_since is None else "it does not answer",
     )
     too_little: Lack | None = None
-    if live and over:
+    if live and (over or (not stands and not moved and _is_spent(lease, now))):
         too_little = "both" if told.past_deadline and not stands else "budget"
     elif live and told.past_deadline and not stands and not moved:
         too_little = "time"
@@ -419,9 +428,7 @@ def card(
         taken_by,
         is_over=is_over,
         by_itself=by_itself.get(job or ""),
-        is_near=too_little is None
-        and condition.to_do is not None
-        and condition.to_do.matter == "ends soon",
+        is_near=too_little is None and left_s is not None and left_s < SOON_S,
         parked_until=deleted_at(profile, lease),
         now=now,
         events=events,
@@ -483,7 +490,7 @@ def card(
         terms=rules_of(lease, profile, looked_after=looked_after, now=now) if live else (),
         stops_the_meter=protection.words,
         phase=phase,
-        condition=_with_since(condition, lease, events, now),
+        condition=_with_since(condition, lease, events, now, silent_since),
         jobs=_job_names(jobs),
         alarm=told_alarm,
         published=box.published if box is not None and live else (),
@@ -602,7 +609,13 @@ def _phase(lease: Lease, box: Box | None, fate: Fate | None) -> str:
     return "booting" if lease.ready_at is None else "ready"
 
 
-def _with_since(condition: Condition, lease: Lease, events: Lines, now: datetime) -> Condition:
+def _with_since(
+    condition: Condition,
+    lease: Lease,
+    events: Lines,
+    now: datetime,
+    silent_since: datetime | None,
+) -> Condition:
     """Return the condition, with how long it has needed a person, and what the box has cost since then."""
     to_do, since = condition.to_do, None
     if to_do is None:
@@ -611,6 +624,8 @@ def _with_since(condition: Condition, lease: Lease, events: Lines, now: datetime
         since = recorded_end(events)
     elif to_do.matter == "taken":
         since = next((at for at, x in reversed(events) if isinstance(x, timeline.Taken)), None)
+    elif to_do.matter == "silent":
+        since = silent_since
     if since is None:
         return condition
     usd = cost_usd(lease.rates, since=since, until=now)
@@ -673,6 +688,12 @@ def _more_words(lease: str, too_little: Lack, raised: Command, paid: str) -> str
             "hour to spare"
         )
     return f"{Command('extend', lease, hours='N')} if its job should run to its end"
+
+
+def _is_spent(lease: Lease, now: datetime) -> bool:
+    """Whether the time alone has used up the lease's budget. An alarm says so already."""
+    cost, budget = lease.cost_usd(now), lease.terms.budget_usd
+    return cost is not None and budget is not None and cost >= budget
 
 
 def _again(lease: str) -> Command:
