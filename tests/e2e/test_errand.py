@@ -131,29 +131,29 @@ async def test_the_plan_says_what_earlier_runs_of_the_directory_have_cost(
 async def test_a_file_of_the_smoke_test_that_nothing_declares_is_asked_for_before_anything_is_rented(
     said: str, renting: Tenant, tmp_path: Path
 ) -> None:
-    tree = a_tree(tmp_path / "tree", "echo odd > notes.txt")
-    smoke = f"SMOKE=1 {COMMAND}; echo odd > notes.txt; echo odd > only-here.txt; mkdir __pycache__; : > __pycache__/a.pyc"
+    tree = a_tree(tmp_path / "tree", "echo odd > notes-2000.txt")
+    smoke = f"SMOKE=1 {COMMAND}; echo odd > notes-2.txt; echo odd > only-here.log; mkdir __pycache__; : > __pycache__/a.pyc"
     errand = an_errand(renting.tenancy, tree, smoke=smoke, unasked_gib=0)
-    names = ["only-here.txt", "notes.txt"]
+    names = ["notes-2.txt", "only-here.log"]
 
     asked = await goes_on(renting.tenancy, errand, Asker(agrees=None))
 
     assert asked.plan is not None
     assert list(asked.plan.undeclared) == names
-    assert "the smoke test also wrote only-here.txt, notes.txt" in asked.plan.lines[-1]
-    assert "whether to keep only-here.txt, notes.txt" in asked.plan.brief["decide now"]
-    assert (
-        f"--resume {asked.run} --yes --discard 'only-here.txt' --discard 'notes.txt'" in asked.next
-    )
+    assert "the smoke test also wrote notes-2.txt, only-here.log" in asked.plan.lines[-1]
+    assert "whether to keep notes-2.txt, only-here.log" in asked.plan.brief["decide now"]
+    resumes = f"--resume {asked.run} --yes"
+    assert f"{resumes} --artifact '*.txt' --artifact '*.log'" in asked.next
+    assert f"{resumes} --discard 'notes-2.txt' --discard 'only-here.log'" in asked.next
     assert renting.creates() == 0
 
-    asker = Asker(keep=names) if said == "keep" else Asker(discard=names)
+    asker = Asker(keeps_all=True) if said == "keep" else Asker(discard=["notes-2000.txt", *names])
     done = await goes_on(renting.tenancy, errand, asker)
 
     assert done.outcome == "done", done
     assert [x.lease for x in asker.asked] == [None], "nothing is left to ask at the end"
     assert done.ended is not None
-    notes = Path(done.ended.receipt.kept_in or "") / "work" / "notes.txt"
+    notes = Path(done.ended.receipt.kept_in or "") / "work" / "notes-2000.txt"
     assert notes.exists() == (said == "keep")
 
 

@@ -69,6 +69,7 @@ from gpu_tenant.errands.steps import MOST_BOXES_TRIED, WORDS, Known, Step, next_
 from gpu_tenant.files.patterns import (
     literal_pattern,
     matches_kept_name,
+    patterns_alike,
     require_narrow,
     require_patterns,
     told_apart,
@@ -592,7 +593,13 @@ class Drive:
             lease=None,
             losses=(plan.lines[-1],),
             unclaimed=names,
-            ways=_ways(self._run, [literal_pattern(name) for name in names], is_written=False),
+            keeps=tuple(patterns_alike(names)),
+            ways=_ways(
+                self._run,
+                patterns_alike(names),
+                [literal_pattern(name) for name in names],
+                is_written=False,
+            ),
         )
         said = await self._face.answer(asks)
         if said is None or not (said.artifacts or said.discard):
@@ -1100,6 +1107,7 @@ class Drive:
             lease=lease.id,
             losses=report.losses,
             unclaimed=collected.unclaimed_largest if collected else (),
+            keeps=self._keeps_of(lease),
             ways=tuple(ways),
             usd_h=lease.price_usd_h,
         )
@@ -1142,6 +1150,11 @@ class Drive:
             return False
         return True
 
+    def _keeps_of(self, lease: Lease) -> tuple[str, ...]:
+        """Return the patterns that keep everything on the box that nobody has claimed."""
+        seal = self._tenancy.ledger.seal(lease.id)
+        return () if seal is None else tuple(unclaimed_patterns(lease, seal.unclaimed))
+
     def _ways_of(self, lease: Lease, collected: Collected | None) -> list[str]:
         """Return the commands that answer the questions which `collect` has left open. Empty if there are none."""
         seal = self._tenancy.ledger.seal(lease.id)
@@ -1150,7 +1163,8 @@ class Drive:
         if collected.unclaimed_files and seal is not None:
             events = self._tenancy.ledger.events(lease.id)
             takes = takes_words(lease, events, seal.unclaimed.size_bytes)
-            ways = _ways(self._run, unclaimed_patterns(lease, seal.unclaimed), is_written=True)
+            patterns = unclaimed_patterns(lease, seal.unclaimed)
+            ways = _ways(self._run, patterns, patterns, is_written=True)
             return [f"{takes}: {way}" for way in ways]
         return [collected.next]
 
@@ -1344,16 +1358,18 @@ def _stats(files: Mapping[str, Path]) -> Iterator[tuple[str, os.stat_result]]:
             yield name, path.stat()
 
 
-def _ways(run: str, patterns: Sequence[str], *, is_written: bool) -> tuple[str, ...]:
-    """Return the commands that continue the errand, and keep or give up the files that match these patterns.
+def _ways(
+    run: str, kept: Sequence[str], lost: Sequence[str], *, is_written: bool
+) -> tuple[str, ...]:
+    """Return the commands that continue the errand: one keeps the files, by `kept`, and one gives them up, by `lost`.
 
     `is_written` says whether the job has written these files. Then only a person may give them up.
     """
-    keeps = Command("run", resume=run, artifact=list(patterns))
-    gives_up = Command("run", resume=run, discard=list(patterns))
-    if len(patterns) == 1 and is_written:
+    keeps = Command("run", resume=run, artifact=list(kept))
+    gives_up = Command("run", resume=run, discard=list(lost))
+    if len(lost) == 1 and is_written:
         return (f"{keeps} keeps it; {gives_up} gives it up, if the person signs",)
-    if len(patterns) == 1:
+    if len(lost) == 1:
         return (f"{keeps} keeps it; {gives_up} gives it up",)
     if is_written:
         return (f"{keeps} keeps them; {gives_up} gives them up, if the person signs",)
@@ -1369,7 +1385,7 @@ def _agree_words(plan: RentalPlan) -> str:
         return agrees
     names = [literal_pattern(name) for name in plan.undeclared]
     gives_up = Command("run", resume=plan.run, yes=True, discard=names)
-    keeps = Command("run", resume=plan.run, yes=True, artifact=names)
+    keeps = Command("run", resume=plan.run, yes=True, artifact=patterns_alike(plan.undeclared))
     return (
         f"{keeps} or {gives_up}, as the person decides; {agrees} leaves that decision for the end"
     )
