@@ -183,7 +183,13 @@ def _is_of(job: str, run: str) -> bool:
     return job == run or (job.startswith(f"{run}-") and job.removeprefix(f"{run}-").isdigit())
 
 
-def _try_again(lease: str) -> str:
+def _try_again(facts: Known, run: str) -> str:
+    """Say how the work of a failed job is tried again on its box, as long as that stays."""
+    assert facts.lease is not None
+    if facts.tried_tree is not None:
+        again = Command("run", resume=run)
+        return f"correct it here, then {again}, or the same line, tries again there"
+    lease = facts.lease.id
     again = Command("launch", lease=lease, artifact="PATTERN", then="COMMAND")
     return f"{Command('push', 'DIR', lease)}, then {again} tries again there"
 
@@ -218,7 +224,7 @@ async def _start(tenancy: Verbs, facts: Known, run: str) -> str:
     """Start the errand's job on its box, or start it again there after an interruption. Returns the job's name."""
     errand, name = facts.errand, facts.job.id if facts.job is not None else run
     assert facts.lease is not None
-    if facts.was_cut_off:
+    if facts.was_cut_off or facts.job_state in ENDED:
         name = _name_again(name, run)
     kept, given_up = kept_by_default(facts.artifacts, facts.discard)
     await tenancy.launch_detached(
@@ -266,6 +272,10 @@ class Drive:
         """Whether this process has checked that the files are those that the smoke test tried."""
         self._is_kept = False
         """Whether this process has collected the files of a failed job whose box is kept for some time."""
+        self._not_again = ""
+        """Why the smoke test of the corrected files failed, in words. Empty if it did not."""
+        self._began_over = False
+        """Whether the job had ended when this call began: then a call is a new try, if its files were corrected."""
 
     async def go_on(self) -> ErrandStatus:
         """Continue the errand until it ends, needs an answer, or the time of this call is over. Returns its state.
@@ -318,6 +328,7 @@ class Drive:
     async def _steps(self) -> ErrandStatus:
         last: Step | None = None
         tries = 0
+        self._began_over = next_step(self._facts()) == "end"
         while True:
             facts = self._facts()
             step = next_step(facts)
@@ -419,6 +430,10 @@ class Drive:
             if receipt.exit_status is None
             else f"ended with status {receipt.exit_status}"
         )
+        lease = self._facts().lease
+        costs = "nothing was rented, and it cost nothing"
+        if lease is not None:
+            costs = f"nothing was launched on {lease.id}"
         stays = ""
         then = f"correct it here, then {Command('run', resume=self._run)} or the same line again"
         if receipt.missing:
@@ -434,7 +449,7 @@ class Drive:
             run=self._run,
             outcome="failed",
             step="smoke",
-            words=f"the smoke test {ended}; nothing was rented, and it cost nothing{stays}",
+            words=f"the smoke test {ended}; {costs}{stays}",
             log=receipt.log_tail,
             log_of="the smoke test's log, from here",
             next=then,
@@ -757,9 +772,12 @@ class Drive:
                 self._choose_again(facts.agreed, NoCapacity(words, remedy=str(Command("offers"))))
                 return None
         await self._tenancy.push(lease.id, errand.directory, include=list(errand.include))
-        if not any((Path(errand.directory) / name).is_file() for name in ASKS):
+        if not self._asks_for_packages():
             self._note(Unprepared(words="the tree asks for no packages"))
         return None
+
+    def _asks_for_packages(self) -> bool:
+        return any((Path(self._errand.directory) / name).is_file() for name in ASKS)
 
     async def _prepare(self, facts: Known) -> ErrandStatus | None:
         assert facts.lease is not None
@@ -906,6 +924,8 @@ class Drive:
             if (again := self._tried_again(facts)) is not None:
                 return again
             until, rule = self._kept_until(facts), self._on_failure
+            if until is not None and await self._is_corrected(facts):
+                return await self._try_again_here(facts)
             if until is not None:
                 return await self._wait_for_a_look(facts, str(state), until)
             if rule.does != "end":
@@ -1018,6 +1038,36 @@ class Drive:
             next=str(Command("monitor", lease, job=newest.id)),
         )
 
+    async def _is_corrected(self, facts: Known) -> bool:
+        """Whether somebody has changed the files since the job failed, and has then asked for this run again.
+
+        Only the first step of a call looks: what changes while a call waits may be half written.
+        """
+        began_over, self._began_over = self._began_over, False
+        return began_over and facts.tried_tree is not None and not await self._is_as_tried(facts)
+
+    async def _try_again_here(self, facts: Known) -> ErrandStatus | None:
+        """Launch the job of a failed run again on its box, with the corrected files. Its terms stay as they are."""
+        lease = facts.lease
+        assert lease is not None
+        await self._tenancy.collect(lease.id, self._to(lease))
+        if (failed := await self._smoke()) is not None:
+            # The box stays warm as before, and ends as its terms say.
+            last_line = failed.log.rstrip("\n").rpartition("\n")[2]
+            self._not_again = f"{failed.words}; its log ends {quote_text(last_line)}"
+            return None
+        left = await self._push(self._facts())
+        if left is None and next_step(self._facts()) == "end" and self._asks_for_packages():
+            left = await self._prepare(self._facts())
+        if left is not None or next_step(self._facts()) != "end":
+            return left
+        name = await _start(self._tenancy, self._facts(), self._run)
+        self._is_kept = False
+        self._face.hear(
+            f"the job is launched again on its box, as {name}, with the corrected files"
+        )
+        return None
+
     async def _wait_for_a_look(
         self, facts: Known, state: str, until: datetime
     ) -> ErrandStatus | None:
@@ -1034,14 +1084,18 @@ class Drive:
             f"the job is {state}; its box stays warm until {until:%H:%M} UTC, for "
             f"{warm_words(lease, (until - ended_at).total_seconds())}, and is then {then}"
         )
+        words = "; ".join(filter(None, (self._not_again, words)))
         if not self._is_kept:
             self._is_kept = True
-            self._face.hear(f"{words}; {_try_again(lease.id)}")
+            self._face.hear(f"{words}; {_try_again(facts, self._run)}")
             await self._tenancy.collect(lease.id, self._to(lease))
         others = others_look(context.home.watchdog, context.clock.now(), every_s=60)
         if context.watches == "server" or others or not self._has_time():
             standing = self._standing("failed", "end", words)
-            told = {"job_state": state, "next": f"{_try_again(lease.id)}; {_ends_now(lease.id)}"}
+            told = {
+                "job_state": state,
+                "next": f"{_try_again(facts, self._run)}; {_ends_now(lease.id)}",
+            }
             return await self._with_its_log(standing.model_copy(update=told))
         await self._tenancy.clock.follow(_AGAIN_S)
         await asyncio.sleep(_TURN_S)
