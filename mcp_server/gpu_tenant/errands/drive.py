@@ -1643,8 +1643,11 @@ def watch_over(tenancy: Verbs, run: str) -> str:
     return context.watch_words() if bill else ""
 
 
-def what_stands(tenancy: Verbs, run: str) -> str:
-    """Say what continues when the person leaves: who watches it, what it costs, and what ends it."""
+def what_stands(tenancy: Verbs, run: str, *, is_seen: bool = True) -> str:
+    """Say what continues when the person leaves: who watches it, what it costs, and what ends it.
+
+    If the box or its provider has not answered (`is_seen` is False), nothing is said of how the job is.
+    """
     from gpu_tenant.domain.policy import rules_of
 
     context, facts = tenancy.context, facts_of(tenancy, run)
@@ -1654,11 +1657,9 @@ def what_stands(tenancy: Verbs, run: str) -> str:
         return f"{run} stops here, and nothing bills for it; {again} continues it"
     left = (lease.terms.deadline_at - context.clock.now()).total_seconds()
     price = "at an unknown price" if lease.price_usd_h is None else f"at {lease.price_usd_h} USD/h"
-    runs = (
-        "its job runs on"
-        if facts.is_launched and facts.job_state not in ENDED
-        else "its box is kept"
-    )
+    runs = "its box is kept"
+    if facts.is_launched and facts.job_state not in ENDED:
+        runs = "its job runs on" if is_seen else "its job may run on"
     rules = rules_of(lease, context.profile(lease.provider), looked_after=context.looked_after)
     return "; ".join(
         (

@@ -402,7 +402,7 @@ def card(
         left_s=left_s,
         job=job,
         others_running=others,
-        blind=None if silent_since is None else "it does not answer",
+        blind=None if silent_since is None else "silent",
     )
     too_little: Lack | None = None
     if live and (over or (not stands and not moved and _is_spent(lease, now))):

@@ -163,8 +163,8 @@ async def run(
         except TenantError:
             # The run ends here, and so does its watch, although its box may still bill.
             tenancy.context.watches = None
-            if watched := watch_over(tenancy, name):
-                click.echo(f"watched from now on: {watched}", err=True)
+            if watch_over(tenancy, name):
+                click.echo(what_stands(tenancy, name, is_seen=False), err=True)
             raise
         tenancy.context.watches = None
         standing = standing.model_copy(update={"watched": watch_over(tenancy, name)})
