@@ -17,6 +17,7 @@ from sshd import Sshd, wait_until
 
 from gpu_tenant.domain.errors import BoxUnreachable
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
+from gpu_tenant.errands.drive import what_stands
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Leases
 from gpu_tenant.leases.read_in_notice import needs_no_start
@@ -321,6 +322,9 @@ async def test_after_an_outbid_and_a_resume_the_same_line_launches_the_job_again
         )
         assert f"`gpu-tenant resume {first.id}`, then `gpu-tenant run --resume" in asked.next
         assert f"`gpu-tenant recover {first.id}`, then `gpu-tenant run --resume" in asked.next
+        assert f": its job may run on under {first.id}, " in what_stands(
+            tenancy, asked.run, is_seen=False
+        )
 
         await tenancy.change_lease(first.id, "resume")
         tenant.wait(600)
