@@ -400,6 +400,7 @@ async def test_a_person_at_the_terminal_of_a_failed_run_has_ten_minutes_to_try_a
 
     (told,) = (words for words in asker.heard if "stays warm until" in words)
     assert re.search(r"for 10m at [\d.]+ USD/h = 0\.\d+ USD, and is then ended", told)
+    assert "Ctrl-C leaves it so; correct it here, then " in told
     assert "or the same line, tries again there" in told
     assert standing.ended is not None
     assert ATTENDED_S <= standing.ended.receipt.lived_s < 2 * ATTENDED_S

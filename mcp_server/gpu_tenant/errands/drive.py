@@ -1087,7 +1087,9 @@ class Drive:
         words = "; ".join(filter(None, (self._not_again, words)))
         if not self._is_kept:
             self._is_kept = True
-            self._face.hear(f"{words}; {_try_again(facts, self._run)}")
+            # Another call of this run would wait for this one.
+            leave = "Ctrl-C leaves it so; " if speaker.get() == "person" else ""
+            self._face.hear(f"{words}; {leave}{_try_again(facts, self._run)}")
             await self._tenancy.collect(lease.id, self._to(lease))
         others = others_look(context.home.watchdog, context.clock.now(), every_s=60)
         if context.watches == "server" or others or not self._has_time():
