@@ -43,8 +43,10 @@ class Asker:
         *,
         keep: Sequence[str] = (),
         discard: Sequence[str] = (),
+        keeps_all: bool = False,
     ) -> None:
         self.agrees, self.keep, self.discard = agrees, tuple(keep), tuple(discard)
+        self._keeps_all = keeps_all
         self.heard: list[str] = []
         self.plans: list[RentalPlan] = []
         self.asked: list[Unanswered] = []
@@ -61,6 +63,8 @@ class Asker:
 
     async def answer(self, asks: Unanswered) -> Answers | None:
         self.asked.append(asks)
+        if self._keeps_all:
+            return Answers(asks.keeps)
         return Answers(self.keep, self.discard) if self.keep or self.discard else None
 
 

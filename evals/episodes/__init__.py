@@ -14,7 +14,7 @@ from evals.episodes.scenes import CARELESS, CHEATED, SCENES, Scene
 from evals.report import Figure, Report
 
 _AT_ONCE: Final = 4
-_PATIENCE_S: Final = 240
+_PATIENCE_S: Final = 600
 _LEAST_SCENES, _LEAST_ATTEMPTS, _LEAST_PROVIDERS = 10, 50, 3
 
 Start = Callable[[Path], Awaitable[Played]]

@@ -29,6 +29,7 @@ _TEARDOWN: Final = re.compile(r"`gpu-tenant teardown (\S+)`")
 _TRIES: Final = 12
 _PAUSE_S: Final = 60.0
 _LOOKS: Final = 60
+_AGAIN_AT_MOST: Final = 2
 
 
 class GaveUp(Exception):
@@ -195,7 +196,11 @@ class Careful:
 
     async def _ended(self, lease: str) -> Answer:
         """The receipt; before it, whatever a refusal asked for was done."""
-        await self._collected(lease)
+        for _ in range(_AGAIN_AT_MOST):
+            if (await self._collected(lease)).text("work").split(":")[0] in ("", "done"):
+                break
+            # The box is still warm: what is missing or does not load is made again there.
+            await self._again(lease)
         for _ in range(_TRIES):
             answer = await self._asked(
                 "verify_and_teardown", lease, but=["UNVERIFIED", "JOB_RUNNING"]
@@ -204,8 +209,6 @@ class Careful:
                 return answer
             if answer.code == "JOB_RUNNING" or "still running" in answer.words:
                 self._desk.wait(_PAUSE_S)
-            elif "does not load" in answer.words or "never appeared" in answer.words:
-                await self._again(lease)
             await self._collected(lease)
         raise GaveUp(f"the teardown is refused: {answer.words}")
 
@@ -219,7 +222,7 @@ class Careful:
         )
         await self._watched(lease, launched.text("job"))
 
-    async def _collected(self, lease: str) -> None:
+    async def _collected(self, lease: str) -> Answer:
         """Everything that the box holds of worth is here; what nobody had claimed is kept, too."""
         claims: list[str] = []
         for _ in range(_TRIES):
@@ -229,9 +232,10 @@ class Careful:
                 continue
             unclaimed = got.texts("unclaimed_largest")
             if not unclaimed:
-                return
+                return got
             # The person is away and nothing may be given up: so it is kept, by its name.
             claims = [named(path) for path in unclaimed]
+        raise GaveUp(f"what is on {lease} does not come home: {got.words}")
 
     async def _nothing_else_bills(self) -> None:
         for _ in range(_TRIES):

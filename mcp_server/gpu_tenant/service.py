@@ -1086,6 +1086,7 @@ class Tenancy:
         from gpu_tenant.leases.unasked import bring_bytes, takes_words
         from gpu_tenant.leases.wanted_place import copy_of_ended, wanted_place
         from gpu_tenant.leases.watch_actions import has_news, kept_elsewhere, note_unseen_ends
+        from gpu_tenant.leases.work_outcome import judged_so_far
         from gpu_tenant.transfer.bandwidth_share import limits_of_call
 
         context = self.context
@@ -1122,6 +1123,8 @@ class Tenancy:
         await note_unseen_ends(context, found)
         await self._tend_on(found)
         told = await self._store_again(found)
+        if (judged := await judged_so_far(context.ledger, context.ledger.lease(lease))) is not None:
+            told["work"] = judged.words
         if collected.unclaimed_bytes:
             events = context.ledger.events(found.id)
             told["unclaimed_takes"] = takes_words(found, events, collected.unclaimed_bytes)

@@ -446,6 +446,7 @@ def test_an_artifact_that_never_appeared_keeps_no_box(owner: Owner) -> None:
     ended = json.loads(owner.does("teardown", lease, "--json"))
 
     assert collected["never_appeared"] == ["checkpoints/*.pt"]
+    assert collected["work"] == "incomplete: checkpoints/*.pt never appeared"
     assert collected["next"] == f"`gpu-tenant teardown {lease}`"
     assert ended["receipt"]["ground"] == "verified"
     assert ended["receipt"]["outcome"] == {
@@ -457,7 +458,8 @@ def test_an_artifact_that_never_appeared_keeps_no_box(owner: Owner) -> None:
 
 def test_an_artifact_that_does_not_load_keeps_no_box(owner: Owner) -> None:
     lease = owner.has_run("mkdir -p out && echo '[1,' > out/model.json")
-    owner.does("collect", lease)
+    collected = owner.does("collect", lease)
+    assert "suspect: out/model.json does not load as json" in collected
 
     shown = owner.does("teardown", lease)
 

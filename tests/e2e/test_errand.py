@@ -131,29 +131,29 @@ async def test_the_plan_says_what_earlier_runs_of_the_directory_have_cost(
 async def test_a_file_of_the_smoke_test_that_nothing_declares_is_asked_for_before_anything_is_rented(
     said: str, renting: Tenant, tmp_path: Path
 ) -> None:
-    tree = a_tree(tmp_path / "tree", "echo odd > notes.txt")
-    smoke = f"SMOKE=1 {COMMAND}; echo odd > notes.txt; echo odd > only-here.txt; mkdir __pycache__; : > __pycache__/a.pyc"
+    tree = a_tree(tmp_path / "tree", "echo odd > notes-2000.txt")
+    smoke = f"SMOKE=1 {COMMAND}; echo odd > notes-2.txt; echo odd > only-here.log; mkdir __pycache__; : > __pycache__/a.pyc"
     errand = an_errand(renting.tenancy, tree, smoke=smoke, unasked_gib=0)
-    names = ["only-here.txt", "notes.txt"]
+    names = ["notes-2.txt", "only-here.log"]
 
     asked = await goes_on(renting.tenancy, errand, Asker(agrees=None))
 
     assert asked.plan is not None
     assert list(asked.plan.undeclared) == names
-    assert "the smoke test also wrote only-here.txt, notes.txt" in asked.plan.lines[-1]
-    assert "whether to keep only-here.txt, notes.txt" in asked.plan.brief["decide now"]
-    assert (
-        f"--resume {asked.run} --yes --discard 'only-here.txt' --discard 'notes.txt'" in asked.next
-    )
+    assert "the smoke test also wrote notes-2.txt, only-here.log" in asked.plan.lines[-1]
+    assert "whether to keep notes-2.txt, only-here.log" in asked.plan.brief["decide now"]
+    resumes = f"--resume {asked.run} --yes"
+    assert f"{resumes} --artifact '*.txt' --artifact '*.log'" in asked.next
+    assert f"{resumes} --discard 'notes-2.txt' --discard 'only-here.log'" in asked.next
     assert renting.creates() == 0
 
-    asker = Asker(keep=names) if said == "keep" else Asker(discard=names)
+    asker = Asker(keeps_all=True) if said == "keep" else Asker(discard=["notes-2000.txt", *names])
     done = await goes_on(renting.tenancy, errand, asker)
 
     assert done.outcome == "done", done
     assert [x.lease for x in asker.asked] == [None], "nothing is left to ask at the end"
     assert done.ended is not None
-    notes = Path(done.ended.receipt.kept_in or "") / "work" / "notes.txt"
+    notes = Path(done.ended.receipt.kept_in or "") / "work" / "notes-2000.txt"
     assert notes.exists() == (said == "keep")
 
 
@@ -400,7 +400,8 @@ async def test_a_person_at_the_terminal_of_a_failed_run_has_ten_minutes_to_try_a
 
     (told,) = (words for words in asker.heard if "stays warm until" in words)
     assert re.search(r"for 10m at [\d.]+ USD/h = 0\.\d+ USD, and is then ended", told)
-    assert "`gpu-tenant launch " in told
+    assert "Ctrl-C leaves it so; correct it here, then " in told
+    assert "or the same line, tries again there" in told
     assert standing.ended is not None
     assert ATTENDED_S <= standing.ended.receipt.lived_s < 2 * ATTENDED_S
 
@@ -418,13 +419,43 @@ async def test_an_agent_is_told_at_once_that_its_failed_run_s_box_is_warm_and_ma
     assert (failed.outcome, failed.job_state, failed.ended) == ("failed", "failed", None)
     assert "stays warm until" in failed.words
     assert failed.lease is not None
-    assert str(Command("push", "DIR", failed.lease)) in failed.next
     await tenancy.launch_detached(failed.lease, "sleep 60", ["out/"], name="mended")
     again = await goes_on(tenancy, errand)
 
     assert (again.outcome, again.ended) == ("failed", None)
     assert "works on for mended" in again.words
     assert renting.lease(failed.lease).state is LeaseState.ACTIVE
+
+
+async def test_the_same_line_with_corrected_files_tries_again_on_the_warm_box(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    tenancy, tree, asker = renting.tenancy, a_tree(tmp_path / "tree", "exit 3"), Asker()
+    errand, script = an_errand(tenancy, tree), tree / "train.sh"
+    tenancy.context.watches = "server"
+    note_presence(renting.home, renting.clock.now())
+
+    failed = await goes_on(tenancy, errand, asker)
+    as_it_was = await goes_on(tenancy, errand, asker)
+    right = script.read_text(encoding="utf-8").replace("exit 3", "")
+    script.write_text("exit 4", encoding="utf-8")
+    worse = await goes_on(tenancy, errand, asker)
+    script.write_text(right, encoding="utf-8")
+    done = await goes_on(tenancy, errand, asker)
+
+    again = (
+        f"correct it here, then {Command('run', resume=failed.run)}, or the same line, tries again"
+    )
+    for standing in (failed, as_it_was, worse):
+        assert (standing.run, standing.outcome, standing.ended) == (failed.run, "failed", None)
+        assert again in standing.next
+    assert "the smoke test ended with status 4; nothing was launched on " in worse.words
+    assert done.outcome == "done", done
+    assert [job.id for job in tenancy.ledger.jobs(renting.tenancy.ledger.leases()[0].id)] == [
+        failed.run,
+        f"{failed.run}-2",
+    ]
+    assert renting.creates() == 1
 
 
 async def test_a_box_whose_owner_wants_to_look_at_a_failed_job_is_kept_that_long_and_no_longer(

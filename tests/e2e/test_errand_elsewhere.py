@@ -18,6 +18,7 @@ from sshd import Sshd, wait_until
 from gpu_tenant.domain.errors import BoxUnreachable
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.ports import Parking
+from gpu_tenant.errands.drive import what_stands
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Leases
 from gpu_tenant.leases.read_in_notice import needs_no_start
@@ -375,9 +376,15 @@ async def test_after_an_outbid_and_a_resume_the_same_line_launches_the_job_again
 
         (first,) = tenancy.ledger.leases()
         assert (asked.outcome, asked.job_state) == ("asks", None)
-        assert "the job is not over: its provider has stopped its box (outbid)" in asked.words
+        assert (
+            "the job is not over: its box does not run: its provider has stopped it (outbid)"
+            in asked.words
+        )
         assert f"`gpu-tenant resume {first.id}`, then `gpu-tenant run --resume" in asked.next
         assert f"`gpu-tenant recover {first.id}`, then `gpu-tenant run --resume" in asked.next
+        assert f": its job may run on under {first.id}, " in what_stands(
+            tenancy, asked.run, is_seen=False
+        )
 
         await tenancy.change_lease(first.id, "resume")
         tenant.wait(600)
@@ -478,7 +485,10 @@ async def test_a_run_whose_box_has_notice_does_not_end_it_and_goes_on_there_afte
 
         (lease,) = tenant.tenancy.ledger.leases()
         assert (standing.outcome, lease.state) == ("asks", LeaseState.ACTIVE), standing
-        assert "the job is not over: its provider has stopped its box (preempted)" in standing.words
+        assert (
+            "the job is not over: its box does not run: its provider has stopped it (preempted)"
+            in standing.words
+        )
         assert standing.asks is not None
         assert "resume" in standing.asks.ways[0]
         assert f"recover {lease.id}" in standing.asks.ways[1]

@@ -148,7 +148,7 @@ def test_ctrl_c_ends_the_watch_and_says_so(
     assert watched(stage).startswith("nobody: ")
 
 
-def test_a_run_that_ends_with_an_error_says_who_watches_the_box_that_it_leaves(
+def test_a_run_that_ends_with_an_error_says_who_watches_the_box_that_it_leaves_and_what_ends_it(
     rehearse: Callable[..., Rehearsal], tmp_path: Path
 ) -> None:
     stage = rehearse()
@@ -161,5 +161,8 @@ def test_a_run_that_ends_with_an_error_says_who_watches_the_box_that_it_leaves(
 
     assert ran.returncode not in (0, 10), ran
     assert "NOBODY_HAS_THIS" in ran.stderr
-    assert "watched from now on: nobody: " in ran.stderr, ran
+    left = "goes on without you: its box is kept under "
+    assert left in ran.stderr, ran
+    assert ", until its deadline in " in ran.stderr.partition(left)[2]
+    assert "watched: nobody: " in ran.stderr
     assert watched(stage).startswith("nobody: ")

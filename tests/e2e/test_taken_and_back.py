@@ -61,7 +61,7 @@ async def test_while_its_provider_keeps_it_stopped_no_guard_is_promised(
     for _ in range(2):
         await dog.once()
     alarms = [line for line in lines if line.startswith(f"{card.lease}: warning: ")]
-    assert [line for line in alarms if "the provider has stopped it" in line] == alarms[:1] != []
+    assert [line for line in alarms if "its provider has stopped it" in line] == alarms[:1] != []
 
     told = await shown(tenant)
 

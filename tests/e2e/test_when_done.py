@@ -401,26 +401,33 @@ async def test_a_stop_that_its_provider_refused_holds_off_no_more_work(tmp_path:
         assert "held until" in (held.alarm or "")
 
 
-async def test_the_cells_of_a_sweep_are_done_together(tmp_path: Any) -> None:
+@pytest.mark.parametrize(
+    ("also", "counted", "waits_s"), [("", "2 finished", 31), ("; [ {seed} = 1 ]", "1 failed", 91)]
+)
+async def test_the_cells_of_a_sweep_are_done_together_and_one_that_failed_ends_the_box_later(
+    tmp_path: Any, also: str, counted: str, waits_s: int
+) -> None:
     async with scene_at("vastai", tmp_path) as scene:
         tenancy = scene.tenant.tenancy
         await scene.rent(when_done=None)
         await tenancy.launch_detached(
             scene.lease,
-            "mkdir -p out/{cell}; echo {seed} > out/{cell}/a",
+            f"mkdir -p out/{{cell}}; echo {{seed}} > out/{{cell}}/a{also}",
             ["out/{cell}/"],
             matrix={"seed": [1, 2]},
         )
         for _ in range(200):
             seen = await tenancy.list_leases()
-            if "2 finished" in str(seen.sweeps):
+            if counted in str(seen.sweeps):
                 break
             await asyncio.sleep(0.1)
 
         await scene.look()
-        await scene.later(seconds=31)
+        assert scene.state is LeaseState.ACTIVE
+        await scene.later(seconds=waits_s)
 
         assert scene.state is LeaseState.GONE
+        assert sorted(x.read_text() for x in scene.kept().glob("out/*/a")) == ["1\n", "2\n"]
         words = [alarm.words for alarm in tenancy.ledger.open_alarms() if alarm.lease_id is None]
         assert any("has ended: 2 cells" in told for told in words), words
 

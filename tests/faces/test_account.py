@@ -53,10 +53,10 @@ def told(*cards: Card, unseen: tuple[str, ...] = (), left: tuple[Leftover, ...] 
     return in_all(cards, alarms=(), foreign=(), leftovers=left, unseen=unseen, free={"own"})
 
 
-def test_a_box_that_its_provider_has_stopped_is_not_called_ready() -> None:
+def test_a_box_that_was_stopped_unasked_is_not_called_ready() -> None:
     taken = shown(rented("tiny-aaaa", "0.02"), state=BoxState.PARKED)
 
-    assert (taken.phase, taken.leaking_usd_month) == ("stopped by its provider", Decimal("14.40"))
+    assert (taken.phase, taken.leaking_usd_month) == ("stopped", Decimal("14.40"))
     assert taken.next.startswith("`gpu-tenant resume ")
     assert shown(rented("tiny-bbbb")).leaking_usd_month is None
 
@@ -229,9 +229,7 @@ def test_what_needs_a_person_is_said_first_with_what_it_costs_and_the_next_comma
     lease_table.leases(told(shown(rented("tiny-fine")), taken))
 
     first, second = capsys.readouterr().out.splitlines()[:2]
-    assert first.startswith(
-        "do this: tiny-aaaa: stopped by its provider, its disk bills on, 0.02 USD/h"
-    )
+    assert first.startswith("do this: tiny-aaaa: stopped, its disk bills on, 0.02 USD/h")
     assert "gpu-tenant resume tiny-aaaa" in first
     assert second.startswith("LEASE")
 

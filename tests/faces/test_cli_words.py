@@ -1,5 +1,6 @@
 """How the command line is spoken to, and answers: one lease in two ways, errors as JSON, dates as dates."""
 
+import io
 import json
 import os
 import sys
@@ -13,8 +14,10 @@ import pytest
 from gpu_tenant.app import known_platforms
 from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.wording import with_dates
+from gpu_tenant.errands.answers import Unanswered
 from gpu_tenant.faces.cli import main, output, prompts
 from gpu_tenant.faces.cli.quantities import HOURS
+from gpu_tenant.faces.cli.run import TerminalFace
 from gpu_tenant.jobs.monitor import Watched
 
 PLATFORMS = cache(known_platforms)
@@ -287,6 +290,28 @@ async def chosen(
     with _terminal_with(typed) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         return await prompts.choice("Which?", choices, default=default)
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept", "lost"), [("", ("out-*/*.pt",), ()), ("lose", (), ("out-2/a.pt",))]
+)
+async def test_enter_keeps_by_rule_what_nobody_has_claimed_and_only_its_names_are_given_up(
+    typed: str, kept: tuple[str, ...], lost: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = Unanswered(
+        lease="l", losses=(), unclaimed=("out-2/a.pt",), keeps=("out-*/*.pt",), ways=()
+    )
+    mine, its = os.openpty()
+    with os.fdopen(its, "r+b", buffering=0) as raw:
+        terminal = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)
+        os.write(mine, f"{typed}\n".encode())
+        for stream in ("stdin", "stderr"):
+            monkeypatch.setattr(sys, stream, terminal)
+        told = await TerminalFace(None, "run", agrees=False, quiet=False).answer(asks)
+    os.close(mine)
+
+    assert told is not None
+    assert (told.artifacts, told.discard) == (kept, lost)
 
 
 def _terminal_with(typed: str) -> TextIO:

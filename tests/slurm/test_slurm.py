@@ -13,12 +13,18 @@ import pytest
 from arranged import eventually
 from slurm.cluster import Cluster
 from slurm.conftest import Site, allocated
-from sshd import Sshd, wait_until
+from sshd import Sshd, make_key, wait_until
 
 from gpu_tenant.app import connect, known_platforms, open_tenancy
 from gpu_tenant.domain.clock import WallClock
-from gpu_tenant.domain.errors import BoxUnreachable, JobRunning, ProviderTrouble, Unverified
-from gpu_tenant.domain.model import LeaseState, SlurmAddress
+from gpu_tenant.domain.errors import (
+    BoxUnreachable,
+    HostKeyChanged,
+    JobRunning,
+    ProviderTrouble,
+    Unverified,
+)
+from gpu_tenant.domain.model import LeaseId, LeaseState, SlurmAddress
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.service import Tenancy
@@ -90,6 +96,50 @@ async def test_a_job_by_way_of_a_login_node_outlives_its_client_and_is_torn_down
         assert (here.state / "kept" / lease / "work" / "out" / "checkpoint.json").exists()
         # What lies in a home that both nodes share is nobody's to delete.
         assert (login.home / "gpu-tenant" / lease / "work" / "out").is_dir()
+
+
+async def test_a_launch_that_met_a_stranger_stays_on_record_and_is_started_once_when_it_is_repeated(
+    here: Site, cluster: Cluster, tmp_path: Path
+) -> None:
+    """A start at Slurm is several requests, and the stranger may have answered only the last of them."""
+    key = ensure_key(here.state / "ssh" / "id_ed25519")
+    options = f"SetEnv SLURM_CONF={cluster.configuration}"
+    with Sshd(
+        tmp_path / "login", authorized=key.with_name(f"{key.name}.pub"), options=options
+    ) as login:
+        here.configured(login=login.target)
+        with (here.state / "config.toml").open("a", encoding="utf-8") as more:
+            more.write(f'before = ["env", "SLURM_CONF={cluster.configuration}"]\n')
+        true_key = tmp_path / "login" / "host_key"
+        async with asyncio.timeout(120):
+            tenancy = open_tenancy(os.environ)
+            lease = (await allocated(tenancy)).lease
+            await tenancy.push(lease, str(here.tree))
+            await tenancy.aclose()
+
+            login.restart(new_host_key=make_key(tmp_path / "strange"))
+            tenancy = open_tenancy(os.environ)
+            with pytest.raises(HostKeyChanged):
+                await tenancy.launch_detached(lease, here.command, ["out/"], name="train")
+            on_record = [(job.id, job.launched_at) for job in tenancy.ledger.jobs(LeaseId(lease))]
+            await tenancy.aclose()
+            login.restart(new_host_key=true_key)
+
+            tenancy = open_tenancy(os.environ)
+            try:
+                here.enough()
+                await tenancy.launch_detached(lease, here.command, ["out/"], name="train")
+                while (seen := await tenancy.monitor(lease, "train", wait_s=20)).state == "running":
+                    pass
+                await tenancy.collect(lease)
+                torn = await tenancy.verify_and_teardown(lease)
+            finally:
+                await tenancy.aclose()
+    assert on_record == [("train", None)], "its files would count as nobody's, had it begun"
+    assert seen.state == "finished"
+    log = (here.state / "kept" / lease / "log" / "train.log").read_text(encoding="utf-8")
+    assert log.count("begins at") == 1
+    assert torn.receipt.ground == "verified"
 
 
 async def test_what_somebody_else_cancelled_is_told_and_never_called_torn_down(

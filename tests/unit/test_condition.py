@@ -8,6 +8,7 @@ from arranged import NOON, job
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.leases.condition import (
+    STOPPED,
     TAKEN,
     Bills,
     Condition,
@@ -98,7 +99,7 @@ JOBS = (None, "running", "finished", "failed", "killed", "stopped")
 BILLS: tuple[Bills, ...] = ("box", "disk", "nobody", "unknown")
 
 
-@pytest.mark.parametrize("phase", ["booting", "ready", "parked", TAKEN, "terminating"])
+@pytest.mark.parametrize("phase", ["booting", "ready", "parked", TAKEN, STOPPED, "terminating"])
 def test_every_combination_is_for_a_person_or_is_fine_or_is_free(phase: str) -> None:
     for job_state, bills, blind, alarm in product(JOBS, BILLS, (None, "silent"), (None, "dear")):
         told = stands(phase, job_state, bills=bills, blind=blind, alarm=alarm)
@@ -106,7 +107,7 @@ def test_every_combination_is_for_a_person_or_is_fine_or_is_free(phase: str) -> 
 
         is_over = phase == "ready" and job_state in ("finished", "failed", "killed", "stopped")
         is_wasted = is_over and bills in ("box", "unknown")
-        is_called_for = bool(blind or alarm or is_wasted or phase == TAKEN)
+        is_called_for = bool(blind or alarm or is_wasted or phase in (TAKEN, STOPPED))
         assert (told.to_do is not None) == is_called_for, case
         assert (told.group == "attention") == is_called_for, case
         # Only what is seen, runs and has no alarm is green.

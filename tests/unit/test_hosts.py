@@ -31,7 +31,6 @@ from gpu_tenant.domain.interruption import Taken
 from gpu_tenant.domain.model import BoxState, Fate, Lease, LeaseId
 from gpu_tenant.domain.offers import Offer, Wish
 from gpu_tenant.domain.order import Order
-from gpu_tenant.domain.protection import GuardState
 from gpu_tenant.leases.host_memory import remember_audit, remember_fate, remember_not_ready
 from gpu_tenant.leases.offers import Found, find_offers
 from gpu_tenant.leases.provision import make_ready
@@ -319,17 +318,23 @@ async def test_a_box_that_no_list_shows_any_more_has_vanished(
 
 @pytest.mark.parametrize("fate", ["preempted", "outbid", "walltime", "balance_zero"])
 def test_what_was_agreed_is_not_held_against_a_host(ledger: Ledger, fate: Fate) -> None:
-    remember_fate(rented(ledger), Taken(fate, "so it was"), None, ledger=ledger)
+    remember_fate(rented(ledger), Taken(fate, "so it was"), ledger=ledger)
 
     assert ledger.host_reports(at=NOON) == []
 
 
-def test_a_stop_by_the_guard_may_be_the_end_of_the_work(ledger: Ledger) -> None:
-    armed = GuardState(state="armed", ends_the_meter=True, when_done=True, words="")
+@pytest.mark.parametrize(("when_done", "what"), [(True, []), (False, ["stopped"])])
+async def test_a_stop_that_may_be_the_guard_s_is_not_held_against_a_host(
+    ledger: Ledger, tiny: TinyProvider, when_done: bool, what: list[str]
+) -> None:
+    lease = ledger.ready(rented(ledger).id, at=NOON)
+    armed = timeline.Guarded(armed=True, ends_the_meter=True, when_done=when_done, words="armed")
+    ledger.note(lease.id, armed, at=NOON)
+    tiny.rent(lease.mark, id=lease.box_id, state=BoxState.PARKED)
 
-    remember_fate(rented(ledger), Taken("stopped_by_provider", "?"), armed, ledger=ledger)
+    await settle(context_of(ledger, TINY, tiny), lease)
 
-    assert ledger.host_reports(at=NOON) == []
+    assert [report.what for report in ledger.host_reports(at=NOON)] == what
 
 
 @dataclass
@@ -372,7 +377,7 @@ def test_an_audit_is_held_against_the_host_for_what_no_order_brings_about(
 
 
 def test_a_lease_without_a_quote_is_held_against_no_host(ledger: Ledger) -> None:
-    remember_fate(active(ledger, LEASE), Taken("host_lost", "gone"), None, ledger=ledger)
+    remember_fate(active(ledger, LEASE), Taken("host_lost", "gone"), ledger=ledger)
 
     assert ledger.host_reports(at=NOON) == []
 

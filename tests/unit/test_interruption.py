@@ -7,7 +7,14 @@ import pytest
 from arranged import NOON, box, lease, offer, profile, quote
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.interruption import cut_off_at, fate, recorded_fate
+from gpu_tenant.domain.interruption import (
+    BY_ITS_PROVIDER,
+    cut_off_at,
+    fate,
+    recorded_fate,
+    taken_words,
+    who_stopped_it,
+)
 from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LeaseState, Profile
 
 READY = NOON + timedelta(minutes=5)
@@ -68,6 +75,41 @@ def test_an_empty_account_a_contract_that_ended_and_a_deadline_count_before_a_bi
     assert [each.fate for each in met if each] == ["balance_zero", "outbid", "walltime", "walltime"]
     assert met[0] is not None
     assert "-0.02 USD" in met[0].words
+
+
+@pytest.mark.parametrize(
+    ("at", "seen", "guard_stops", "whose"),
+    [
+        (CLOUD, STOPPED, "", "its provider or a person at its console has stopped it"),
+        (
+            CLOUD,
+            STOPPED,
+            "if its work was done",
+            "its guard has stopped it if its work was done, otherwise its provider or a person has",
+        ),
+        (SHOP, BID, "", "somebody pays more for its GPU; "),
+        (
+            SHOP,
+            BID,
+            "if its work was done",
+            "somebody pays more for its GPU, unless its guard stopped it if its work was done; ",
+        ),
+        (CLOUD, BID, "", "its provider took the GPU back; "),
+    ],
+)
+def test_a_stop_is_put_on_its_provider_alone_only_if_nobody_else_can_have_made_it(
+    at: Profile, seen: Box, guard_stops: str, whose: str
+) -> None:
+    met = fate(working(), at, seen, now=READY, guard_stops=guard_stops)
+
+    assert met is not None
+    assert met.words.startswith(whose)
+    told = who_stopped_it(met.fate, guard_stops)
+    assert ("provider" in taken_words(met.fate)) == (met.fate in BY_ITS_PROVIDER)
+    assert ("guard" in told) == bool(guard_stops)
+    assert (told == "its provider has stopped it") == (
+        met.fate in BY_ITS_PROVIDER and not guard_stops
+    )
 
 
 @pytest.mark.parametrize("after", [timeline.Ready(), timeline.Resumed(), timeline.Parked()])

@@ -7,7 +7,7 @@ from gpu_tenant.artifacts.local_evidence import Loss
 from gpu_tenant.artifacts.losses import in_words, uncollected_loss
 from gpu_tenant.domain.errors import Unverified
 from gpu_tenant.domain.seal import Manifest, SealedFile, Unclaimed
-from gpu_tenant.leases.verify import Assessment, prove, unkept_losses
+from gpu_tenant.leases.verify import Assessment, changed_since, prove, unkept_losses
 
 
 def written(*names: str, size: int) -> Manifest:
@@ -115,3 +115,16 @@ def test_a_signature_for_a_file_that_nobody_claimed_is_for_its_content_at_that_t
 
     assert digest(1) == digest(1)
     assert digest(1) != digest(2)
+
+
+@pytest.mark.parametrize("named", [1, 20])
+async def test_a_second_seal_that_names_few_files_hides_no_new_one(named: int) -> None:
+    now = written(*(f"new-{n}" for n in range(25)), size=7)
+    few = now.unclaimed.model_copy(update={"largest": now.unclaimed.largest[:named]})
+
+    async def again(**_: object) -> Manifest:
+        return now.model_copy(update={"unclaimed": few})
+
+    (loss,) = await changed_since(seal(), again, lease())
+
+    assert "was written on the box" in loss.what

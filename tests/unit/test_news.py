@@ -93,7 +93,7 @@ def test_a_box_that_is_being_stopped_is_no_alarm_yet() -> None:
 @pytest.mark.parametrize(
     ("state", "parked_at", "words"),
     [
-        (BoxState.PARKED, None, "the provider has stopped it, and not because we asked"),
+        (BoxState.PARKED, None, "its provider or a person at its console has stopped it"),
         (BoxState.READY, PARKED_AT, "it runs again although it was parked"),
         (BoxState.BROKEN, None, "its provider calls it broken"),
         (BoxState.UNKNOWN, None, "its provider calls it unknown"),

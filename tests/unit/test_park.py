@@ -427,7 +427,7 @@ async def test_a_start_that_is_only_queued_is_said_to_be(garage: Garage) -> None
     )
 
     assert waits in (told.alarm or "")
-    assert told.phase == "stopped by its provider"
+    assert told.phase == "stopped"
     assert "nothing ends the bill for its disk" in told.stops_the_meter
 
 

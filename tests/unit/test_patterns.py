@@ -16,6 +16,7 @@ from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.files.patterns import (
     literal_pattern,
     matches_kept_name,
+    patterns_alike,
     require_narrow,
     require_patterns,
     told_apart,
@@ -206,6 +207,33 @@ def test_the_pattern_of_one_file_means_that_file_alone(name: str) -> None:
     assert matches_kept_name(pattern, f"work/{name}")
     assert Pattern(pattern).matches(name)
     assert not Pattern(pattern).matches(f"{name}2")
+
+
+@pytest.mark.parametrize(
+    ("of_the_smoke_test", "of_the_job"),
+    [
+        ("step-2.pt", "step-2000.pt"),
+        ("best.pt", "last.pt"),
+        ("runs/7/w.safetensors", "runs/12/model.safetensors"),
+        ("ckpt-1/optimizer", "ckpt-900/optimizer"),
+        ("a [b] 1.bin", "a [b] 20.bin"),
+    ],
+)
+def test_what_is_kept_of_a_smoke_test_is_kept_of_its_job_under_other_names(
+    of_the_smoke_test: str, of_the_job: str
+) -> None:
+    (pattern,) = patterns_alike([of_the_smoke_test])
+
+    require_narrow([pattern])
+    for name in (of_the_smoke_test, of_the_job):
+        assert matches_kept_name(pattern, f"work/{name}")
+        assert Pattern(pattern).matches(name)
+    assert not matches_kept_name(pattern, "work/train.py")
+
+
+@pytest.mark.parametrize("name", ["7", "12/34"])
+def test_a_name_of_nothing_but_numbers_is_kept_alone(name: str) -> None:
+    assert patterns_alike([name]) == [name]
 
 
 @pytest.mark.parametrize(

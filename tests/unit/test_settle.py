@@ -17,6 +17,7 @@ from arranged import (
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.model import BoxState, Lease, LeaseState
+from gpu_tenant.domain.story import story_of
 from gpu_tenant.leases.provider_listing import Listing
 from gpu_tenant.leases.readiness import settled_if_free
 from gpu_tenant.leases.settle import settle
@@ -246,7 +247,7 @@ async def test_a_look_that_finds_a_box_as_it_is_on_record_writes_nothing(
     ],
     ids=["idle for as long as agreed", "not idle for so long"],
 )
-async def test_a_stop_by_our_own_guard_is_told_as_ours_and_any_other_as_the_provider_s(
+async def test_a_stop_by_our_own_guard_is_told_as_ours_and_what_may_be_its_as_a_doubt(
     ledger: Ledger, connector: LocalConnector, clock: HandClock, idle_h: float, told: str | None
 ) -> None:
     lease = await standing(ledger, connector)
@@ -271,6 +272,6 @@ async def test_a_stop_by_our_own_guard_is_told_as_ours_and_any_other_as_the_prov
         assert (settled.parked_at, words) == (clock.now(), told)
         return
     assert settled.parked_at is None
-    assert "its guard has stopped it if it was idle for 2 h, otherwise its provider" in (
-        words or ""
-    )
+    doubt = "its guard has stopped it if it was idle for 2 h, otherwise its provider or a person"
+    assert doubt in (words or "")
+    assert doubt in (story_of(ledger.events(LEASE)).box.fate_words or "")

@@ -74,6 +74,11 @@ class Collected(Record):
         default=(), description="pipes, and links that lead to nothing kept: they hold no bytes"
     )
     never_appeared: tuple[str, ...]
+    work: str | None = Field(
+        default=None,
+        description="the verdict on the work so far, as the receipt will give it; None: no job ran, or "
+        "there is too much to read it twice",
+    )
     only_here: tuple[str, ...] = Field(
         default=(), description="collected before, and no longer on the box"
     )

@@ -11,6 +11,8 @@ from gpu_tenant.domain.record import Record
 
 CHANNEL = "notify:"
 """The prefix of the key of an alarm about a channel. The channel's name follows it."""
+UNREACHABLE = "unreachable"
+"""The key of the alarm that a box does not answer."""
 
 
 class Level(IntEnum):

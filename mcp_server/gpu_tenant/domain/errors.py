@@ -17,7 +17,7 @@ TenantError
 │   └── Limit             3   the owner's limits leave no room
 ├── BoxTrouble            4   the box did not do what was asked
 │   ├── BoxUnreachable    4   unknown, which is not dead
-│   ├── BoxStopped        4   its provider has stopped the box
+│   ├── BoxStopped        4   the box was stopped unasked
 │   ├── HostKeyChanged    4
 │   ├── AnotherBox        4   the box that answers is not the lease's
 │   ├── NotReady          4   it was rented, but did not let us in in time
@@ -199,7 +199,7 @@ class BoxUnreachable(BoxTrouble):
 
 
 class BoxStopped(BoxTrouble):
-    """The provider has stopped the box. Its disk may bill on."""
+    """The box was stopped unasked. Its disk may bill on."""
 
     code = "BOX_STOPPED"
 

@@ -23,6 +23,10 @@ _NOTICE_STANDS = timedelta(minutes=15)
 """A notice that the box will be taken counts for this long."""
 
 
+BY_ITS_PROVIDER: frozenset[Fate] = frozenset({"preempted", "outbid", "host_lost", "balance_zero"})
+"""The fates that only a provider brings about. Any other stop may also be that of a guard, or of a person there."""
+
+
 class Taken(NamedTuple):
     """What took the box, and a sentence that says how we know."""
 
@@ -37,12 +41,14 @@ def fate(
     *,
     now: datetime,
     balance_usd: Decimal | None = None,
+    guard_stops: str = "",
 ) -> Taken | None:
     """Return what took the lease's box, as its provider shows it. None if nothing did.
 
     `box` is None if no list shows the box. One such list proves nothing. After two, the lease is `lost`.
-    `balance_usd` is what the account holds. None if nobody asked. Three things do not count as a fate:
-    a state that nobody understands, a provider that does not answer, and a job that died.
+    `balance_usd` is what the account holds. None if nobody asked. `guard_stops` says when the guard on the box may have
+    stopped it. Three things do not count as a fate: a state that nobody understands, a provider that does not answer,
+    and a job that died.
     """
     if lease.state is LeaseState.LOST:
         return Taken("host_lost", "its provider no longer lists it, and nobody here ended it")
@@ -53,7 +59,7 @@ def fate(
         return Taken(box.taken, f"its provider says so{said}")
     match box.state:
         case BoxState.PARKED:
-            return _why_stopped(lease, profile, box, said, now, balance_usd)
+            return _why_stopped(lease, profile, box, said, now, balance_usd, guard_stops)
         case BoxState.BROKEN if lease.ready_at is not None:
             return Taken("host_lost", f"its provider calls it broken{said}")
         case _:
@@ -61,7 +67,13 @@ def fate(
 
 
 def _why_stopped(
-    lease: Lease, profile: Profile, box: Box, said: str, now: datetime, balance_usd: Decimal | None
+    lease: Lease,
+    profile: Profile,
+    box: Box,
+    said: str,
+    now: datetime,
+    balance_usd: Decimal | None,
+    guard_stops: str,
 ) -> Taken:
     """Return the most certain reason for the stop of a box that nobody here has parked."""
     if now >= lease.terms.deadline_at:
@@ -71,11 +83,34 @@ def _why_stopped(
     if balance_usd is not None and balance_usd <= 0:
         return Taken("balance_zero", f"it was stopped, and the account holds {balance_usd} USD")
     if not box.interruptible:
-        return Taken("stopped_by_provider", f"it was stopped, and not by us{said}")
+        return Taken("stopped_by_provider", f"{who_stopped_it(None, guard_stops)}{said}")
+    unless = f", unless its guard stopped it {guard_stops}" if guard_stops else ""
     if profile.kind == "marketplace":
         may = box.words or "it may start again by itself, and bill"
-        return Taken("outbid", f"somebody pays more for its GPU; {may}")
-    return Taken("preempted", f"its provider took the GPU back; its disk is kept, and bills{said}")
+        return Taken("outbid", f"somebody pays more for its GPU{unless}; {may}")
+    return Taken(
+        "preempted", f"its provider took the GPU back{unless}; its disk is kept, and bills{said}"
+    )
+
+
+def who_stopped_it(fate: Fate | None, guard_stops: str = "") -> str:
+    """Say who has stopped the box, as far as this is known.
+
+    `guard_stops` says when the guard on the box may have done it. A provider shows its own stop, one by the guard, and
+    one by a person in its console alike.
+    """
+    if guard_stops:
+        return f"its guard has stopped it {guard_stops}, otherwise its provider or a person has"
+    if fate in BY_ITS_PROVIDER:
+        return "its provider has stopped it"
+    return "its provider or a person at its console has stopped it"
+
+
+def taken_words(fate: Fate) -> str:
+    """Say what befell the box, as the end of a sentence about what this has cut off."""
+    if fate in BY_ITS_PROVIDER:
+        return f"its provider took the box ({fate})"
+    return "the box was stopped"
 
 
 def recorded_fate(lines: Lines) -> Fate | None:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Literal, NamedTuple, assert_never
 
 from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.interruption import who_stopped_it
 from gpu_tenant.domain.model import Address, Box, BoxState, Fate, Lease, LeaseState
 
 
@@ -198,9 +199,7 @@ def news(
             "resume": "starts it if its GPU is free, with what its disk kept",
         }
         way = way_on(lease, fate)
-        who = "the provider has stopped it, and not because we asked"
-        if guard_stops and fate in (None, "stopped_by_provider"):
-            who = f"its guard has stopped it {guard_stops}, otherwise its provider has stopped it"
+        who = who_stopped_it(fate, guard_stops)
         step = Command("recover", lease.id)
         if way == "resume":
             step = resume or Command("resume", lease.id)

@@ -74,6 +74,10 @@ class Unanswered(Record):
     lease: str | None = Field(description="None: nothing is rented yet")
     losses: tuple[str, ...] = Field(description="what a teardown would lose now")
     unclaimed: tuple[str, ...] = Field(default=(), description="files that nobody has claimed")
+    keeps: tuple[str, ...] = Field(
+        default=(),
+        description="the patterns that keep them, and what a longer run writes like them",
+    )
     ways: tuple[str, ...] = Field(description="the commands that answer")
     usd_h: Decimal | None = Field(default=None, description="what the box costs meanwhile")
 

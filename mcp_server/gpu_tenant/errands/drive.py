@@ -45,7 +45,13 @@ from gpu_tenant.domain.errors import (
     TenantError,
     Unverified,
 )
-from gpu_tenant.domain.interruption import fate_met, is_being_taken, recorded_fate
+from gpu_tenant.domain.interruption import (
+    BY_ITS_PROVIDER,
+    fate_met,
+    is_being_taken,
+    recorded_fate,
+    who_stopped_it,
+)
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.outcome import Grade
@@ -64,6 +70,7 @@ from gpu_tenant.errands.steps import MOST_BOXES_TRIED, WORDS, Known, Step, next_
 from gpu_tenant.files.patterns import (
     literal_pattern,
     matches_kept_name,
+    patterns_alike,
     require_narrow,
     require_patterns,
     told_apart,
@@ -178,7 +185,13 @@ def _is_of(job: str, run: str) -> bool:
     return job == run or (job.startswith(f"{run}-") and job.removeprefix(f"{run}-").isdigit())
 
 
-def _try_again(lease: str) -> str:
+def _try_again(facts: Known, run: str) -> str:
+    """Say how the work of a failed job is tried again on its box, as long as that stays."""
+    assert facts.lease is not None
+    if facts.tried_tree is not None:
+        again = Command("run", resume=run)
+        return f"correct it here, then {again}, or the same line, tries again there"
+    lease = facts.lease.id
     again = Command("launch", lease=lease, artifact="PATTERN", then="COMMAND")
     return f"{Command('push', 'DIR', lease)}, then {again} tries again there"
 
@@ -213,7 +226,7 @@ async def _start(tenancy: Verbs, facts: Known, run: str) -> str:
     """Start the errand's job on its box, or start it again there after an interruption. Returns the job's name."""
     errand, name = facts.errand, facts.job.id if facts.job is not None else run
     assert facts.lease is not None
-    if facts.was_cut_off:
+    if facts.was_cut_off or facts.job_state in ENDED:
         name = _name_again(name, run)
     kept, given_up = kept_by_default(facts.artifacts, facts.discard)
     await tenancy.launch_detached(
@@ -261,6 +274,10 @@ class Drive:
         """Whether this process has checked that the files are those that the smoke test tried."""
         self._is_kept = False
         """Whether this process has collected the files of a failed job whose box is kept for some time."""
+        self._not_again = ""
+        """Why the smoke test of the corrected files failed, in words. Empty if it did not."""
+        self._began_over = False
+        """Whether the job had ended when this call began: then a call is a new try, if its files were corrected."""
 
     async def go_on(self) -> ErrandStatus:
         """Continue the errand until it ends, needs an answer, or the time of this call is over. Returns its state.
@@ -313,6 +330,7 @@ class Drive:
     async def _steps(self) -> ErrandStatus:
         last: Step | None = None
         tries = 0
+        self._began_over = next_step(self._facts()) == "end"
         while True:
             facts = self._facts()
             step = next_step(facts)
@@ -414,6 +432,10 @@ class Drive:
             if receipt.exit_status is None
             else f"ended with status {receipt.exit_status}"
         )
+        lease = self._facts().lease
+        costs = "nothing was rented, and it cost nothing"
+        if lease is not None:
+            costs = f"nothing was launched on {lease.id}"
         stays = ""
         then = f"correct it here, then {Command('run', resume=self._run)} or the same line again"
         if receipt.missing:
@@ -429,7 +451,7 @@ class Drive:
             run=self._run,
             outcome="failed",
             step="smoke",
-            words=f"the smoke test {ended}; nothing was rented, and it cost nothing{stays}",
+            words=f"the smoke test {ended}; {costs}{stays}",
             log=receipt.log_tail,
             log_of="the smoke test's log, from here",
             next=then,
@@ -588,7 +610,13 @@ class Drive:
             lease=None,
             losses=(plan.lines[-1],),
             unclaimed=names,
-            ways=_ways(self._run, [literal_pattern(name) for name in names], is_written=False),
+            keeps=tuple(patterns_alike(names)),
+            ways=_ways(
+                self._run,
+                patterns_alike(names),
+                [literal_pattern(name) for name in names],
+                is_written=False,
+            ),
         )
         said = await self._face.answer(asks)
         if said is None or not (said.artifacts or said.discard):
@@ -746,9 +774,12 @@ class Drive:
                 self._choose_again(facts.agreed, NoCapacity(words, remedy=str(Command("offers"))))
                 return None
         await self._tenancy.push(lease.id, errand.directory, include=list(errand.include))
-        if not any((Path(errand.directory) / name).is_file() for name in ASKS):
+        if not self._asks_for_packages():
             self._note(Unprepared(words="the tree asks for no packages"))
         return None
+
+    def _asks_for_packages(self) -> bool:
+        return any((Path(self._errand.directory) / name).is_file() for name in ASKS)
 
     async def _prepare(self, facts: Known) -> ErrandStatus | None:
         assert facts.lease is not None
@@ -867,11 +898,10 @@ class Drive:
         if fate in GOES_ON and lease.parked_at is None and lease.quote is not None:
             elsewhere = Command("recover", lease.id)
             ways.append(f"{elsewhere}, then {again}, continues on another box")
-        why = (
-            "its box is parked"
-            if lease.parked_at is not None
-            else f"its provider has stopped its box ({fate})"
-        )
+        why = "its box is parked"
+        if lease.parked_at is None:
+            whose = f" ({fate})" if fate in BY_ITS_PROVIDER else ""
+            why = f"its box does not run: {who_stopped_it(fate)}{whose}"
         words = f"the job is not over: {why}, which bills {rate_words(lease)} while it is stopped"
         if is_over:
             words = f"the job did not end: {over_words(lease)}; its disk bills {rate_words(lease)}"
@@ -907,6 +937,8 @@ class Drive:
             if (again := self._tried_again(facts)) is not None:
                 return again
             until, rule = self._kept_until(facts), self._on_failure
+            if until is not None and await self._is_corrected(facts):
+                return await self._try_again_here(facts)
             if until is not None:
                 return await self._wait_for_a_look(facts, str(state), until)
             if rule.does != "end":
@@ -1019,6 +1051,36 @@ class Drive:
             next=str(Command("monitor", lease, job=newest.id)),
         )
 
+    async def _is_corrected(self, facts: Known) -> bool:
+        """Whether somebody has changed the files since the job failed, and has then asked for this run again.
+
+        Only the first step of a call looks: what changes while a call waits may be half written.
+        """
+        began_over, self._began_over = self._began_over, False
+        return began_over and facts.tried_tree is not None and not await self._is_as_tried(facts)
+
+    async def _try_again_here(self, facts: Known) -> ErrandStatus | None:
+        """Launch the job of a failed run again on its box, with the corrected files. Its terms stay as they are."""
+        lease = facts.lease
+        assert lease is not None
+        await self._tenancy.collect(lease.id, self._to(lease))
+        if (failed := await self._smoke()) is not None:
+            # The box stays warm as before, and ends as its terms say.
+            last_line = failed.log.rstrip("\n").rpartition("\n")[2]
+            self._not_again = f"{failed.words}; its log ends {quote_text(last_line)}"
+            return None
+        left = await self._push(self._facts())
+        if left is None and next_step(self._facts()) == "end" and self._asks_for_packages():
+            left = await self._prepare(self._facts())
+        if left is not None or next_step(self._facts()) != "end":
+            return left
+        name = await _start(self._tenancy, self._facts(), self._run)
+        self._is_kept = False
+        self._face.hear(
+            f"the job is launched again on its box, as {name}, with the corrected files"
+        )
+        return None
+
     async def _wait_for_a_look(
         self, facts: Known, state: str, until: datetime
     ) -> ErrandStatus | None:
@@ -1035,14 +1097,20 @@ class Drive:
             f"the job is {state}; its box stays warm until {until:%H:%M} UTC, for "
             f"{warm_words(lease, (until - ended_at).total_seconds())}, and is then {then}"
         )
+        words = "; ".join(filter(None, (self._not_again, words)))
         if not self._is_kept:
             self._is_kept = True
-            self._face.hear(f"{words}; {_try_again(lease.id)}")
+            # Another call of this run would wait for this one.
+            leave = "Ctrl-C leaves it so; " if speaker.get() == "person" else ""
+            self._face.hear(f"{words}; {leave}{_try_again(facts, self._run)}")
             await self._tenancy.collect(lease.id, self._to(lease))
         others = others_look(context.home.watchdog, context.clock.now(), every_s=60)
         if context.watches == "server" or others or not self._has_time():
             standing = self._standing("failed", "end", words)
-            told = {"job_state": state, "next": f"{_try_again(lease.id)}; {_ends_now(lease.id)}"}
+            told = {
+                "job_state": state,
+                "next": f"{_try_again(facts, self._run)}; {_ends_now(lease.id)}",
+            }
             return await self._with_its_log(standing.model_copy(update=told))
         await self._tenancy.clock.follow(_AGAIN_S)
         await asyncio.sleep(_TURN_S)
@@ -1143,6 +1211,7 @@ class Drive:
             lease=lease.id,
             losses=report.losses,
             unclaimed=collected.unclaimed_largest if collected else (),
+            keeps=self._keeps_of(lease),
             ways=tuple(ways),
             usd_h=lease.price_usd_h,
         )
@@ -1185,6 +1254,11 @@ class Drive:
             return False
         return True
 
+    def _keeps_of(self, lease: Lease) -> tuple[str, ...]:
+        """Return the patterns that keep everything on the box that nobody has claimed."""
+        seal = self._tenancy.ledger.seal(lease.id)
+        return () if seal is None else tuple(unclaimed_patterns(lease, seal.unclaimed))
+
     def _ways_of(self, lease: Lease, collected: Collected | None) -> list[str]:
         """Return the commands that answer the questions which `collect` has left open. Empty if there are none."""
         seal = self._tenancy.ledger.seal(lease.id)
@@ -1193,7 +1267,8 @@ class Drive:
         if collected.unclaimed_files and seal is not None:
             events = self._tenancy.ledger.events(lease.id)
             takes = takes_words(lease, events, seal.unclaimed.size_bytes)
-            ways = _ways(self._run, unclaimed_patterns(lease, seal.unclaimed), is_written=True)
+            patterns = unclaimed_patterns(lease, seal.unclaimed)
+            ways = _ways(self._run, patterns, patterns, is_written=True)
             return [f"{takes}: {way}" for way in ways]
         return [collected.next]
 
@@ -1387,16 +1462,18 @@ def _stats(files: Mapping[str, Path]) -> Iterator[tuple[str, os.stat_result]]:
             yield name, path.stat()
 
 
-def _ways(run: str, patterns: Sequence[str], *, is_written: bool) -> tuple[str, ...]:
-    """Return the commands that continue the errand, and keep or give up the files that match these patterns.
+def _ways(
+    run: str, kept: Sequence[str], lost: Sequence[str], *, is_written: bool
+) -> tuple[str, ...]:
+    """Return the commands that continue the errand: one keeps the files, by `kept`, and one gives them up, by `lost`.
 
     `is_written` says whether the job has written these files. Then only a person may give them up.
     """
-    keeps = Command("run", resume=run, artifact=list(patterns))
-    gives_up = Command("run", resume=run, discard=list(patterns))
-    if len(patterns) == 1 and is_written:
+    keeps = Command("run", resume=run, artifact=list(kept))
+    gives_up = Command("run", resume=run, discard=list(lost))
+    if len(lost) == 1 and is_written:
         return (f"{keeps} keeps it; {gives_up} gives it up, if the person signs",)
-    if len(patterns) == 1:
+    if len(lost) == 1:
         return (f"{keeps} keeps it; {gives_up} gives it up",)
     if is_written:
         return (f"{keeps} keeps them; {gives_up} gives them up, if the person signs",)
@@ -1412,7 +1489,7 @@ def _agree_words(plan: RentalPlan) -> str:
         return agrees
     names = [literal_pattern(name) for name in plan.undeclared]
     gives_up = Command("run", resume=plan.run, yes=True, discard=names)
-    keeps = Command("run", resume=plan.run, yes=True, artifact=names)
+    keeps = Command("run", resume=plan.run, yes=True, artifact=patterns_alike(plan.undeclared))
     return (
         f"{keeps} or {gives_up}, as the person decides; {agrees} leaves that decision for the end"
     )
@@ -1616,8 +1693,11 @@ def watch_over(tenancy: Verbs, run: str) -> str:
     return context.watch_words() if bill else ""
 
 
-def what_stands(tenancy: Verbs, run: str) -> str:
-    """Say what continues when the person leaves: who watches it, what it costs, and what ends it."""
+def what_stands(tenancy: Verbs, run: str, *, is_seen: bool = True) -> str:
+    """Say what continues when the person leaves: who watches it, what it costs, and what ends it.
+
+    If the box or its provider has not answered (`is_seen` is False), nothing is said of how the job is.
+    """
     from gpu_tenant.domain.policy import rules_of
 
     context, facts = tenancy.context, facts_of(tenancy, run)
@@ -1627,11 +1707,9 @@ def what_stands(tenancy: Verbs, run: str) -> str:
         return f"{run} stops here, and nothing bills for it; {again} continues it"
     left = (lease.terms.deadline_at - context.clock.now()).total_seconds()
     price = "at an unknown price" if lease.price_usd_h is None else f"at {lease.price_usd_h} USD/h"
-    runs = (
-        "its job runs on"
-        if facts.is_launched and facts.job_state not in ENDED
-        else "its box is kept"
-    )
+    runs = "its box is kept"
+    if facts.is_launched and facts.job_state not in ENDED:
+        runs = "its job runs on" if is_seen else "its job may run on"
     rules = rules_of(lease, context.profile(lease.provider), looked_after=context.looked_after)
     return "; ".join(
         (

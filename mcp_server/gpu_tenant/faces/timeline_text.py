@@ -23,7 +23,7 @@ _FATES = {
     "host_lost": "The box was lost with its host",
     "balance_zero": "The account ran dry, and its provider stopped the box",
     "walltime": "The time that the box was given for is over",
-    "stopped_by_provider": "Its provider stopped the box",
+    "stopped_by_provider": "The box was stopped",
 }
 
 _MADE = {

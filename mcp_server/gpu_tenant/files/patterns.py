@@ -128,6 +128,31 @@ def literal_pattern(path: str) -> str:
     return re.sub(r"([][*?\\])", r"\\\1", path)
 
 
+def patterns_alike(names: Iterable[str]) -> list[str]:
+    """Return patterns that keep these files, and those like them that a longer run writes under other names.
+
+    Alike is what has the same ending in the same directory, whatever numbers are in the names.
+    """
+    found = [_pattern_alike(name) for name in names]
+    return list(dict.fromkeys(found))
+
+
+def _pattern_alike(path: str) -> str:
+    directory, _, name = path.rpartition("/")
+    stem, dot, ending = name.rpartition(".")
+    file = f"*.{literal_pattern(ending)}" if stem and dot else _any_number(name)
+    alike = f"{_any_number(directory)}/{file}" if directory else file
+    try:
+        require_narrow([alike])
+    except BadRequest:
+        return literal_pattern(path)  # it would match nearly everything
+    return alike
+
+
+def _any_number(path: str) -> str:
+    return re.sub(r"[0-9]+", "*", literal_pattern(path))
+
+
 def require_patterns(patterns: Iterable[str]) -> None:
     """Check that every pattern names something in the work directory, below `~/`, or at an absolute path.
 

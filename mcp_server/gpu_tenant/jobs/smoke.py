@@ -34,7 +34,12 @@ from gpu_tenant.domain.trackers import kept_by_default
 from gpu_tenant.domain.untrusted_text import fence, plain, quote_text
 from gpu_tenant.domain.wording import in_words
 from gpu_tenant.files.missing_file import missing_files
-from gpu_tenant.files.patterns import literal_pattern, matches_kept_name, told_apart
+from gpu_tenant.files.patterns import (
+    literal_pattern,
+    matches_kept_name,
+    patterns_alike,
+    told_apart,
+)
 from gpu_tenant.files.protected_files import Guarded, homes
 from gpu_tenant.files.remove_tree import remove_tree
 from gpu_tenant.files.worktree import left_out_lines, left_out_reasons
@@ -585,7 +590,7 @@ def unclaimed_output(
     if tested is None or not names:
         return None
     patterns = [literal_pattern(name) for name in names]
-    keep = Command("collect", lease, artifact=patterns[:_NAMED])
+    keep = Command("collect", lease, artifact=patterns_alike(names)[:_NAMED])
     give_up = Command("collect", lease, discard=patterns[:_NAMED])
     wrote = in_words([quote_text(name) for name in names])
     if len(names) == 1:

@@ -13,7 +13,12 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.fleet_budget import Fleet
-from gpu_tenant.domain.interruption import recorded_fate, went_on
+from gpu_tenant.domain.interruption import (
+    BY_ITS_PROVIDER,
+    recorded_fate,
+    taken_words,
+    went_on,
+)
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import (
     Box,
@@ -64,6 +69,7 @@ from gpu_tenant.leases.condition import (
     HOST_LOST,
     SOON_S,
     STANDS_STILL,
+    STOPPED,
     TAKEN,
     Bills,
     Condition,
@@ -198,7 +204,7 @@ class Card(Record):
         knows_why = self._goes_on and state in ENDED
         ready = self.phase == "ready" and not knows_why and not self._notice
         if ready and state is not None and (self.jobs or condition.is_wasted):
-            near = condition.to_do is not None and condition.to_do.matter == "ends soon"
+            near = self.deadline_in_s is not None and self.deadline_in_s < SOON_S
             is_over = state in ENDED and not others_running
             shown = _of_job(
                 self.lease,
@@ -356,11 +362,13 @@ def card(
     again: Command | None = None,
     unclaimed: Sequence[str] = (),
     may_be_open: str = "",
+    silent_since: datetime | None = None,
 ) -> Card:
     """Show the lease at `now`, from its timeline and from what its provider shows of the box.
 
     If the newest job ended because its box was taken, the command `again` launches it again. `unclaimed` are patterns
     for the files on the box that nobody has claimed. `may_be_open` says what may keep a watchdog from ending the box.
+    `silent_since` is since when the box has not answered. None if it answers, or if nobody asked it.
     """
     born, taken_by = lease.active_at or lease.created_at, recorded_fate(events)
     phase = _phase(lease, box, taken_by)
@@ -386,11 +394,18 @@ def card(
     over = None if moved else over
     warned = (over, None if moved else late, billed_more(lease, billed, now))
     told_alarm = "; ".join(filter(None, (alarm, *warned))) or None
+    silent_since = silent_since if phase == "ready" else None
     condition = condition_of(
-        phase, bills, alarm=told_alarm, left_s=left_s, job=job, others_running=others
+        phase,
+        bills,
+        alarm=told_alarm,
+        left_s=left_s,
+        job=job,
+        others_running=others,
+        blind=None if silent_since is None else "silent",
     )
     too_little: Lack | None = None
-    if live and over:
+    if live and (over or (not stands and not moved and _is_spent(lease, now))):
         too_little = "both" if told.past_deadline and not stands else "budget"
     elif live and told.past_deadline and not stands and not moved:
         too_little = "time"
@@ -402,7 +417,7 @@ def card(
     watched = looked_after == "watched"
     launches_again = watched and bool(lease.terms.recover) and killed_by is not None
     recovers = None
-    if phase == TAKEN and not moved:
+    if phase in (TAKEN, STOPPED) and not moved:
         recovers = recovers_words(lease, taken_by, looked_after)
     if launches_again or recovers:
         condition = _without_person(condition)
@@ -413,9 +428,7 @@ def card(
         taken_by,
         is_over=is_over,
         by_itself=by_itself.get(job or ""),
-        is_near=too_little is None
-        and condition.to_do is not None
-        and condition.to_do.matter == "ends soon",
+        is_near=too_little is None and left_s is not None and left_s < SOON_S,
         parked_until=deleted_at(profile, lease),
         now=now,
         events=events,
@@ -477,7 +490,7 @@ def card(
         terms=rules_of(lease, profile, looked_after=looked_after, now=now) if live else (),
         stops_the_meter=protection.words,
         phase=phase,
-        condition=_with_since(condition, lease, events, now),
+        condition=_with_since(condition, lease, events, now, silent_since),
         jobs=_job_names(jobs),
         alarm=told_alarm,
         published=box.published if box is not None and live else (),
@@ -586,15 +599,23 @@ def _phase(lease: Lease, box: Box | None, fate: Fate | None) -> str:
     if lease.parked_at is not None:
         return "parked"
     if box is not None and box.state is BoxState.PARKED:
-        return TAKEN
+        return TAKEN if fate in BY_ITS_PROVIDER else STOPPED
     if box is not None and box.state is BoxState.BOOTING and box.taken is None and fate is not None:
         return "booting"
     if fate == "host_lost":
         return HOST_LOST
+    if box is None and fate is not None:
+        return TAKEN if fate in BY_ITS_PROVIDER else STOPPED  # as its provider showed it last
     return "booting" if lease.ready_at is None else "ready"
 
 
-def _with_since(condition: Condition, lease: Lease, events: Lines, now: datetime) -> Condition:
+def _with_since(
+    condition: Condition,
+    lease: Lease,
+    events: Lines,
+    now: datetime,
+    silent_since: datetime | None,
+) -> Condition:
     """Return the condition, with how long it has needed a person, and what the box has cost since then."""
     to_do, since = condition.to_do, None
     if to_do is None:
@@ -603,6 +624,8 @@ def _with_since(condition: Condition, lease: Lease, events: Lines, now: datetime
         since = recorded_end(events)
     elif to_do.matter == "taken":
         since = next((at for at, x in reversed(events) if isinstance(x, timeline.Taken)), None)
+    elif to_do.matter == "silent":
+        since = silent_since
     if since is None:
         return condition
     usd = cost_usd(lease.rates, since=since, until=now)
@@ -665,6 +688,12 @@ def _more_words(lease: str, too_little: Lack, raised: Command, paid: str) -> str
             "hour to spare"
         )
     return f"{Command('extend', lease, hours='N')} if its job should run to its end"
+
+
+def _is_spent(lease: Lease, now: datetime) -> bool:
+    """Whether the time alone has used up the lease's budget. An alarm says so already."""
+    cost, budget = lease.cost_usd(now), lease.terms.budget_usd
+    return cost is not None and budget is not None and cost >= budget
 
 
 def _again(lease: str) -> Command:
@@ -749,7 +778,7 @@ def _next(
             words = f"{step}; {why}; {_parked_words(lease, parked_until)}"
             return _Next(parked_next(lease, events), words)
         case LeaseState.ACTIVE if phase in STANDS_STILL:
-            way = way_on(lease, fate) if phase == TAKEN else "resume"
+            way = way_on(lease, fate) if phase != "parked" else "resume"
             bills = _parked_words(lease, parked_until)
             if way == "recover":
                 return _Next(GoElsewhere(of), f"{Command('recover', lease.id)}; {bills}")
@@ -796,11 +825,11 @@ def _goes_on(
     if killed_by is None or lease.state is not LeaseState.ACTIVE or lease.ready_at is None:
         return None
     if by is not None:
-        words = f"nothing: the watchdog launches its job again, which was killed when its provider took the box ({killed_by})"
+        words = f"nothing: the watchdog launches its job again, which was killed when {taken_words(killed_by)}"
         return _Next(NothingToDo(by, "launch"), words)
     words = (
-        f"{again or _again(lease.id)} again continues from what its disk kept: its last job was killed when its "
-        f"provider took the box ({killed_by}); or {Command('collect', lease.id)}, then {Command('teardown', lease.id)}"
+        f"{again or _again(lease.id)} again continues from what its disk kept: its last job was killed when "
+        f"{taken_words(killed_by)}; or {Command('collect', lease.id)}, then {Command('teardown', lease.id)}"
     )
     return _Next(LaunchAgain(lease.id), words)
 

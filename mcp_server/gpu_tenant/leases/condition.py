@@ -17,9 +17,11 @@ from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.ledger import Ledger
 
 TAKEN = "stopped by its provider"
+STOPPED = "stopped"
+"""The box was stopped, and its list does not show by whom: its provider, its guard, or a person at the console."""
 HOST_LOST = "lost with its host"
 """The provider says that the box's host is gone. It does not say whether the box still bills."""
-STANDS_STILL = ("parked", TAKEN)
+STANDS_STILL = ("parked", TAKEN, STOPPED)
 
 SOON_S = 900
 """A lease that ends sooner than this needs attention."""
@@ -35,7 +37,7 @@ Group = Literal["attention", "running", "idle", "starting", "ending", "still", "
 Matter = Literal["job over", "taken", "silent", "alarm", "ends soon"]
 """Why a person is needed.
 
-`job over`: the box still bills, but no job runs on it. `taken`: its provider has stopped the box, or its host is lost.
+`job over`: the box still bills, but no job runs on it. `taken`: the box was stopped unasked, or its host is lost.
 `silent`: the box does not answer. `ends soon`: its deadline is near.
 """
 
@@ -46,6 +48,7 @@ _TONES: dict[str, Tone] = {
     "ready": "good",
     "parked": "still",
     TAKEN: "warn",
+    STOPPED: "warn",
     HOST_LOST: "bad",
     "terminating": "wait",
     "gone": "soft",
@@ -63,6 +66,7 @@ _GROUPS: dict[str, Group] = {
     "ready": "running",
     "parked": "still",
     TAKEN: "attention",
+    STOPPED: "attention",
     HOST_LOST: "attention",
     "terminating": "ending",
     "gone": "over",
@@ -133,7 +137,7 @@ def _matter(
     reasons: tuple[tuple[Matter, bool], ...] = (
         ("silent", is_blind),
         ("job over", is_wasted),
-        ("taken", phase in (TAKEN, HOST_LOST)),
+        ("taken", phase in (TAKEN, STOPPED, HOST_LOST)),
         ("alarm", is_alarm),
         ("ends soon", is_near),
     )

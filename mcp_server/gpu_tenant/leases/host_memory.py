@@ -10,7 +10,6 @@ from gpu_tenant.domain.host_reports import Misdeed
 from gpu_tenant.domain.interruption import Taken
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.order import AtProvider
-from gpu_tenant.domain.protection import GuardState
 from gpu_tenant.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -44,16 +43,15 @@ def remember_not_ready(lease: Lease, words: str, *, ledger: Ledger) -> None:
         remember(lease, "never ready", words, ledger=ledger)
 
 
-def remember_fate(lease: Lease, met: Taken, armed: GuardState | None, *, ledger: Ledger) -> None:
+def remember_fate(lease: Lease, met: Taken, *, ledger: Ledger) -> None:
     """Record how the box was taken, if this is the host's fault.
 
-    A lost bid, an empty balance and an agreed end are not its fault. `armed` says what the guard on the box was told to
-    do: it may have stopped the box because its work was done.
+    A lost bid, an empty balance and an agreed end are not its fault.
     """
     match met.fate:
         case "host_lost":
             remember(lease, "host lost", met.words, ledger=ledger)
-        case "stopped_by_provider" if armed is None or not armed.when_done:
+        case "stopped_by_provider":
             remember(lease, "stopped", met.words, ledger=ledger)
         case _:
             pass

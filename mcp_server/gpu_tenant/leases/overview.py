@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from gpu_tenant.concurrency import each
-from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.alarm import UNREACHABLE, Level
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LeaseHeld, Refused, TenantError
 from gpu_tenant.domain.interruption import recorded_fate
@@ -47,6 +47,7 @@ from gpu_tenant.leases.undeclared_output import what_may_be_open
 if TYPE_CHECKING:
     from gpu_tenant.box.ownership import Seen
     from gpu_tenant.domain.volumes import Volume
+    from gpu_tenant.ledger import Ledger
 
 
 def card_of(
@@ -73,6 +74,7 @@ def card_of(
         protection=context.protection(lease),
         looked_after=context.looked_after,
         may_be_open=what_may_be_open(context, lease) if lease.touched_at is not None else "",
+        silent_since=silent_since(context.ledger, lease) if lease.state.live else None,
     )
     if shown.terms:
         shown = shown.model_copy(update={"watched": context.watch_words()})
@@ -91,6 +93,12 @@ def card_of(
     receipt = None if lease.state.live else context.ledger.receipt(lease.id)
     # The box was billed until it was seen gone, which was before the recorded end.
     return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown
+
+
+def silent_since(ledger: "Ledger", lease: Lease) -> datetime | None:
+    """Return since when a watchdog has had no answer from the box. None if it had one, or if none looks."""
+    told = ledger.open_alarms_of(lease.id)
+    return next((alarm.since for alarm in told if alarm.key == UNREACHABLE), None)
 
 
 def words_of_unclaimed(context: Context, lease: Lease) -> str:
@@ -402,9 +410,9 @@ def _on_record(context: Context, lease: Lease) -> Iterator[str]:
     if lease.state is not LeaseState.ACTIVE:
         return
     if lease.parked_at is None:
-        for alarm in context.ledger.open_alarms_of(lease.id):
-            if alarm.key == "unreachable":
-                yield f"its box has not answered since {alarm.since:%Y-%m-%d %H:%M} UTC"
+        since = silent_since(context.ledger, lease)
+        if since is not None:
+            yield f"its box has not answered since {since:%Y-%m-%d %H:%M} UTC"
     elif context.ledger.seal(lease.id) is None and (words := only_there(lease, context.ledger)):
         yield words
 

@@ -57,6 +57,7 @@ async def read_while_it_answers(context: Context, lease: Lease) -> None:
                 return
             seal = ledger.seal(lease.id)
             if before is not None and seal is not None and seal.digest == before[1].seal:
+                # Nothing was unclaimed when it was read. So the count shows a new file, however few are named.
                 again = partial(reseal, context.session(lease), ledger=ledger)
                 if await changed_since(seal, again, lease):
                     return

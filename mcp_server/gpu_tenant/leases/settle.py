@@ -236,7 +236,9 @@ def _note_turn(context: Context, lease: Lease, box: Box, now: datetime) -> tuple
     # Nobody can undo this start, so the lease goes on like one that was resumed: its terms hold, and every verb works.
     lease = ledger.note_resumed(lease.id, box.price_usd_h or running_usd_h(lease), at=now)
     forget_host_key(context, lease)
-    who = "it was asked to start" if is_our_start else "somebody has started it"
+    who = "it was asked to start"
+    if not is_our_start:
+        who = "it has its GPU back" if box.interruptible else "somebody has started it"
     return lease, f"its box was parked, and {who}: it bills {rate_words(lease)}"
 
 
@@ -351,14 +353,16 @@ def _guard_stops(lease: Lease, events: Lines, now: datetime) -> str:
 def _note_fate(context: Context, lease: Lease, box: Box) -> None:
     """Record how the box was taken, or that it runs again. Nothing is recorded twice."""
     profile, ledger = context.profile(lease.provider), context.ledger
-    met = fate(lease, profile, box, now=ledger.now())
+    guard_stops = _guard_stops(lease, ledger.events(lease.id), ledger.now())
+    met = fate(lease, profile, box, now=ledger.now(), guard_stops=guard_stops)
     if met is None and box.state is not BoxState.READY:
         return  # Nothing is known about the box's fate.
     if (met.fate if met else None) != recorded_fate(ledger.events(lease.id)):
         told = timeline.Taken(fate=None)
         if met is not None:
             told = timeline.Taken(fate=met.fate, words=met.words)
-            remember_fate(lease, met, last_armed(lease, ledger), ledger=ledger)
+            if met.fate != "stopped_by_provider" or not guard_stops:
+                remember_fate(lease, met, ledger=ledger)
         ledger.note(lease.id, told, at=ledger.now())
 
 

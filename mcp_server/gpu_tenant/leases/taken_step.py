@@ -9,6 +9,7 @@ from gpu_tenant.domain.interruption import (
     is_being_taken,
     notice_on_record,
     recorded_fate,
+    taken_words,
     went_on,
 )
 from gpu_tenant.domain.model import Fate, Lease, LeaseState
@@ -165,7 +166,7 @@ def taken_step(
         by_itself = ": a watchdog does that by itself" if way_on(lease, fate) == "recover" else ""
         if rental_is_over(lease, now):
             return f"{Command('recover', lease.id)}{by_itself}; {over_words(lease)}"
-        return f"{ways_on(lease, fate, resume_step(lease, events, now))}{by_itself}; its box does not run ({fate})"
+        return f"{ways_on(lease, fate, resume_step(lease, events, now))}{by_itself}; its box does not run: {taken_words(fate)}"
     if notice_on_record(events) is not None and lease.quote is not None:
         return (
             f"{Command('recover', lease.id)} goes on at another box: its platform is taking this one back; or, once it is "

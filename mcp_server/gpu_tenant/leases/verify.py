@@ -34,7 +34,7 @@ from gpu_tenant.domain.errors import (
     Unverified,
 )
 from gpu_tenant.domain.evidence import Evidence
-from gpu_tenant.domain.interruption import recorded_fate
+from gpu_tenant.domain.interruption import recorded_fate, who_stopped_it
 from gpu_tenant.domain.model import BoxId, BoxState, Lease
 from gpu_tenant.domain.parked import read_at_stop, read_in_notice
 from gpu_tenant.domain.permit import (
@@ -109,12 +109,13 @@ UNTOUCHED = Assessment(untouched=True, seal=None, evidence=(), losses=())
 
 
 def _way_back(lease: Lease, ledger: Ledger) -> str | None:
-    """Say how to start a box that its provider has stopped. None if its provider did not stop it."""
+    """Say how to start a box that was stopped unasked. None if it was not."""
     events = ledger.events(lease.id)
-    if recorded_fate(events) is None:
+    fate = recorded_fate(events)
+    if fate is None:
         return None
     again = start_words(lease, events, ledger.now(), " starts it again, if that can be had")
-    return f"its provider has stopped it: {again}"
+    return f"{who_stopped_it(fate)}: {again}"
 
 
 def cannot_be_seen(why: str, remedy: str) -> Assessment:

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from gpu_tenant.artifacts.file_sets import incomplete_sets
+from gpu_tenant.artifacts.local_evidence import reread_all
 from gpu_tenant.artifacts.unbegun_jobs import unbegun_jobs
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.evidence import Evidence
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from gpu_tenant.jobs.failure_patterns import Crash
 
 _LOG_BYTES = 64 << 10
+_JUDGED_BYTES = 2 << 30
+"""A collect that is followed by another read of its files, for the proof, reads at most so much itself."""
 _LOG_NAMES = (".log", ".out", ".err", ".txt")
 _MOST_LOGS = 50
 _NAMED = 3
@@ -62,6 +65,22 @@ def outcome_of(
             if not any(doubt.grade == "failed" for doubt in doubts):
                 doubts += _of_kept_logs(ledger, lease.id, seal.entries, kept)
     return outcome_from(doubts)
+
+
+async def judged_so_far(ledger: Ledger, lease: Lease) -> Outcome | None:
+    """Judge the work by what was collected, while its box is there and the work can be done again.
+
+    None if no job was launched, or if so much was collected that reading it twice would take long.
+    """
+    seal = ledger.seal(lease.id)
+    if lease.touched_at is None or seal is None or not seal.digest or lease.kept_in is None:
+        return None
+    if sum(entry.size_bytes for entry in seal.entries) > _JUDGED_BYTES:
+        return None
+    if outcome_of(ledger, lease, seal, ()) is None:
+        return None
+    reread = await reread_all(seal.entries, lease)
+    return outcome_of(ledger, lease, seal, [x for x in reread if isinstance(x, Evidence)])
 
 
 def _of_job(

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from gpu_tenant.artifacts.unclaimed import claim_words, unclaimed_names, unclaimed_now
 from gpu_tenant.box.caretaker import Standing
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.alarm import UNREACHABLE, Level
 from gpu_tenant.domain.billing import charged_bytes_usd, newest_bill
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
@@ -422,14 +422,12 @@ class Attendant:
             trouble = await why_silent(self._tenancy.context, lease, trouble)
         if isinstance(trouble, BoxStopped):
             if "standing" not in self.told.raised:  # that alarm says already that it is stopped
-                self.told.alarm(
-                    "unreachable", f"{trouble.message}; {trouble.remedy}", Level.WARNING
-                )
+                self.told.alarm(UNREACHABLE, f"{trouble.message}; {trouble.remedy}", Level.WARNING)
             return
         why = f"its box may be running, {rate_words(lease)}"
         if self._has_notice(lease):
             why = f"its platform has said that it takes the box back; until it is stopped it bills {rate_words(lease)}"
-        self.told.alarm("unreachable", f"{trouble.message}; {why}", Level.WARNING)
+        self.told.alarm(UNREACHABLE, f"{trouble.message}; {why}", Level.WARNING)
 
     async def _make_ready(self, lease: Lease) -> None:
         """Try to make the box ready. Give an unused box back if it was not ready in time, or is not what was quoted."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -20,6 +21,7 @@ from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import as_json, verb
 
 if TYPE_CHECKING:
+    from gpu_tenant.leases.cards import Leases
     from gpu_tenant.service import Tenancy
 
 _EVERY = "*"
@@ -91,23 +93,26 @@ async def alarms(tested: str | None, as_json: bool) -> None:
         now, alarms = tenancy.clock.now(), tenancy.ledger.open_alarms()
         # Without a watchdog, alarms are not opened, so problems are found only by checking now.
         looked = await tenancy.list_leases()
-        known = {f"{alarm.lease_id or 'the account'}: {alarm.words}" for alarm in alarms}
-        told = {alarm.lease_id for alarm in alarms}
-        # What `leases` asks a person to do is told here, too.
-        waits = [
-            f"{card.lease}: {card.condition.word}; {card.next}"
-            for card in looked.leases
-            if card.condition.to_do is not None and not card.alarm and card.lease not in told
-        ]
-        seen = [*looked.alarms, *waits]
         output.answer(
             Alarms(
                 alarms=tuple(_open(alarm, now) for alarm in alarms),
-                seen_now=tuple(words for words in seen if words not in known),
+                seen_now=tuple(seen_now(looked, alarms)),
             ),
             as_json,
             _alarms,
         )
+
+
+def seen_now(looked: Leases, opened: Sequence[Alarm]) -> list[str]:
+    """Return what a look at all leases found, besides the open alarms. What `leases` asks a person to do is in it."""
+    known = {f"{alarm.lease_id or 'the account'}: {alarm.words}" for alarm in opened}
+    told = {alarm.lease_id for alarm in opened}
+    waits = [
+        f"{card.lease}: {card.condition.word}; {card.next}"
+        for card in looked.leases
+        if card.condition.to_do is not None and not card.alarm and card.lease not in told
+    ]
+    return [words for words in (*looked.alarms, *waits) if words not in known]
 
 
 def _open(alarm: Alarm, now: datetime) -> OpenAlarm:

@@ -403,6 +403,7 @@ def print_collected(shown: Collected) -> None:
     ]
     if len(shown.only_here) > _TOLD:
         rows.append(("only here", f"and {len(shown.only_here) - _TOLD} more"))
+    rows += [("the work", shown.work)] if shown.work else []
     rows.append(("next", shown.next))
     print_list(f"{shown.lease}: sealed {shown.seal[:12]}", rows)
 

@@ -144,7 +144,7 @@ async def run(
             discard = said["discard"]
             if artifact or discard:
                 said_late = declare(tenancy, name, artifact, discard) == "late"
-        terminal = _Terminal(tenancy, name, agrees=yes, quiet=as_json)
+        terminal = TerminalFace(tenancy, name, agrees=yes, quiet=as_json)
         if said_late:
             terminal.hear("what this line keeps and gives up is on record, and is used at the end")
         drive = Drive(tenancy, name, terminal)
@@ -163,8 +163,8 @@ async def run(
         except TenantError:
             # The run ends here, and so does its watch, although its box may still bill.
             tenancy.context.watches = None
-            if watched := watch_over(tenancy, name):
-                click.echo(f"watched from now on: {watched}", err=True)
+            if watch_over(tenancy, name):
+                click.echo(what_stands(tenancy, name, is_seen=False), err=True)
             raise
         tenancy.context.watches = None
         standing = standing.model_copy(update={"watched": watch_over(tenancy, name)})
@@ -228,7 +228,7 @@ def _newest(tenancy: Tenancy) -> str:
     return (live or names)[-1]
 
 
-class _Terminal:
+class TerminalFace:
     """The face of a run at a terminal: messages go to stderr, and the job's log to stdout.
 
     If stderr is not a terminal, all goes to stdout. Otherwise, in two separate files, the order of the lines would be
@@ -304,12 +304,11 @@ class _Terminal:
         )
         if word == "later":
             return None
+        if word == "keep":
+            return Answers(artifacts=asks.keeps)
         from gpu_tenant.files.patterns import literal_pattern
 
-        named = [literal_pattern(name) for name in asks.unclaimed]
-        if word == "keep":
-            return Answers(artifacts=named)
-        return Answers(discard=named)
+        return Answers(discard=[literal_pattern(name) for name in asks.unclaimed])
 
 
 _QUIET_BYTES = 4096

@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, Field
 
 from gpu_tenant.box.caretaker import ENDED, JobState
 from gpu_tenant.domain.model import Lease, LeaseState, Profile
-from gpu_tenant.domain.next_step import GoElsewhere, NothingToDo
+from gpu_tenant.domain.next_step import GiveTime, GoElsewhere, NothingToDo, StartAgain
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.survival import stop_keeps
 from gpu_tenant.faces.dashboard.background_tasks import Trouble
@@ -211,7 +211,7 @@ def row_of(
         others_running=job.others_running if job else 0,
         ended=ended,
         signed_ahead=lease.terms.on_deadline == "waive",
-        verbs=_offered_verbs(card, profile, job, ended=ended, is_silent=blind is not None),
+        verbs=_offered_verbs(card, profile, job, ended=ended),
         by_itself=isinstance(card.step, NothingToDo),
     )
 
@@ -306,8 +306,8 @@ def _offered_verbs(
     job: Working | None,
     *,
     ended: JobState | None,
-    is_silent: bool,
 ) -> tuple[Verb, ...]:
+    to_do = card.condition.to_do
     if card.state is LeaseState.LOST:
         return ("recover",)
     if card.state is LeaseState.TERMINATING:
@@ -321,7 +321,7 @@ def _offered_verbs(
     if card.phase == "booting":
         return ("extend", "terms", "teardown")
     park: tuple[Verb, ...] = () if profile.park == "none" else ("park",)
-    if is_silent:
+    if to_do is not None and to_do.matter == "silent":
         # All other actions ask the box, which does not answer. A park asks the provider.
         return ("look", "extend", "terms", "teardown", *park, "waive")
     if not card.jobs:
@@ -332,8 +332,7 @@ def _offered_verbs(
         others: tuple[Verb, ...] = ("collect", "terms", "teardown", *park, "waive")
         if card.too_little in ("budget", "both"):
             return ("give_more", "stop", "snapshot", "extend", *others)
-        to_do = card.condition.to_do
-        if card.too_little == "time" or (to_do is not None and to_do.matter == "ends soon"):
+        if card.too_little == "time" or isinstance(card.step, GiveTime):
             return ("extend", "stop", "snapshot", *others)
         return ("snapshot", "stop", "extend", *others)
     if card.condition.is_wasted:
@@ -354,6 +353,7 @@ def _verbs_of_still(card: Card, ended: JobState | None) -> tuple[Verb, ...]:
             pass
     if not card.jobs:
         return ("resume", "teardown", *more)
-    if ended in ("finished", "failed", "killed"):
+    to_end = isinstance(card.step, StartAgain) and card.step.to == "end"
+    if to_end or ended in ("finished", "failed", "killed"):
         return ("resume_and_end", "resume", *more)
     return ("resume", "resume_and_end", *more)

@@ -139,6 +139,8 @@ export interface Collected {
   /** pipes, and links that lead to nothing kept: they hold no bytes */
   not_files: string[];
   never_appeared: string[];
+  /** the verdict on the work so far, as the receipt will give it; None: no job ran, or there is too much to read it twice */
+  work: string | null;
   /** collected before, and no longer on the box */
   only_here: string[];
   /** where older versions of what came now lie */

@@ -459,7 +459,7 @@ function lease(card, open, told) {
 /** @type {Record<string, string>} */
 const MATTERS = {
   "job over": "its box bills on, and no job runs",
-  taken: "its provider has stopped the box, and its disk bills on",
+  taken: "the box was stopped unasked, and its disk bills on",
   silent: "its box does not answer: it may be running and billing",
   "ends soon": "its deadline is near",
 };

@@ -11,7 +11,7 @@ const CHINESE = {
   "job stopped": "任务已停止",
   "Do this": "请处理",
   "its box bills on, and no job runs": "机器仍在计费，且没有任务在跑",
-  "its provider has stopped the box, and its disk bills on": "平台停掉了机器，其磁盘仍在计费",
+  "the box was stopped unasked, and its disk bills on": "机器被意外停机，其磁盘仍在计费",
   "its box does not answer: it may be running and billing": "机器没有应答：可能仍在运行并计费",
   "its deadline is near": "截止时间快到了",
   ", for {span}": "，已 {span}",

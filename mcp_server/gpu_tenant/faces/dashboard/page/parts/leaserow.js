@@ -299,11 +299,13 @@ export function SinceThen({row: {card, at}}) {
 }
 
 /**
- * A box that its provider has stopped: its disk bills on.
+ * A box that was stopped unasked: its disk bills on.
  * @param {{row: TimedRow}} properties
  */
 function Taken({row}) {
-  return html`<${Say} tone="warn" shape="warn" lead=${t("Its provider has stopped the box.")}>
+  const unasked = row.card.phase === "stopped";
+  const lead = unasked ? t("The box was stopped.") : t("Its provider has stopped the box.");
+  return html`<${Say} tone="warn" shape="warn" lead=${lead}>
     <${SinceThen} row=${row} /> ${t("Its disk bills on until it goes on or is torn down.")}
   <//>`;
 }

@@ -6,7 +6,7 @@ import {now} from "./ticking.js";
 /** @import {Card, Sight, Trouble} from "../types.d.ts" */
 
 const ENDED = ["gone", "void", "lost"];
-const STILL = ["parked", "stopped by its provider"];
+const STILL = ["parked", "stopped by its provider", "stopped"];
 const SOON_S = 900;
 
 /** @param {{card: Card}} properties */
@@ -44,6 +44,7 @@ const PHASES = {
   ready: {kind: "good", words: () => t("Running")},
   parked: {kind: "still", words: () => t("Parked")},
   "stopped by its provider": {kind: "warn", words: () => t("Stopped by its provider")},
+  stopped: {kind: "warn", words: () => t("Stopped")},
   "lost with its host": {kind: "bad", words: () => t("Lost with its host")},
   terminating: {kind: "wait", words: () => t("Ending")},
   gone: {kind: "soft", words: () => t("Ended")},
