@@ -134,7 +134,9 @@ def _money(receipt: dict[str, Any], by_thing: dict[str, str]) -> list[tuple[str,
     if billed is None or receipt["cost_usd"] is None:
         return []
     cost = Decimal(str(receipt["cost_usd"]))
-    if abs(cost - billed) <= Decimal("0.02") + billed * Decimal("0.05"):
+    least, most = (Decimal(str(receipt[f"cost_{end}_usd"] or cost)) for end in ("least", "most"))
+    off = Decimal("0.02") + billed * Decimal("0.05")
+    if least - off <= billed <= most + off:
         return []
     what = {"lease": receipt["lease_id"], "receipt": str(cost), "meter": str(billed)}
     return [("receipts_off", what)]

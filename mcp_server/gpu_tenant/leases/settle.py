@@ -17,7 +17,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import newest_bill
 from gpu_tenant.domain.billing_start import birth
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.cost_uncertainty import unseen_start
+from gpu_tenant.domain.cost_uncertainty import late_stop, unseen_start
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, PartlyListed, ProviderTrouble
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.interruption import TURNS, fate, recorded_fate, went_on
@@ -213,6 +213,7 @@ def _note_turn(context: Context, lease: Lease, box: Box, now: datetime) -> tuple
     """
     ledger = context.ledger
     if was_asked_to_stop(lease, box, ledger=ledger):
+        _note_late_stop(ledger, lease, box)
         return note_stopped(ledger, lease, box), None
     ends = (
         lease.state is LeaseState.TERMINATING
@@ -222,9 +223,11 @@ def _note_turn(context: Context, lease: Lease, box: Box, now: datetime) -> tuple
     if (why := _stopped_itself(lease, box, now, ledger=ledger)) is not None:
         words = f"its guard stopped its box: {why}"
         ledger.note(lease.id, timeline.Noticed(words=words), at=now)
+        _note_late_stop(ledger, lease, box)
         return ledger.note_parked(lease.id, box.price_usd_h, at=now), words
     if ends and lease.parked_at is None:
         # Nothing continues on a box whose teardown has begun, so it does not matter who has stopped it.
+        _note_late_stop(ledger, lease, box)
         return ledger.note_parked(lease.id, box.price_usd_h, at=now), None
     if box.state is not BoxState.READY or box.taken is not None or lease.parked_at is None:
         return lease, None
@@ -260,6 +263,8 @@ def observe(
         resume=start_step(lease, events, ledger.now()),
     )
     if seen.usd_h is not None:
+        if box.state not in (BoxState.READY, BoxState.BOOTING):
+            _note_late_stop(ledger, lease, box)
         if lease.price_usd_h is not None:
             change = timeline.Priced(was=str(lease.price_usd_h), now=str(seen.usd_h))
             ledger.note(lease.id, change, at=ledger.now())
@@ -276,6 +281,22 @@ def observe(
     if seen.address is not None:
         lease = ledger.note_address(lease.id, seen.address)
     return lease, seen.words
+
+
+def _note_late_stop(ledger: Ledger, lease: Lease, box: Box) -> None:
+    """Record the doubt about the cost of a box that stopped while nobody looked."""
+    asked = ledger.events(lease.id, timeline.Parking, *TURNS)
+    asked_at = asked[-1].at if asked and isinstance(asked[-1].event, timeline.Parking) else None
+    doubt = late_stop(
+        lease,
+        ledger.events(lease.id),
+        usd_h=box.price_usd_h,
+        asked_at=asked_at,
+        listed_at=ledger.last_listed(lease.id),
+        now=ledger.now(),
+    )
+    if doubt is not None:
+        ledger.note(lease.id, doubt, at=ledger.now())
 
 
 def note_stopped(ledger: Ledger, lease: Lease, box: Box) -> Lease:
