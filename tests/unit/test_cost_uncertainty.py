@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from arranged import NOON, lease
 
-from gpu_tenant.domain.cost_uncertainty import Range, in_all, late_stop
+from gpu_tenant.domain.cost_uncertainty import Range, in_all, late_start, late_stop
 from gpu_tenant.domain.timeline import Destroyed, Lines, Progressed
 
 ASKED = Destroyed(outcome="asked")
@@ -93,3 +93,13 @@ def test_what_costs_no_less_when_it_is_stopped_leaves_no_doubt() -> None:
     ]
 
     assert known == [None, None]
+
+
+def test_a_stopped_box_that_somebody_started_may_have_cost_less_than_is_counted() -> None:
+    parked = lease(price_usd_h=Decimal(1))
+
+    doubt = late_start(parked, usd_h=Decimal(61), since=after(10), now=after(40))
+
+    assert doubt is not None
+    assert (doubt.likely_less_usd, doubt.most_less_usd) == (Decimal(0), Decimal(30))
+    assert late_start(parked, usd_h=None, since=after(10), now=after(40)) is None

@@ -127,6 +127,26 @@ def late_stop(
     )
 
 
+def late_start(
+    lease: Lease, *, usd_h: Decimal | None, since: datetime, now: datetime
+) -> Unseen | None:
+    """Return the doubt about the cost of a stopped box that is found running. None if it is too small to report.
+
+    It is counted at `usd_h` from `since` on, when it was last known to be stopped, but somebody may have started it
+    later.
+    """
+    if usd_h is None or lease.price_usd_h is None:
+        return None
+    most = (usd_h - lease.price_usd_h) * Decimal((now - since).total_seconds()) / 3600
+    if most <= _NOT_WORTH_TELLING:
+        return None
+    return Unseen(
+        likely_less_usd=Decimal(0),
+        most_less_usd=most.quantize(USD_STEP),
+        words=f"it was found running at {now:%Y-%m-%d %H:%M} UTC, and when it was started is unknown",
+    )
+
+
 def _stopped_between(
     since: datetime, now: datetime, *, dearer: Decimal, likely_at: datetime
 ) -> Unseen | None:

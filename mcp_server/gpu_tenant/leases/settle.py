@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 from gpu_tenant.box.guard_record import last_armed
@@ -17,7 +18,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import newest_bill
 from gpu_tenant.domain.billing_start import birth
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.cost_uncertainty import late_stop, unseen_start
+from gpu_tenant.domain.cost_uncertainty import late_start, late_stop, unseen_start
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, PartlyListed, ProviderTrouble
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.interruption import TURNS, fate, recorded_fate, went_on
@@ -81,6 +82,8 @@ if TYPE_CHECKING:
     from gpu_tenant.box.ownership import Seen
 
 _ORPHAN_TERMS_H = 24
+_LOOKS_ON_RECORD = timedelta(minutes=10)
+"""Looks that find all as recorded are themselves recorded this far apart."""
 _LIST_LATE_S = 60
 """A provider's list may be this many seconds older than its answer, besides the lag in its profile."""
 PATIENCE_S = 40
@@ -120,7 +123,17 @@ def is_as_recorded(context: Context, lease: Lease, listing: Listing) -> bool:
         and recorded_fate(ledger.events(lease.id)) is None
         and not ledger.absences(lease.id)
         and is_asking_noted(context, lease)
+        and not _is_look_due(ledger, lease, ledger.now())
     )
+
+
+def _is_look_due(ledger: Ledger, lease: Lease, now: datetime) -> bool:
+    """Whether a look that finds all as recorded is to be recorded, because the last one on record is old.
+
+    What a box costs that is found stopped or started later is in doubt since then.
+    """
+    seen_at = ledger.last_listed(lease.id)
+    return seen_at is None or now - seen_at >= _LOOKS_ON_RECORD
 
 
 async def settle(
@@ -155,6 +168,9 @@ async def settle(
                 _note_fate(context, lease, seen.box)
             lease, told = observe(lease, seen.box, ledger=ledger, looked_after=context.looked_after)
             told = "; ".join(filter(None, (started, told))) or None
+            is_sure = seen.box.state in (BoxState.READY, BoxState.PARKED)
+            if is_sure and _is_look_due(ledger, lease, now):
+                ledger.saw(lease.id, listed="listed", at=now)
         match plan(lease, seen, now, patience(profile, lease)):
             case Rest():
                 return lease, told
@@ -237,7 +253,10 @@ def _note_turn(context: Context, lease: Lease, box: Box, now: datetime) -> tuple
     if not is_our_start and now - lease.parked_at <= timedelta(seconds=late_s):
         return lease, None  # A late list still shows the box as it was before its stop.
     # Nobody can undo this start, so the lease goes on like one that was resumed: its terms hold, and every verb works.
-    lease = ledger.note_resumed(lease.id, box.price_usd_h or running_usd_h(lease), at=now)
+    usd_h = box.price_usd_h or running_usd_h(lease)
+    if not is_our_start:
+        lease = _note_late_start(ledger, lease, usd_h, now)
+    lease = ledger.note_resumed(lease.id, usd_h, at=now)
     forget_host_key(context, lease)
     who = "it was asked to start" if is_our_start else "somebody has started it"
     return lease, f"its box was parked, and {who}: it bills {rate_words(lease)}"
@@ -297,6 +316,16 @@ def _note_late_stop(ledger: Ledger, lease: Lease, box: Box) -> None:
     )
     if doubt is not None:
         ledger.note(lease.id, doubt, at=ledger.now())
+
+
+def _note_late_start(ledger: Ledger, lease: Lease, usd_h: Decimal | None, now: datetime) -> Lease:
+    """Count what a box bills that somebody has started from the earliest possible time, and record the doubt."""
+    since = max(lease.rates[-1].at, ledger.last_listed(lease.id) or lease.rates[-1].at)
+    doubt = late_start(lease, usd_h=usd_h, since=since, now=now)
+    if doubt is None or usd_h is None:
+        return lease
+    ledger.note(lease.id, doubt, at=now)
+    return ledger.note_rate(lease.id, usd_h, at=since)
 
 
 def note_stopped(ledger: Ledger, lease: Lease, box: Box) -> Lease:
