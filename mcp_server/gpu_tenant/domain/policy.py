@@ -251,8 +251,10 @@ def most_words(
         (running_usd_h(lease) or Decimal(0)) * END_S / 3600,
     )
     if usd is not None and (terms.budget_usd is None or usd + end_usd < terms.budget_usd):
-        until_words = f"until {terms.deadline_at:%Y-%m-%d %H:%M} UTC, and what its end takes"
-        sum_words = f"about {usd_words(usd)}{traffic} {until_words}"
+        sum_words = (
+            f"about {usd_words(usd)}{traffic} until {terms.deadline_at:%Y-%m-%d %H:%M} UTC, "
+            "and what its end takes"
+        )
     if terms.on_deadline == "waive":
         return f"the most that it costs: {sum_words}, and {_rescue_words(lease)} to rescue what is unverified"
     return (
