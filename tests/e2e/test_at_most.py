@@ -1,16 +1,16 @@
 """Whatever is called the most that a lease costs is compared with the provider's own meter, a day after its end."""
 
-import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from at_most import allowed_usd
 from e2e.renting import tenant_at
 from e2e.watching import SAVES, Scene
 
 from gpu_tenant.domain.model import LeaseState
-from gpu_tenant.domain.policy import END_S, most_words, running_usd_h
+from gpu_tenant.domain.policy import most_words, running_usd_h
 
 ENDINGS = (
     ("vastai", "nobody looks", {}),
@@ -47,22 +47,6 @@ async def test_the_meter_never_passes_what_was_called_the_most(
             await scene.later(hours=1)
 
         days = Decimal((clock.now() - lease.terms.deadline_at).total_seconds()) / 86400
-        most = _most(
-            told or "", lease_end_usd=(running_usd_h(lease) or Decimal(0)) * END_S / 3600, days=days
-        )
+        most = allowed_usd(told or "", usd_h=running_usd_h(lease) or Decimal(0), days=days)
+        assert most is not None, told
         assert tenant.metered(lease.box_id) <= most, (told, scene.alarms())
-
-
-def _most(words: str, *, lease_end_usd: Decimal, days: Decimal) -> Decimal:
-    """The sum that those words allow so long after the end."""
-    known = re.search(r"costs: (?:about )?([0-9.]+) USD", words)
-    start = re.search(r"up to ([0-9.]+) USD for one last start", words)
-    disk = re.search(r"([0-9.]+) USD a day", words)
-    assert known is not None, words
-    assert disk is not None, words
-    return (
-        Decimal(known[1])
-        + lease_end_usd
-        + (Decimal(start[1]) if start else 0)
-        + Decimal(disk[1]) * days
-    )

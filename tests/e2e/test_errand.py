@@ -381,7 +381,7 @@ async def test_the_terms_of_a_run_say_what_it_does_about_a_failed_job(
 
     (lease,) = renting.tenancy.ledger.leases()
     profile = renting.tenancy.context.profile(lease.provider)
-    said = "1m later, or 10m if somebody is there to try again, for at most 0."
+    said = "1m later, or 10m if somebody is there to try again, for about 0."
     assert any(f"(if it failed: {said}" in line for line in asker.plans[0].lines)
     (rule,) = (x for x in rules_of(lease, profile) if x.startswith("when its work is done"))
     assert f"still run: torn down once all is proved {said}" in rule
@@ -467,7 +467,7 @@ async def test_a_box_whose_owner_wants_to_look_at_a_failed_job_is_kept_that_long
 
     standing = await goes_on(renting.tenancy, errand, asker)
 
-    assert any("(if it failed: 10m later, for at most" in line for line in asker.plans[0].lines)
+    assert any("(if it failed: 10m later, for about" in line for line in asker.plans[0].lines)
     assert any("the job is failed; its box stays warm until" in words for words in asker.heard)
     assert standing.ended is not None
     assert 600 <= standing.ended.receipt.lived_s < 1200

@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from storm.stages import PLACES
+from storm.stages import PLACES, same
 
 if TYPE_CHECKING:
     from storm.lives import Life
@@ -25,6 +25,9 @@ COUNTERS = (
     "tracebacks",
     "hung",
     "under_an_alias",
+    "rates_wrong",
+    "over_the_most",
+    "stuck",
 )
 
 
@@ -37,10 +40,11 @@ def counted(life: Life) -> dict[str, Any]:
     receipts = [json.loads(row["record"]) for row in life.rows("SELECT record FROM receipts")]
     alarms = life.rows("SELECT lease_id, words FROM alarms WHERE ended_at IS NULL")
     told += [(kind, words) for kind, words in _flags(life)]
+    told += life.endings.found
     told += _destroys(life, requests, permits)
     standing = meter["running"] + meter["parked"]
     for row in leases.values():
-        on = [box for box in standing if _same(box["id"], row["box_id"])]
+        on = [box for box in standing if same(box["id"], row["box_id"])]
         if on and row["state"] in ("lost", "void", "gone"):
             told.append(("lost_while_listed", {"lease": row["id"], "state": row["state"]}))
         if row["state"] in ("intended", "active", "terminating") and not any(
@@ -49,7 +53,7 @@ def counted(life: Life) -> dict[str, Any]:
             told.append(("stuck_silently", {"lease": row["id"], "state": row["state"]}))
     words = json.dumps([alarms, life.told])
     for box in standing:
-        known = any(_same(box["id"], row["box_id"]) for row in leases.values())
+        known = any(same(box["id"], row["box_id"]) for row in leases.values())
         marked = "gpu-tenant" in box["name"] or any(name in box["name"] for name in leases)
         if marked and not known and box["id"].rpartition("/")[2] not in words:
             told.append(("unknown_boxes", box))
@@ -104,13 +108,14 @@ def _destroys(
         if not line["status"] or line["status"] >= 300:
             continue
         body = line["body"] if isinstance(line["body"], dict) else {}
-        for box in body.get("instance_ids") or [line["path"].rstrip("/").rpartition("/")[2]]:
-            over = [permit for permit in permits if _same(permit["box_id"], box)]
+        named = [body["instance_uuid"]] if "instance_uuid" in body else body.get("instance_ids")
+        for box in named or [line["path"].rstrip("/").rpartition("/")[2]]:
+            over = [permit for permit in permits if same(permit["box_id"], box)]
             if not over:
                 found.append(("unproved_destroys", {"box": box, "permit": None}))
             for permit in over:
                 used = permit["lease_id"] in life.launched and _ran(life, permit["lease_id"])
-                by_hand = any(_same(clone, box) for clone in life.clones)
+                by_hand = any(same(clone, box) for clone in life.clones)
                 if permit["ground"] == "never_used" and (used or by_hand):
                     found.append(("unproved_destroys", permit))
     return found
@@ -124,12 +129,14 @@ def _ran(life: Life, lease: str) -> bool:
 
 def _money(receipt: dict[str, Any], by_thing: dict[str, str]) -> list[tuple[str, object]]:
     billed = next(
-        (Decimal(usd) for box, usd in by_thing.items() if _same(box, receipt["box_id"])), None
+        (Decimal(usd) for box, usd in by_thing.items() if same(box, receipt["box_id"])), None
     )
     if billed is None or receipt["cost_usd"] is None:
         return []
     cost = Decimal(str(receipt["cost_usd"]))
-    if abs(cost - billed) <= Decimal("0.02") + billed * Decimal("0.05"):
+    least, most = (Decimal(str(receipt[f"cost_{end}_usd"] or cost)) for end in ("least", "most"))
+    off = Decimal("0.02") + billed * Decimal("0.05")
+    if least - off <= billed <= most + off:
         return []
     what = {"lease": receipt["lease_id"], "receipt": str(cost), "meter": str(billed)}
     return [("receipts_off", what)]
@@ -149,9 +156,3 @@ def _kept(
         if life.content() not in kept:
             found.append(("kept_not_as_written", permit))
     return found
-
-
-def _same(one: object, other: object) -> bool:
-    """Whether both name one box; some providers say the whole path."""
-    ends = [str(name).rpartition("/")[2] for name in (one, other)]
-    return ends[0] == ends[1]

@@ -40,6 +40,11 @@ PLACES: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "delete": ("DELETE", r"/instances/"),
         "list": ("GET", r"/aggregated/instances"),
     },
+    "autodl": {
+        "create": ("POST", r"/pro/create$"),
+        "delete": ("POST", r"/pro/release$"),
+        "list": ("POST", r"/pro/list$"),
+    },
 }
 """Where each provider makes, ends and lists boxes."""
 _AT_A_REQUEST = {
@@ -62,6 +67,13 @@ _AT_A_REQUEST = {
         "rate_limit": "any",
         "partial_list": "list",
     },
+    "autodl": {
+        "no_capacity": "create",
+        "created_despite_error": "create",
+        "soft_failure": "delete",
+        "page_boundary": "list",
+        "no_snapshot": "any",
+    },
 }
 _TO_THE_WORLD = {
     "vastai": "price_moved stuck_termination unknown_status preempted outbid exited list_lag foreign_box",
@@ -69,6 +81,7 @@ _TO_THE_WORLD = {
     "lambda_cloud": "price_moved stuck_termination terminate_unavailable unknown_status list_lag foreign_box",
     "digitalocean": "price_moved stuck_termination unknown_status list_lag foreign_box snapshot",
     "gcp": "stuck_termination preempted unknown_status list_lag foreign_box",
+    "autodl": "stuck_termination unknown_status list_lag foreign_box",
 }
 _SECONDS = {
     "late": (5, 60, 400),
@@ -84,7 +97,15 @@ KEYS = {
     "lambda_cloud": "LAMBDA_API_KEY",
     "digitalocean": "DIGITALOCEAN_TOKEN",
     "gcp": "GPU_TENANT_GCP_PROJECT",
+    "autodl": "AUTODL_TOKEN",
 }
+_SWITCHES: Mapping[str, tuple[str, str, Mapping[str, object], Mapping[str, object]]] = {
+    "vastai": ("PUT", "/api/v0/instances/{box}/", {"state": "running"}, {"state": "stopped"}),
+    "runpod": ("POST", "/v2/pods/{box}/action", {"action": "start"}, {"action": "stop"}),
+    "gcp": ("POST", "/compute/v1/projects/{project}/zones/{box}/{how}", {}, {}),
+    "autodl": ("POST", "/api/v1/dev/instance/pro/power_{on}", {"payload": "gpu"}, {}),
+}
+"""How somebody else with the key starts and stops a box, where that is possible: method, path and the two bodies."""
 
 
 def draw(provider: str, dice: random.Random) -> dict[str, Any]:
@@ -185,6 +206,62 @@ class Stage:
         """So much time has passed there."""
         self.ask("clock", {"advance_s": seconds})
 
+    @property
+    def stops_boxes(self) -> bool:
+        """Whether a box can be stopped there, so that its disk stays and costs less."""
+        return self.provider in _SWITCHES
+
+    def switch(self, box: str, how: str) -> bool:
+        """Whether somebody with the same key could `start` or `stop` that box, as at the provider's console."""
+        if not self.stops_boxes:
+            return False
+        method, path, starts, stops = _SWITCHES[self.provider]
+        at = next((each["id"] for each in self._boxes() if same(each["id"], box)), None)
+        if at is None:
+            return False
+        project = self.environ.get("GPU_TENANT_GCP_PROJECT", "")
+        place = path.format(
+            box=at, project=project, how=how, on={"start": "on", "stop": "off"}[how]
+        )
+        body = {**(starts if how == "start" else stops)}
+        if self.provider == "autodl":
+            body["instance_uuid"] = at
+        answer = self._by_another(method, place, body)
+        return answer is not None and answer.get("code", "Success") == "Success"
+
+    def _boxes(self) -> list[dict[str, Any]]:
+        meter = self.ask("meter")
+        return [*meter["running"], *meter["parked"]]
+
+    def _key(self) -> str:
+        if self.provider == "gcp":
+            return "rehearsal-key"  # its environment names a project, and no key
+        return self.environ.get(KEYS[self.provider], "rehearsal-key")
+
+    def _by_another(self, method: str, place: str, body: object) -> dict[str, Any] | None:
+        """What the provider answers to somebody else who has the key. None: it refuses."""
+        bare = self.provider == "autodl"
+        said = Request(
+            f"{self.url}{place}",
+            json.dumps(body).encode(),
+            {
+                "Content-Type": "application/json",
+                "User-Agent": "a-console/1",  # one provider answers no urllib
+                "Authorization": self._key() if bare else f"Bearer {self._key()}",
+            },
+            method=method,
+        )
+        try:
+            with urlopen(said, timeout=120) as it:
+                answer = it.read()
+        except (HTTPError, OSError):
+            return None
+        try:
+            told = json.loads(answer)
+        except ValueError:
+            return {}
+        return told if isinstance(told, dict) else {}
+
     def clone(self) -> str | None:
         """A further box by the newest create's own words, mark and all, as a console's copy has them; its id."""
         method, path = PLACES[self.provider]["create"]
@@ -200,17 +277,10 @@ class Stage:
         if not asked:
             return None
         known = {box["id"] for box in self.ask("meter")["running"]}
-        key = self.environ.get(KEYS[self.provider], "rehearsal-key")
-        said = Request(
-            f"{self.url}{asked[-1]['path']}?{asked[-1]['query']}",
-            json.dumps(asked[-1]["body"]).encode(),
-            {"Content-Type": "application/json", "Authorization": f"Bearer {key}"},
-            method=method,
-        )
-        try:
-            with urlopen(said, timeout=120):
-                pass
-        except (HTTPError, OSError):
+        if (
+            self._by_another(method, f"{asked[-1]['path']}?{asked[-1]['query']}", asked[-1]["body"])
+            is None
+        ):
             return None
         made = [box["id"] for box in self.ask("meter")["running"] if box["id"] not in known]
         return made[0] if made else None
@@ -219,3 +289,9 @@ class Stage:
         """Where what is on that box really lies."""
         homes = self.directory.glob(f"boxes/{box.rpartition('/')[2]}*/home")
         return next(iter(homes), None)
+
+
+def same(one: object, other: object) -> bool:
+    """Whether both name one box; some providers say the whole path."""
+    ends = [str(name).rpartition("/")[2] for name in (one, other)]
+    return ends[0] == ends[1]

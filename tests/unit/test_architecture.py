@@ -468,3 +468,89 @@ def test_errors_of_one_kind_share_an_exit_status_and_no_two_share_a_code() -> No
     assert len({kind.exit_status for kind in kinds}) == len(kinds)
     for kind in kinds:
         assert {error.exit_status for _, error in classes_of(kind)} == {kind.exit_status}
+
+
+# --- what is called the most
+
+SAYS_MOST = re.compile(
+    r"\b(at most|no more than|not more than|the most\b|highest|maximum|up to|nothing more)\b", re.I
+)
+SAYS_MONEY = re.compile(r"USD|usd|\bsum_|\bcosts?\b|\bprice|\bspen[dt]\b|\bbills?\b")
+NOT_SAID = ("faces/chinese/", "emulators/")
+
+LIMITS = "the owner's or the caller's own limit, told as a limit: leases/owner_approval.py, leases/term_checks.py"
+CAP = "its price cap: leases/rent.py rents nothing above it, and the watch ends what becomes dearer"
+HELD = {
+    # A lease's terms. tests/e2e/test_at_most.py and the storm hold the meter against these.
+    "the most that it costs: {}; the watchdog holds it to that, with one exception: what is not proved by then costs "
+    "{} until you act": "the watch: leases/lifecycle.py; the condition and the exception are in it",
+    "the most that it costs: {}, and {} to rescue what is unverified": "the watch, on a signature ahead",
+    "the most that it costs: {}nothing more while its box is parked": "its provider bills nothing for the disk",
+    "the most that it costs: {} so far, and nothing limits it, because only you can end the bill of a parked box": "no sum",
+    "the most that it costs: nothing limits it, because only you can end the bill of a parked box": "no sum",
+    "the most that it costs: nothing limits it while no watchdog runs": "no sum",
+    "the most that it costs: nothing limits it here, because only the machine's owner ends its bill": "no sum",
+    "the most that it costs: more than the {} spent so far: it passed its budget of {} USD, and is being ended": "no sum",
+    "up to {} for one last start, and {} of disk": "domain/last_start.py: one start, and its guard's LAST_START_S",
+    # What somebody agrees to.
+    "at most {}{}{} by its deadline{}": "its price cap until then; a budget and traffic are told as conditions",
+    ", at most {} by {} UTC{}{}": "as above",
+    ", at most {} plus traffic by {} UTC{}{}": "as above",
+    "at most {}": f"in a plan only where the box's owner bills nothing; on a page a cap. {CAP}",
+    "{} USD/h, and no more than {}": CAP,
+    "{}; if this offer is gone, another for up to {} USD/h": CAP,
+    " at up to {} USD/h": CAP,
+    # Limits.
+    "what the offers would cost is unknown, and at most {} USD may be spent": LIMITS,
+    "one box up to {} USD/h, for {} h": LIMITS,
+    "a person is asked before each rental where the agent's program can ask; elsewhere an agent rents for {} USD in a "
+    "day at most without a person's signature": LIMITS,
+    "the most that it may cost in all": LIMITS,
+    # What was, and descriptions of fields.
+    "the most that it may have cost; None: cost_usd": "domain/cost_uncertainty.py; the storm compares receipts",
+    "the most that it costs by its deadline": "leases/rental_plan.py: most_by_quotes",
+    "what is rented, and the most that it costs": "as its headline",
+    "what was to be rented, and the highest price for it": CAP,
+}
+
+
+def test_each_sentence_that_names_a_most_of_money_is_held_by_code_or_has_its_condition() -> None:
+    said = dict(_sentences())
+
+    assert {words: place for words, place in said.items() if words not in HELD} == {}
+    assert sorted(set(HELD) - set(said)) == []
+
+
+def _sentences() -> Iterator[tuple[str, str]]:
+    """Each text in the code that names a most of money, with its place. Where a value is filled in, it has braces."""
+    for place, nodes in NODES.items():
+        if place.startswith(NOT_SAID) or not SAYS_MOST.search(SOURCES[place].read_text("utf-8")):
+            continue
+        for text in _texts(nodes):
+            words = _words(text)
+            if SAYS_MOST.search(words) and SAYS_MONEY.search(f"{words} {_names(text)}"):
+                yield words, f"{place}:{text.lineno}"
+
+
+def _texts(nodes: list[ast.AST]) -> Iterator[ast.Constant | ast.JoinedStr]:
+    """Yield each text that is neither a comment nor a part of another text."""
+    parts = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    parts |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        is_text = isinstance(node, ast.JoinedStr) or (
+            isinstance(node, ast.Constant) and isinstance(node.value, str)
+        )
+        if is_text and id(node) not in parts:
+            yield node
+
+
+def _words(text: ast.Constant | ast.JoinedStr) -> str:
+    parts = [text] if isinstance(text, ast.Constant) else text.values
+    return "".join(str(x.value) if isinstance(x, ast.Constant) else "{}" for x in parts)
+
+
+def _names(text: ast.Constant | ast.JoinedStr) -> str:
+    """What is filled in, as it stands in the code."""
+    if isinstance(text, ast.Constant):
+        return ""
+    return " ".join(ast.unparse(x) for x in text.values if not isinstance(x, ast.Constant))

@@ -6,8 +6,8 @@ from decimal import Decimal
 import pytest
 from arranged import NOON, lease
 
-from gpu_tenant.domain.cost_uncertainty import Range, in_all
-from gpu_tenant.domain.timeline import Destroyed, Lines
+from gpu_tenant.domain.cost_uncertainty import Range, in_all, late_start, late_stop
+from gpu_tenant.domain.timeline import Destroyed, Lines, Progressed
 
 ASKED = Destroyed(outcome="asked")
 REFUSED = Destroyed(outcome="refused")
@@ -56,3 +56,50 @@ def test_a_box_that_was_listed_after_the_refusal_billed_until_it_was_seen_gone()
     cost = in_all(billed, events, absent_at=after(20), listed_at=after(7))
 
     assert cost == Range(Decimal(20))
+
+
+@pytest.mark.parametrize(
+    ("asked_at", "likely_less_usd"),
+    [(None, "60"), (after(30), "150")],
+    ids=["its guard, at its deadline", "we, and the answer was lost"],
+)
+def test_a_box_that_stopped_unseen_may_have_stopped_when_it_was_last_known_to_run(
+    asked_at: datetime | None, likely_less_usd: str
+) -> None:
+    ran = lease(price_usd_h=Decimal(60))
+    ended = ran.terms.model_copy(update={"deadline_at": after(120)})
+    events: Lines = [(after(20), Progressed(job="train", state="running"))]
+
+    doubt = late_stop(
+        ran.model_copy(update={"terms": ended}),
+        events,
+        usd_h=Decimal(0),
+        asked_at=asked_at,
+        listed_at=after(10),
+        now=after(180),
+    )
+
+    assert doubt is not None
+    assert (doubt.likely_less_usd, doubt.most_less_usd) == (Decimal(likely_less_usd), Decimal(160))
+
+
+def test_what_costs_no_less_when_it_is_stopped_leaves_no_doubt() -> None:
+    ran = lease(price_usd_h=Decimal(60))
+    now = after(180)
+
+    known = [
+        late_stop(ran, [], usd_h=usd_h, asked_at=None, listed_at=None, now=now)
+        for usd_h in (Decimal(60), None)
+    ]
+
+    assert known == [None, None]
+
+
+def test_a_stopped_box_that_somebody_started_may_have_cost_less_than_is_counted() -> None:
+    parked = lease(price_usd_h=Decimal(1))
+
+    doubt = late_start(parked, usd_h=Decimal(61), since=after(10), now=after(40))
+
+    assert doubt is not None
+    assert (doubt.likely_less_usd, doubt.most_less_usd) == (Decimal(0), Decimal(30))
+    assert late_start(parked, usd_h=None, since=after(10), now=after(40)) is None

@@ -8,10 +8,25 @@ from gpu_tenant.domain.billing import Billed, counted_usd
 from gpu_tenant.domain.model import Box, BoxState, Lease
 from gpu_tenant.domain.offers import USD_STEP, Quote
 from gpu_tenant.domain.terms import cost_usd
-from gpu_tenant.domain.timeline import ClockOffset, Destroyed, Lines, Unseen
+from gpu_tenant.domain.timeline import (
+    ClockOffset,
+    Collected,
+    Destroyed,
+    Guarded,
+    JobEnded,
+    Launched,
+    Lines,
+    Progressed,
+    Pushed,
+    Ready,
+    Sealed,
+    Unseen,
+)
 
 _NOT_WORTH_TELLING = Decimal("0.01")
 _SHARE = Decimal("0.01")
+_IT_RAN = (Collected, Guarded, JobEnded, Launched, Progressed, Pushed, Ready, Sealed)
+"""After one of these, the box was running: it has answered."""
 
 
 class Range(NamedTuple):
@@ -84,17 +99,65 @@ def unseen_stop(lease: Lease, box: Box, *, since: datetime, now: datetime) -> Un
     if box.state is not BoxState.PARKED or running is None or running <= (box.price_usd_h or 0):
         return None
     dearer = running - (box.price_usd_h or Decimal(0))
+    doubt = _stopped_between(since, now, dearer=dearer, likely_at=lease.terms.deadline_at)
+    return None if doubt is None else UnseenStop(running, doubt)
+
+
+def late_stop(
+    lease: Lease,
+    events: Lines,
+    *,
+    usd_h: Decimal | None,
+    asked_at: datetime | None,
+    listed_at: datetime | None,
+    now: datetime,
+) -> Unseen | None:
+    """Return the doubt about the cost of a running box that is found stopped. None if it is too small to report.
+
+    It bills `usd_h` now. Until now its former rate is counted, but it may have stopped as soon as it was last known to
+    run. It probably stopped when we asked for that, or else at its deadline, if that has passed.
+    """
+    if usd_h is None or lease.price_usd_h is None or not lease.rates:
+        return None
+    ran_at = next((at for at, event in reversed(events) if isinstance(event, _IT_RAN)), None)
+    known = [at for at in (lease.rates[-1].at, ran_at, listed_at) if at is not None and at <= now]
+    likely_at = lease.terms.deadline_at if asked_at is None else asked_at
+    return _stopped_between(
+        max(known, default=now), now, dearer=lease.price_usd_h - usd_h, likely_at=likely_at
+    )
+
+
+def late_start(
+    lease: Lease, *, usd_h: Decimal | None, since: datetime, now: datetime
+) -> Unseen | None:
+    """Return the doubt about the cost of a stopped box that is found running. None if it is too small to report.
+
+    It is counted at `usd_h` from `since` on, when it was last known to be stopped, but somebody may have started it
+    later.
+    """
+    if usd_h is None or lease.price_usd_h is None:
+        return None
+    most = (usd_h - lease.price_usd_h) * Decimal((now - since).total_seconds()) / 3600
+    if most <= _NOT_WORTH_TELLING:
+        return None
+    return Unseen(
+        likely_less_usd=Decimal(0),
+        most_less_usd=most.quantize(USD_STEP),
+        words=f"it was found running at {now:%Y-%m-%d %H:%M} UTC, and when it was started is unknown",
+    )
+
+
+def _stopped_between(
+    since: datetime, now: datetime, *, dearer: Decimal, likely_at: datetime
+) -> Unseen | None:
     most = dearer * Decimal((now - since).total_seconds()) / 3600
     if most <= _NOT_WORTH_TELLING:
         return None
-    likely_s = max(0.0, (now - max(lease.terms.deadline_at, since)).total_seconds())
-    return UnseenStop(
-        running,
-        Unseen(
-            likely_less_usd=(dearer * Decimal(likely_s) / 3600).quantize(USD_STEP),
-            most_less_usd=most.quantize(USD_STEP),
-            words=f"it was found stopped at {now:%Y-%m-%d %H:%M} UTC, and when it stopped is unknown",
-        ),
+    likely_s = max(0.0, (now - max(likely_at, since)).total_seconds())
+    return Unseen(
+        likely_less_usd=(dearer * Decimal(likely_s) / 3600).quantize(USD_STEP),
+        most_less_usd=most.quantize(USD_STEP),
+        words=f"it was found stopped at {now:%Y-%m-%d %H:%M} UTC, and when it stopped is unknown",
     )
 
 

@@ -179,11 +179,11 @@ def _a_day(lease: Lease) -> str:
 
 
 def _warm_usd(lease: Lease, rule: OnFailure) -> str:
-    """Say what it costs at most to keep a failed job's box for another try. Empty if it goes at once."""
+    """Say what it costs to keep a failed job's box for another try. Empty if it goes at once."""
     usd_h = running_usd_h(lease)
     if not rule.longest_s or not usd_h:
         return ""
-    return f", for at most {usd_words(usd_h * Decimal(rule.longest_s) / 3600)}"
+    return f", for about {usd_words(usd_h * Decimal(rule.longest_s) / 3600)}"
 
 
 def _rescue(lease: Lease, profile: Profile) -> str:
@@ -242,13 +242,19 @@ def most_words(
             f"{terms.budget_usd} USD, and is being ended"
         )
     bills = f"what it bills until {terms.deadline_at:%Y-%m-%d %H:%M} UTC and its end"
-    sum_words = bills if terms.budget_usd is None else f"{terms.budget_usd} USD"
+    # Bytes are in no price and, until a bill names them, in no budget.
+    price = lease.quote.offer.price if lease.quote else None
+    traffic = "" if price is None or price.has_free_bytes else " plus traffic"
+    sum_words = bills if terms.budget_usd is None else f"{terms.budget_usd} USD{traffic}"
     usd, end_usd = (
         _to_deadline_usd(lease, spent, now),
         (running_usd_h(lease) or Decimal(0)) * END_S / 3600,
     )
     if usd is not None and (terms.budget_usd is None or usd + end_usd < terms.budget_usd):
-        sum_words = f"about {usd_words(usd)} until {terms.deadline_at:%Y-%m-%d %H:%M} UTC, and what its end takes"
+        sum_words = (
+            f"about {usd_words(usd)}{traffic} until {terms.deadline_at:%Y-%m-%d %H:%M} UTC, "
+            "and what its end takes"
+        )
     if terms.on_deadline == "waive":
         return f"the most that it costs: {sum_words}, and {_rescue_words(lease)} to rescue what is unverified"
     return (

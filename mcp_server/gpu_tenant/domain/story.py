@@ -48,6 +48,7 @@ _CHANGES_NO_DISK = (
     | timeline.Permitted
     | timeline.Destroyed
     | timeline.ClockOffset
+    | timeline.Unseen
 )
 """Events that put nothing new on the disk of a stopped box. After any other event, the box has to be read again."""
 

@@ -43,6 +43,7 @@ class RentalPlan(Record):
     most_usd_h: Usd
     most_usd: Usd
     by_deadline_usd: Usd = Field(default=None, description="the most that it costs by its deadline")
+    has_free_bytes: bool = Field(default=False, exclude=True)
     too_small: str = Field(
         default="", description="what suffices, if the sum does not pay for all the hours of work"
     )
@@ -60,6 +61,8 @@ class RentalPlan(Record):
             would=f"rent for {self.run}",
             usd=usd,
             lines=self.lines,
+            has_free_bytes=self.has_free_bytes,
+            is_budget=usd is not None and usd == self.most_usd,
         )
 
     @property

@@ -85,7 +85,7 @@ from gpu_tenant.leases.presence import last_there, note_presence
 from gpu_tenant.leases.read_in_notice import needs_no_start, read_while_it_answers
 from gpu_tenant.leases.recovery_plan import gone_on, successor
 from gpu_tenant.leases.recovery_words import tree_words
-from gpu_tenant.leases.rental_plan import most_by_quote
+from gpu_tenant.leases.rental_plan import most_by_quotes
 from gpu_tenant.leases.speaker import speaker
 from gpu_tenant.leases.taken_step import WAY_HOME_H, known_unclaimed, notice_step
 from gpu_tenant.leases.unasked import takes_words
@@ -587,9 +587,10 @@ class Drive:
             quotes=tuple(quote.id for quote in quotes),
             most_usd_h=max(quote.cap_usd_h for quote in quotes),
             most_usd=errand.max_usd,
-            by_deadline_usd=most_by_quote(
-                quotes[0], self._asked(is_market=True), self._tenancy.clock.now()
+            by_deadline_usd=most_by_quotes(
+                quotes, self._asked(is_market=True), self._tenancy.clock.now()
             ),
+            has_free_bytes=all(quote.offer.price.has_free_bytes for quote in quotes),
             too_small=planned.what_suffices,
             undeclared=tuple(loose),
         )

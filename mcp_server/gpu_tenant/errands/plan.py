@@ -131,20 +131,26 @@ class Planned:
         """Return the maximum cost by the deadline, on the most expensive of the boxes that may be rented."""
         if any(offer.running_usd_h is None for offer in self._chosen):
             return ""
-        usd_h = max(offer.running_usd_h or Decimal(0) for offer in self._chosen)
+        # A box is rented and kept up to its price cap.
+        usd_h = max(self._quote.cap_usd_h, *(o.running_usd_h or Decimal(0) for o in self._chosen))
         terms = self._lease.terms
         bills_s = max(0.0, (terms.deadline_at - self._now).total_seconds()) + END_S
         most = (usd_h * Decimal(str(bills_s)) / 3600).quantize(_USD_CENT, ROUND_CEILING)
-        if terms.budget_usd is not None and self._context.looked_after == "watched":
-            most = min(most, terms.budget_usd)
+        holds = ""
+        if terms.budget_usd is not None and terms.budget_usd < most and self._is_watched:
+            most, holds = terms.budget_usd, " while it is watched"
         is_in_cents = most == most.quantize(_USD_CENT)
         sum_words = f"{most:.2f} USD" if is_in_cents else usd_words(most)
         then = ""
         if self._profile.destroy == "deletes":
             then = f"; files that are not proved then: {unproved_words(self._lease, self._profile)}"
         if all(offer.price.has_free_bytes for offer in self._chosen):
-            return f", at most {sum_words} by {terms.deadline_at:%H:%M} UTC{then}"
-        return f", at most {sum_words} plus traffic by {terms.deadline_at:%H:%M} UTC{then}"
+            return f", at most {sum_words} by {terms.deadline_at:%H:%M} UTC{holds}{then}"
+        return f", at most {sum_words} plus traffic by {terms.deadline_at:%H:%M} UTC{holds}{then}"
+
+    @property
+    def _is_watched(self) -> bool:
+        return self._context.looked_after == "watched"
 
     def brief(self, *, undeclared: Sequence[str]) -> dict[str, str]:
         """Return what a person has to know before they agree: a short text for each title."""
@@ -273,7 +279,7 @@ class Planned:
         later = rule.time_words
         price = self._chosen[0].running_usd_h
         if later and price:
-            later += f", for at most {usd_words(price * Decimal(rule.longest_s) / 3600)}"
+            later += f", for about {usd_words(price * Decimal(rule.longest_s) / 3600)}"
         day = "an unknown sum" if price is None else usd_words(price * 24)
         failed = {
             "end": f"if it failed: {later}" if later else "also if it failed",
@@ -281,7 +287,7 @@ class Planned:
             "hold": f"if it failed, the box is kept, and bills {day} a day",
         }[rule.does]
         before = [f"when the job has ended and its files are proved here ({failed})"]
-        if self._context.looked_after == "watched":
+        if self._is_watched:
             before += [self._budget()] if terms.budget_usd else []
             before += [f"or if the box is idle for {terms.idle_h:g} h"] if terms.idle_h else []
         return (

@@ -285,6 +285,8 @@ class Owner:
             return None  # the budget was agreed to, and bounds the whole lease
         added = None
         if usd_h is not None:
+            # Its price may rise as far as its cap.
+            usd_h = max(usd_h, terms.max_price_usd_h or usd_h)
             added = most_usd(usd_h, terms.deadline_at - max(until, self._ledger.now()), None)
         return SpendingPlan(
             kind="extend",
@@ -292,6 +294,7 @@ class Owner:
             would=f"move the deadline of {lease.id}",
             usd=added,
             lines=(f"its deadline is then {terms.deadline_at:%Y-%m-%d %H:%M} UTC",),
+            has_free_bytes=lease.quote is not None and lease.quote.offer.price.has_free_bytes,
         )
 
     def is_of_its_work(self, lease: Lease, terms: Terms) -> bool:

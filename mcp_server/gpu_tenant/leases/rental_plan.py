@@ -47,9 +47,7 @@ def plan_of_rental(
     if not found:
         return None  # what is wrong with these names is told by whoever rents by them
     _must_fit_one(context, found, asked, count)
-    each = [most_by_quote(quote, asked, now) for quote in found]
-    known = [usd for usd in each if usd is not None]
-    usd = None if len(known) < len(each) else max(known)
+    usd = most_by_quotes(found, asked, now)
     if usd is not None and count > 1:
         usd = usd if asked.budget_usd is not None else usd * count
     first = found[0]
@@ -60,6 +58,8 @@ def plan_of_rental(
         would=f"rent {boxes} with {first.offer.gpu_count} x {first.offer.gpu} at {first.offer.provider}",
         usd=usd,
         lines=tuple(_lines(found, terms_by_quote(first, asked, now))),
+        has_free_bytes=all(quote.offer.price.has_free_bytes for quote in found),
+        is_budget=asked.budget_usd is not None and usd == asked.budget_usd,
     )
 
 
@@ -78,8 +78,14 @@ def _must_fit_one(
     must_have_room(context, quotes[-1], asked, count)
 
 
-def most_by_quote(quote: Quote, asked: RentRequest, now: datetime) -> Decimal | None:
-    """Return the most that a box by that quote costs by its deadline. None if that is unknown."""
+def most_by_quotes(quotes: Sequence[Quote], asked: RentRequest, now: datetime) -> Decimal | None:
+    """Return the most that a box by any of these quotes costs by its deadline. None if that is unknown."""
+    each = [_most_by_quote(quote, asked, now) for quote in quotes]
+    known = [usd for usd in each if usd is not None]
+    return max(known) if known and len(known) == len(each) else None
+
+
+def _most_by_quote(quote: Quote, asked: RentRequest, now: datetime) -> Decimal | None:
     terms, price = terms_by_quote(quote, asked, now), quote.offer.price.running_usd_h
     if price is None:
         return terms.budget_usd
@@ -129,6 +135,8 @@ def _of_wait(
         would=f"rent a box when there is one, within {wait_h:g} h: {what}",
         usd=usd if asked.budget_usd is None else min(usd, asked.budget_usd),
         lines=(f"no box above {cap} USD/h, for {hours:g} h",),
+        has_free_bytes=bool(quotes) and all(x.offer.price.has_free_bytes for x in quotes),
+        is_budget=asked.budget_usd is not None and asked.budget_usd < usd,
     )
 
 

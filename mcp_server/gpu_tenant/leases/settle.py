@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
 
 from gpu_tenant.box.guard_record import last_armed
@@ -17,7 +18,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import newest_bill
 from gpu_tenant.domain.billing_start import birth
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.cost_uncertainty import unseen_start
+from gpu_tenant.domain.cost_uncertainty import late_start, late_stop, unseen_start
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, PartlyListed, ProviderTrouble
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.interruption import TURNS, fate, recorded_fate, went_on
@@ -81,6 +82,8 @@ if TYPE_CHECKING:
     from gpu_tenant.box.ownership import Seen
 
 _ORPHAN_TERMS_H = 24
+_LOOKS_ON_RECORD = timedelta(minutes=10)
+"""Looks that find all as recorded are themselves recorded this far apart."""
 _LIST_LATE_S = 60
 """A provider's list may be this many seconds older than its answer, besides the lag in its profile."""
 PATIENCE_S = 40
@@ -120,7 +123,17 @@ def is_as_recorded(context: Context, lease: Lease, listing: Listing) -> bool:
         and recorded_fate(ledger.events(lease.id)) is None
         and not ledger.absences(lease.id)
         and is_asking_noted(context, lease)
+        and not _is_look_due(ledger, lease, ledger.now())
     )
+
+
+def _is_look_due(ledger: Ledger, lease: Lease, now: datetime) -> bool:
+    """Whether a look that finds all as recorded is to be recorded, because the last one on record is old.
+
+    What a box costs that is found stopped or started later is in doubt since then.
+    """
+    seen_at = ledger.last_listed(lease.id)
+    return seen_at is None or now - seen_at >= _LOOKS_ON_RECORD
 
 
 async def settle(
@@ -155,6 +168,9 @@ async def settle(
                 _note_fate(context, lease, seen.box)
             lease, told = observe(lease, seen.box, ledger=ledger, looked_after=context.looked_after)
             told = "; ".join(filter(None, (started, told))) or None
+            is_sure = seen.box.state in (BoxState.READY, BoxState.PARKED)
+            if is_sure and _is_look_due(ledger, lease, now):
+                ledger.saw(lease.id, listed="listed", at=now)
         match plan(lease, seen, now, patience(profile, lease)):
             case Rest():
                 return lease, told
@@ -213,6 +229,7 @@ def _note_turn(context: Context, lease: Lease, box: Box, now: datetime) -> tuple
     """
     ledger = context.ledger
     if was_asked_to_stop(lease, box, ledger=ledger):
+        _note_late_stop(ledger, lease, box)
         return note_stopped(ledger, lease, box), None
     ends = (
         lease.state is LeaseState.TERMINATING
@@ -222,9 +239,11 @@ def _note_turn(context: Context, lease: Lease, box: Box, now: datetime) -> tuple
     if (why := _stopped_itself(lease, box, now, ledger=ledger)) is not None:
         words = f"its guard stopped its box: {why}"
         ledger.note(lease.id, timeline.Noticed(words=words), at=now)
+        _note_late_stop(ledger, lease, box)
         return ledger.note_parked(lease.id, box.price_usd_h, at=now), words
     if ends and lease.parked_at is None:
         # Nothing continues on a box whose teardown has begun, so it does not matter who has stopped it.
+        _note_late_stop(ledger, lease, box)
         return ledger.note_parked(lease.id, box.price_usd_h, at=now), None
     if box.state is not BoxState.READY or box.taken is not None or lease.parked_at is None:
         return lease, None
@@ -234,7 +253,10 @@ def _note_turn(context: Context, lease: Lease, box: Box, now: datetime) -> tuple
     if not is_our_start and now - lease.parked_at <= timedelta(seconds=late_s):
         return lease, None  # A late list still shows the box as it was before its stop.
     # Nobody can undo this start, so the lease goes on like one that was resumed: its terms hold, and every verb works.
-    lease = ledger.note_resumed(lease.id, box.price_usd_h or running_usd_h(lease), at=now)
+    usd_h = box.price_usd_h or running_usd_h(lease)
+    if not is_our_start:
+        lease = _note_late_start(ledger, lease, usd_h, now)
+    lease = ledger.note_resumed(lease.id, usd_h, at=now)
     forget_host_key(context, lease)
     who = "it was asked to start"
     if not is_our_start:
@@ -262,6 +284,8 @@ def observe(
         resume=start_step(lease, events, ledger.now()),
     )
     if seen.usd_h is not None:
+        if box.state not in (BoxState.READY, BoxState.BOOTING):
+            _note_late_stop(ledger, lease, box)
         if lease.price_usd_h is not None:
             change = timeline.Priced(was=str(lease.price_usd_h), now=str(seen.usd_h))
             ledger.note(lease.id, change, at=ledger.now())
@@ -278,6 +302,32 @@ def observe(
     if seen.address is not None:
         lease = ledger.note_address(lease.id, seen.address)
     return lease, seen.words
+
+
+def _note_late_stop(ledger: Ledger, lease: Lease, box: Box) -> None:
+    """Record the doubt about the cost of a box that stopped while nobody looked."""
+    asked = ledger.events(lease.id, timeline.Parking, *TURNS)
+    asked_at = asked[-1].at if asked and isinstance(asked[-1].event, timeline.Parking) else None
+    doubt = late_stop(
+        lease,
+        ledger.events(lease.id),
+        usd_h=box.price_usd_h,
+        asked_at=asked_at,
+        listed_at=ledger.last_listed(lease.id),
+        now=ledger.now(),
+    )
+    if doubt is not None:
+        ledger.note(lease.id, doubt, at=ledger.now())
+
+
+def _note_late_start(ledger: Ledger, lease: Lease, usd_h: Decimal | None, now: datetime) -> Lease:
+    """Count what a box bills that somebody has started from the earliest possible time, and record the doubt."""
+    since = max(lease.rates[-1].at, ledger.last_listed(lease.id) or lease.rates[-1].at)
+    doubt = late_start(lease, usd_h=usd_h, since=since, now=now)
+    if doubt is None or usd_h is None:
+        return lease
+    ledger.note(lease.id, doubt, at=now)
+    return ledger.note_rate(lease.id, usd_h, at=since)
 
 
 def note_stopped(ledger: Ledger, lease: Lease, box: Box) -> Lease:

@@ -23,19 +23,24 @@ class SpendingPlan:
     would: str
     """What would happen, in one line."""
     usd: Decimal | None
-    """The most that it costs by its deadline. None if that is unknown."""
+    """The most that it costs by its deadline, beyond what was agreed before. None if that is unknown."""
     lines: tuple[str, ...] = ()
+    has_free_bytes: bool = False
+    """Whether it is known that traffic costs nothing there. Otherwise it comes on top of the sum."""
+    is_budget: bool = False
+    """Whether the sum is a budget, which is enforced only while somebody watches."""
 
     @property
     def cost(self) -> str:
         """The most that it costs, in words."""
         if self.kind == "adopt":
             return "it bills already, as its provider says"
-        return (
-            "an unknown sum"
-            if self.usd is None
-            else f"at most {usd_words(self.usd)} by its deadline"
-        )
+        if self.usd is None:
+            return "an unknown sum"
+        traffic = "" if self.has_free_bytes else " plus traffic"
+        more = " more" if self.kind == "extend" else ""
+        watched = ", as long as a watchdog runs" if self.is_budget else ""
+        return f"at most {usd_words(self.usd)}{more}{traffic} by its deadline{watched}"
 
     @property
     def subject(self) -> str:
