@@ -49,6 +49,15 @@ async def test_the_process_finds_what_this_one_would_find(tree: Path) -> None:
     assert await read_work_tree(tree, ["data/"]) == read_tree(tree, ["data/"])
 
 
+async def test_a_process_that_ends_by_itself_is_waited_for_once(
+    tree: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(8):
+        await read_work_tree(tree)
+
+    assert "Unknown child process" not in caplog.text, "its exit status was taken by another"
+
+
 async def test_what_is_refused_is_refused_in_the_same_words(tree: Path) -> None:
     with pytest.raises(BadRequest) as here:
         read_tree(tree, ["nothing"])

@@ -47,8 +47,9 @@ async def read_work_tree(directory: Path, include: Sequence[str] = ()) -> WorkTr
         answer, last_words = await asyncio.gather(process.stdout.read(), process.stderr.read())
     finally:
         if process.returncode is None:
+            # `send_signal` would take the exit status of one that has just ended from whoever waits for it.
             with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGKILL)
+                os.killpg(process.pid, signal.SIGKILL)
         process.stdin.close()
         await process.wait()
     return _tree_of(answer, last_words, directory)
