@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from evals.episodes.beyond import OPEN, WAYS
+from evals.episodes.beyond import WAYS
 from evals.episodes.careful import Careful
 from evals.episodes.play import Played, play, play_beyond, play_careless, play_cheat
 from evals.episodes.referee import Score
@@ -104,7 +104,7 @@ def reported(played: Sequence[Played]) -> Report:
                 for one in played
                 if one.agent in ("careful", "cheat") and not one.score.clean
             ),
-            *(f"a way that led through: {name}" for name in sorted(fell - OPEN)),
+            *(f"a way that led through: {name}" for name in sorted(fell)),
         ],
         remarks=[
             *map(row, played),
@@ -114,7 +114,6 @@ def reported(played: Sequence[Played]) -> Report:
                 for a in one.attempts
             ),
             *(f"beyond the tools: {a.name}: {' '.join(a.codes)}: {a.verdict}" for a in beyond),
-            *(f"no longer open: {name}" for name in sorted(OPEN - fell)),
         ],
     )
 
