@@ -144,15 +144,15 @@ def test_a_box_on_which_nothing_ever_ran_is_not_idle(box: Box) -> None:
 def test_an_idle_box_is_ended_early_and_a_look_of_the_tenant_puts_it_off(box: Box) -> None:
     box.start("true")
     until(lambda: box.ask("status", job="j1")["state"] == "finished")
-    armed = box.arm(600, idle_s=2)
-    while time.time() < armed["now"] + 1.5:  # noqa: TID251
+    armed = box.arm(600, idle_s=5)
+    while time.time() < armed["now"] + 2:  # noqa: TID251
         box.ask("status", tenant=True)
     looked_at = time.time()  # noqa: TID251
 
     until(lambda: box.stands().get("state") == "fired")
 
     assert box.stands()["why"] == "idle"
-    assert box.stands()["fired_at"] >= looked_at + 1
+    assert box.stands()["fired_at"] >= looked_at + 4
 
 
 def test_a_guard_that_is_started_again_counts_idleness_anew(box: Box) -> None:
