@@ -14,6 +14,7 @@ from e2e.watching import SAVES, Scene
 from errands import Asker, a_tree, an_errand, goes_on
 from sshd import wait_until
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BoxStopped, BoxUnreachable
 from gpu_tenant.domain.ports import Parking
 from gpu_tenant.faces.report import as_markdown, report_of
@@ -269,7 +270,7 @@ async def test_the_line_that_it_names_goes_on_from_what_was_kept(
     assert (tmp_path / "home/work/out/goes-on-from.txt").read_text() == "41\n"
 
 
-async def test_an_unused_box_that_stopped_at_its_deadline_raises_one_short_alarm(
+async def test_an_unused_box_that_stopped_at_its_deadline_is_started_looked_at_and_ended(
     scene: Scene,
 ) -> None:
     await scene.rent(hours=0.2)
@@ -284,9 +285,9 @@ async def test_an_unused_box_that_stopped_at_its_deadline_raises_one_short_alarm
     await ender.end(lease, Outrun("deadline", "its deadline has passed"))
 
     said = " ".join(words for _, words in scene.alarms().values())
-    assert said
-    assert "cannot be parked" not in said
-    assert said.count("which cannot be looked at") == 1
+    assert "its box was ended (ground: never_used)" in said
+    assert "cannot be" not in said
+    assert timeline.Looked.kind in scene.kinds
 
 
 HOLDS = """\

@@ -383,7 +383,7 @@ async def test_after_an_outbid_and_a_resume_the_same_line_launches_the_job_again
         assert f"`gpu-tenant resume {first.id}`, then `gpu-tenant run --resume" in asked.next
         assert f"`gpu-tenant recover {first.id}`, then `gpu-tenant run --resume" in asked.next
         assert f": its job may run on under {first.id}, " in what_stands(
-            tenancy, asked.run, is_seen=False
+            tenancy, asked.run, its_box="is silent"
         )
 
         await tenancy.change_lease(first.id, "resume")

@@ -192,7 +192,7 @@ async def test_a_push_and_a_launch_say_what_the_smoke_test_had_and_wrote_and_the
     assert shlex.split(line) == ["push", str(tree), scene.lease, "--include", "data/"]
     assert (whole.lacks, whole.sent_files) == (None, 1)
     assert f"{receipt.id} wrote notes.txt, which no job here declares" in (loose.undeclared or "")
-    assert f"`gpu-tenant collect {scene.lease} --artifact 'notes.txt'` keeps it" in (
+    assert f"`gpu-tenant collect {scene.lease} --artifact '*.txt'` keeps it" in (
         loose.undeclared or ""
     )
     assert unseen.next.startswith(f"{loose.undeclared}; if all is declared, the watchdog collects")

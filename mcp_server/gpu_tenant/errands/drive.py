@@ -1179,7 +1179,9 @@ class Drive:
         wait_s = self.left_s(LETS_IN_S)
         is_shut = False
         try:
-            if not await start_to_end(context, lease, is_over=is_over, wait_s=wait_s):
+            if not await start_to_end(
+                context, lease, why="work is over" if is_over else "deadline", wait_s=wait_s
+            ):
                 return False
         except (Refused, ProviderTrouble) as trouble:
             self._face.hear(f"{lease.id} could not be started to be ended: {trouble.message}")
@@ -1694,10 +1696,12 @@ def watch_over(tenancy: Verbs, run: str) -> str:
     return context.watch_words() if bill else ""
 
 
-def what_stands(tenancy: Verbs, run: str, *, is_seen: bool = True) -> str:
+def what_stands(
+    tenancy: Verbs, run: str, *, its_box: Literal["answers", "is silent"] = "answers"
+) -> str:
     """Say what continues when the person leaves: who watches it, what it costs, and what ends it.
 
-    If the box or its provider has not answered (`is_seen` is False), nothing is said of how the job is.
+    If the box or its provider has not answered, nothing is said of how the job is.
     """
     from gpu_tenant.domain.policy import rules_of
 
@@ -1710,7 +1714,7 @@ def what_stands(tenancy: Verbs, run: str, *, is_seen: bool = True) -> str:
     price = "at an unknown price" if lease.price_usd_h is None else f"at {lease.price_usd_h} USD/h"
     runs = "its box is kept"
     if facts.is_launched and facts.job_state not in ENDED:
-        runs = "its job runs on" if is_seen else "its job may run on"
+        runs = "its job may run on" if its_box == "is silent" else "its job runs on"
     rules = rules_of(lease, context.profile(lease.provider), looked_after=context.looked_after)
     return "; ".join(
         (

@@ -184,6 +184,15 @@ def require_patterns(patterns: Iterable[str]) -> None:
             _require_segment(pattern, part)
 
 
+def is_readable(pattern: str) -> bool:
+    """Whether the pattern can be read. An old ledger may hold one that cannot."""
+    try:
+        require_patterns([pattern])
+    except BadRequest:
+        return False
+    return True
+
+
 def _require_segment(pattern: str, part: str) -> None:
     """Check that the box can use this part of the pattern.
 

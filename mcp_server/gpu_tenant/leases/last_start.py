@@ -5,6 +5,7 @@ box that does not run. The start is paid from the rescue sum.
 """
 
 from functools import partial
+from typing import Literal
 
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.ports import Parking, Tended
@@ -19,12 +20,16 @@ LETS_IN_S = 300
 
 
 async def start_to_end(
-    context: Context, lease: Lease, *, is_over: bool = False, wait_s: float = LETS_IN_S
+    context: Context,
+    lease: Lease,
+    *,
+    why: Literal["deadline", "work is over"] = "deadline",
+    wait_s: float = LETS_IN_S,
 ) -> bool:
     """Start the stopped box, if that is due, and wait at most `wait_s` until it lets us in and its guard is armed.
 
-    Its deadline stays where it is. `is_over` says that the work went on elsewhere and is over, so that the start need
-    not wait for the deadline. Returns whether the box was started.
+    Its deadline stays where it is. If the work went on elsewhere and is over (`why`), the start need not wait for the
+    deadline. Returns whether the box was started.
 
     Raises:
         LeaseHeld: another process is acting on the lease.
@@ -40,7 +45,7 @@ async def start_to_end(
         events = context.ledger.events(lease.id)
         now = context.clock.now()
         is_due = may_start_to_end(found, events, now)
-        if not is_due and not (is_over and may_start_what_moved(found, events, now)):
+        if not is_due and not (why == "work is over" and may_start_what_moved(found, events, now)):
             return False
         allowed = partial(context.owner.allows, besides=found.id)
         found = await resume(context, found, allowed=allowed)

@@ -21,7 +21,7 @@ from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.untrusted_text import plain, quote_text, sentence
 from gpu_tenant.domain.wording import some
 from gpu_tenant.files.paths import below
-from gpu_tenant.files.patterns import matches_kept_name
+from gpu_tenant.files.patterns import is_readable, matches_kept_name
 from gpu_tenant.files.state_dir import is_reached
 from gpu_tenant.ledger import Ledger
 
@@ -167,6 +167,8 @@ def _of_declarations(ledger: Ledger, lease_id: LeaseId, seal: Manifest) -> Itera
     written = [entry for entry in artifacts if not _is_as_sent(entry, sent)]
     for pattern in sorted(ledger.demanded_patterns(lease_id) - given_up):
         name = quote_text(pattern)
+        if not is_readable(pattern):
+            continue  # An old record: what it wanted is unknown, and the seal has told of it.
         if pattern in seal.unmatched:
             yield Doubt("incomplete", f"{name} never appeared")
         elif not any(matches_kept_name(pattern, entry.name) for entry in written):

@@ -164,7 +164,7 @@ async def run(
             # The run ends here, and so does its watch, although its box may still bill.
             tenancy.context.watches = None
             if watch_over(tenancy, name):
-                click.echo(what_stands(tenancy, name, is_seen=False), err=True)
+                click.echo(what_stands(tenancy, name, its_box="is silent"), err=True)
             raise
         tenancy.context.watches = None
         standing = standing.model_copy(update={"watched": watch_over(tenancy, name)})
