@@ -14,7 +14,7 @@ demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vast
 # Two for each core: half of a test's life is waiting for a box.
 WORKERS ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 SUITE = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-test: $(VENV)/.ready-dev        ## the suite, in 12 minutes on two cores
+test: $(VENV)/.ready-dev        ## the suite, but for what tests/slow.txt lists
 	$(SUITE) -m "not slow" $(ARGS)
 
 test-slow: $(VENV)/.ready-dev   ## the rest of it: each of tests/slow.txt takes more than 2 s of processor
