@@ -8,11 +8,12 @@ from arranged import NOON, TERMS, lease, offer, quote
 
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.policy import end_clock
-from gpu_tenant.domain.rental import HOME_S, ends_sooner, rental_is_over
+from gpu_tenant.domain.rental import HOME_S, rental_has_moved, rental_is_over
 from gpu_tenant.domain.terms import RentRequest, Terms
 from gpu_tenant.leases.end_reserve import start_words
 from gpu_tenant.leases.offers import unfit
 from gpu_tenant.leases.provision import terms_by_quote
+from gpu_tenant.leases.term_checks import outrun
 
 HOME = timedelta(seconds=HOME_S)
 
@@ -65,11 +66,21 @@ def test_nobody_is_sent_to_start_a_box_whose_rental_is_over() -> None:
 def test_what_its_provider_says_of_the_rental_counts_if_it_is_sooner() -> None:
     rented, sooner = for_an_hour(), NOON + timedelta(minutes=30)
 
-    assert [ends_sooner(rented, at) for at in (sooner, NOON + timedelta(minutes=59), None)] == [
-        True,
-        False,
-        False,
-    ]
+    before_it = NOON - timedelta(days=20_000)
+    said = (sooner, NOON + timedelta(minutes=59), NOON + timedelta(hours=9), before_it, None)
+    assert [rental_has_moved(rented, at) for at in said] == [True, False, False, False, False]
     told = rented.model_copy(update={"rental_ends_at": sooner})
     assert rental_is_over(told, sooner)
-    assert not ends_sooner(told, sooner)
+    assert not rental_has_moved(told, sooner)
+    assert rental_has_moved(told, NOON + timedelta(minutes=59)), "it was given back its time"
+
+
+def test_a_lease_ends_before_a_rental_that_ends_sooner_than_its_offer_said() -> None:
+    told = for_an_hour().model_copy(update={"rental_ends_at": NOON + timedelta(minutes=30)})
+    early, soon = NOON + timedelta(minutes=19), NOON + timedelta(minutes=21)
+
+    assert outrun(told, early, look_s=60) is None
+    cause = outrun(told, soon, look_s=60)
+    assert cause is not None
+    assert cause.words == "the rental of its box ends at 2026-11-20 12:30 UTC"
+    assert outrun(for_an_hour(), soon, look_s=60) is None

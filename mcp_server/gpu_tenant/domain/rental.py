@@ -30,16 +30,33 @@ def rental_ends_at(lease: Lease) -> datetime | None:
     return None if hours is None else (lease.active_at or lease.created_at) + timedelta(hours=hours)
 
 
-def ends_sooner(lease: Lease, said: datetime | None) -> bool:
-    """Whether the rental ends clearly sooner than was known, by what its provider says now."""
+def rental_has_moved(lease: Lease, said: datetime | None) -> bool:
+    """Whether its provider says now that the rental ends clearly sooner than its offer said, or than it said itself.
+
+    A later end counts only if its provider has named a sooner one before: no lease outlasts its offer. An end from
+    before the rental means nothing.
+    """
     known = rental_ends_at(lease)
-    return said is not None and (known is None or said < known - _ABOUT)
+    if said is None or said <= (lease.active_at or lease.created_at):
+        return False
+    if known is None or said < known - _ABOUT:
+        return True
+    return lease.rental_ends_at is not None and said > known + _ABOUT
 
 
 def rental_is_over(lease: Lease, now: datetime) -> bool:
     """Whether the rental has ended. From then on the box cannot be started again."""
     ends_at = rental_ends_at(lease)
     return ends_at is not None and now >= ends_at
+
+
+def rental_ends_soon(lease: Lease, now: datetime) -> bool:
+    """Whether the time that is left until the rental's end, as its provider said since, is needed to bring files home.
+
+    An end that the offer named is in the lease's deadline.
+    """
+    ends_at = lease.rental_ends_at
+    return ends_at is not None and ends_at - timedelta(seconds=HOME_S) <= now < ends_at
 
 
 def ends_the_lease(lease: Lease) -> bool:

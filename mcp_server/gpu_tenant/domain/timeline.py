@@ -503,8 +503,8 @@ class Refused(Told):
 class ReadAtStop(Told):
     """The whole box was read right before its stop, and it holds nothing that is not kept.
 
-    `seal` is None if a look for a permit as *never used* found nothing on it. `last_change` is the newest start or stop that its provider reported after the stop. None if the provider keeps no
-    record of them.
+    `seal` is None if a look for a permit as *never used* found nothing on it. `last_change` is the newest start or
+    stop that its provider reported after the stop. None if the provider keeps no record of them.
     """
 
     kind = "read at stop"

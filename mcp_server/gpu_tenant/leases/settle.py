@@ -44,7 +44,7 @@ from gpu_tenant.domain.reconcile import (
     plan,
     rate_words,
 )
-from gpu_tenant.domain.rental import ends_sooner, rental_is_over
+from gpu_tenant.domain.rental import rental_has_moved, rental_is_over
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.terms import Terms
 from gpu_tenant.domain.timeline import Lines
@@ -160,7 +160,7 @@ async def settle(
         now = ledger.now()
         told = None
         if isinstance(seen, Listed) and lease.state in (LeaseState.ACTIVE, LeaseState.TERMINATING):
-            if ends_sooner(lease, seen.box.rental_ends_at):
+            if rental_has_moved(lease, seen.box.rental_ends_at):
                 assert seen.box.rental_ends_at is not None
                 lease = ledger.note_rental_end(lease.id, seen.box.rental_ends_at)
             lease, started = _note_turn(context, lease, seen.box, now)

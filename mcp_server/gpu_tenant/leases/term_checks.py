@@ -15,7 +15,7 @@ from gpu_tenant.domain.interruption import recorded_fate, went_on
 from gpu_tenant.domain.last_start import last_start_at
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.policy import last_start_usd, owners_cap, rescue, running_usd_h
-from gpu_tenant.domain.rental import rental_is_over
+from gpu_tenant.domain.rental import rental_ends_soon, rental_is_over, rental_words
 from gpu_tenant.domain.stop_cause import Term
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.terms import cost_usd
@@ -54,6 +54,8 @@ def outrun(
     terms = lease.terms
     if now >= terms.deadline_at:
         return Outrun("deadline", f"its deadline was {terms.deadline_at:%Y-%m-%d %H:%M} UTC")
+    if rental_ends_soon(lease, now):
+        return Outrun("deadline", rental_words(lease))
     cost, price = lease.cost_usd(now), lease.price_usd_h
     if cost is not None and price is not None and terms.budget_usd is not None:
         cost, end = cost + bytes_usd, price * Decimal(str(end_s)) / 3600

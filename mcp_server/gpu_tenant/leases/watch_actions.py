@@ -290,9 +290,9 @@ async def store_again(context: Context, lease: str) -> StoreCopy | None:
 
 
 async def park_overdue(context: Context, lease: str) -> None:
-    """Stop the box of a lease past its end, although no copy of its files was proved.
+    """Stop the box of a lease whose end is due, although no copy of its files was proved.
 
-    The box's disk is kept. A box that cannot be asked is stopped too, because its time is known to be over.
+    The box's disk is kept. A box that cannot be asked is stopped too: its time is over, or its work is over elsewhere.
 
     Raises:
         Refused: the platform has no stop that keeps the disk.
