@@ -1180,7 +1180,7 @@ class Drive:
         is_shut = False
         try:
             if not await start_to_end(
-                context, lease, why="work is over" if is_over else "deadline", wait_s=wait_s
+                context, lease, why="moved" if is_over else "deadline", wait_s=wait_s
             ):
                 return False
         except (Refused, ProviderTrouble) as trouble:

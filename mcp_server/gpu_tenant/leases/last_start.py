@@ -23,7 +23,7 @@ async def start_to_end(
     context: Context,
     lease: Lease,
     *,
-    why: Literal["deadline", "work is over"] = "deadline",
+    why: Literal["deadline", "moved"] = "deadline",
     wait_s: float = LETS_IN_S,
 ) -> bool:
     """Start the stopped box, if that is due, and wait at most `wait_s` until it lets us in and its guard is armed.
@@ -45,7 +45,7 @@ async def start_to_end(
         events = context.ledger.events(lease.id)
         now = context.clock.now()
         is_due = may_start_to_end(found, events, now)
-        if not is_due and not (why == "work is over" and may_start_what_moved(found, events, now)):
+        if not is_due and not (why == "moved" and may_start_what_moved(found, events, now)):
             return False
         allowed = partial(context.owner.allows, besides=found.id)
         found = await resume(context, found, allowed=allowed)
