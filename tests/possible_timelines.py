@@ -135,7 +135,11 @@ class World:
     def _park(self) -> None:
         if self.told is None:
             self.parked = True
-            self._note(timeline.Parking())
+            if self.random.random() < 0.3:
+                term = self.random.choice(("deadline", "budget", "idle"))
+                self._note(timeline.StoppedByGuard(term=term, words=f"its {term}"))
+            else:
+                self._note(timeline.Parking())
             self._note(timeline.Parked())
 
     def _resume(self) -> None:

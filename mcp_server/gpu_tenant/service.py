@@ -961,7 +961,7 @@ class Tenancy:
 
     def _budget_end(self, lease: Lease) -> str | None:
         """Say when the lease's budget ends it. None if its deadline comes first, or that is unknown."""
-        from gpu_tenant.leases.budget_end import budget_end_words
+        from gpu_tenant.domain.budget_end import budget_end_words
 
         context = self.context
         now, events = context.clock.now(), context.ledger.events(lease.id)

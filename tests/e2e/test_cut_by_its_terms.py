@@ -15,12 +15,12 @@ from errands import Asker, a_tree, an_errand, goes_on
 from sshd import wait_until
 
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.end_reserve import QuotedBudget
 from gpu_tenant.domain.errors import BoxStopped, BoxUnreachable
 from gpu_tenant.domain.ports import Parking
 from gpu_tenant.faces.report import as_markdown, report_of
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.cards import Card
-from gpu_tenant.leases.end_reserve import QuotedBudget
 from gpu_tenant.leases.readiness import made_ready, silence_explained, why_silent
 from gpu_tenant.leases.term_checks import Outrun
 from gpu_tenant.watchdog.end_of_lease import LeaseAlarms, LeaseEnder

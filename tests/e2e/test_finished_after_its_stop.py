@@ -1,5 +1,6 @@
 """A box that its guard stopped at the deadline is started once more, for the minutes that the proof of its files takes."""
 
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,36 @@ async def test_a_box_that_its_guard_stopped_is_ended_by_whoever_looks_later(
         assert receipt.ground == "verified"
         assert (scene.kept() / "out" / "step.txt").exists()
         assert scene.kinds.count("resuming") == 1
+        tenant.assert_nothing_bills()
+
+
+@pytest.mark.parametrize("provider", ["vastai", "runpod"])
+async def test_a_budget_is_held_by_the_guard_if_nobody_looks(provider: str, tmp_path: Path) -> None:
+    async with tenant_at(provider, tmp_path, time="runs", box_time="leaps") as tenant:
+        scene = Scene(tenant)
+        await scene.rent(hours=8, budget_usd=Decimal("0.60"), max_price_usd_h=Decimal(1))
+        await scene.work("mkdir -p out; echo 1 > out/one.txt; sleep 600")
+        lease = tenant.lease(scene.lease)
+        assert lease.price_usd_h is not None
+        lasts_h = float(Decimal("0.60") / lease.price_usd_h)
+        assert lasts_h < 4, "the budget ends it long before its deadline"
+
+        await tenant.clock.sleep(lasts_h * 3600)
+        thing = tenant.thing(lease.box_id)
+        assert thing.phase == "parked"
+        assert tenant.metered(lease.box_id) <= Decimal("0.60")
+
+        for _ in range(20):
+            await scene.later(minutes=1)
+            if scene.state is LeaseState.GONE:
+                break
+
+        receipt = tenant.tenancy.ledger.receipt(lease.id)
+        assert receipt is not None, (scene.alarms(), scene.kinds)
+        assert receipt.ground == "verified"
+        assert (scene.kept() / "out" / "one.txt").exists()
+        assert scene.kinds.count("resuming") == 1
+        assert scene.kinds.count("guard stop") == 1
         tenant.assert_nothing_bills()
 
 

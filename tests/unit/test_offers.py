@@ -12,12 +12,12 @@ from arranged import NOON
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_tenant.domain.end_reserve import QuotedBudget
 from gpu_tenant.domain.errors import NoCapacity, NoQuota, ProviderSilent
 from gpu_tenant.domain.expected_cost import estimated_usd, expected_cost
 from gpu_tenant.domain.gpu_memory import GIB, GpuMemory, MemoryTest
 from gpu_tenant.domain.offers import Offer, Price, Wish
 from gpu_tenant.domain.ports import Market
-from gpu_tenant.leases.end_reserve import QuotedBudget
 from gpu_tenant.leases.offers import Found, find_offers, rank, unfit
 from gpu_tenant.ledger import Ledger
 

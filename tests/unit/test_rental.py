@@ -6,11 +6,11 @@ from decimal import Decimal
 import pytest
 from arranged import NOON, TERMS, lease, offer, quote
 
+from gpu_tenant.domain.end_reserve import start_words
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.policy import end_clock
 from gpu_tenant.domain.rental import HOME_S, rental_has_moved, rental_is_over
 from gpu_tenant.domain.terms import RentRequest, Terms
-from gpu_tenant.leases.end_reserve import start_words
 from gpu_tenant.leases.offers import unfit
 from gpu_tenant.leases.provision import terms_by_quote
 from gpu_tenant.leases.term_checks import outrun

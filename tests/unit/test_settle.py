@@ -1,5 +1,6 @@
 """A lease moves on by what its provider shows, wherever the last process stopped."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from arranged import (
 )
 
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.last_start import ends_at
 from gpu_tenant.domain.model import BoxState, Lease, LeaseState
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.leases.provider_listing import Listing
@@ -237,6 +239,36 @@ async def test_a_look_that_finds_a_box_as_it_is_on_record_writes_nothing(
     _, words = await settled_if_free(context, lease, gone)
     assert words is not None
     assert [words for words in statements if words.startswith("INSERT INTO sightings")]
+
+
+@pytest.mark.parametrize(
+    ("hours", "told"),
+    [(0.9, None), (1.1, "budget"), (3.1, "budget")],
+    ids=["before", "after it", "after the deadline too"],
+)
+async def test_a_stop_when_the_budget_pays_only_for_the_end_was_by_the_guard_that_promised_it(
+    ledger: Ledger, connector: LocalConnector, clock: HandClock, hours: float, told: str | None
+) -> None:
+    lease = await standing(ledger, connector)
+    until = clock.now() + timedelta(hours=1)
+    deadline_at = clock.now() + timedelta(hours=3)
+    terms = lease.terms.model_copy(update={"deadline_at": deadline_at})
+    lease = ledger.change_terms(LEASE, terms, at=clock.now())
+    armed = timeline.Guarded(armed=True, ends_the_meter=True, until=until, words="armed")
+    ledger.note(LEASE, armed, at=clock.now())
+    clock.advance(hours * 3600)
+    stopped = box().model_copy(
+        update={"id": lease.box_id, "mark": lease.mark, "state": BoxState.PARKED}
+    )
+
+    listing = Listing([stopped], clock.now())
+    await settle(context_of(ledger, LOCAL, connector), lease, listing=listing)
+
+    events = ledger.events(LEASE)
+    stop = story_of(events).guard.stopped
+    assert (stop.term if stop else None) == told
+    over_at = ends_at(ledger.lease(LEASE), events)
+    assert over_at == (deadline_at if told is None else min(deadline_at, clock.now()))
 
 
 @pytest.mark.parametrize(

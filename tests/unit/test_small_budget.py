@@ -7,15 +7,15 @@ import pytest
 from arranged import LEASE, NOON, TERMS, context_of, job, lease, offer, profile, quote
 
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.budget_end import budget_end
 from gpu_tenant.domain.command import Option
+from gpu_tenant.domain.end_reserve import QuotedBudget, resume_step, shortest_h
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.protection import protection
 from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.domain.timeline import Line, Lines
-from gpu_tenant.leases.budget_end import budget_end
 from gpu_tenant.leases.cards import Card, card
-from gpu_tenant.leases.end_reserve import QuotedBudget, resume_step, shortest_h
 from gpu_tenant.leases.job_outlook import OutlookNews, job_outlook
 from gpu_tenant.leases.provision import intend_quote
 from gpu_tenant.ledger import Ledger, anything

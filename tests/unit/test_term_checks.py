@@ -8,9 +8,9 @@ import pytest
 from arranged import NOON, quote
 
 from gpu_tenant.domain import timeline
+from gpu_tenant.domain.end_reserve import end_reserve_s, leaves_nothing
 from gpu_tenant.domain.model import BoxId, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.terms import Rate, Terms
-from gpu_tenant.leases.end_reserve import end_reserve_s, leaves_nothing
 from gpu_tenant.leases.term_checks import (
     attempts,
     began_at,

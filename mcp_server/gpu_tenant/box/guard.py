@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal
@@ -23,7 +23,7 @@ from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BoxTrouble
-from gpu_tenant.domain.last_start import as_guarded
+from gpu_tenant.domain.last_start import guarded_until
 from gpu_tenant.domain.model import Lease, Profile, SlurmAddress
 from gpu_tenant.domain.policy import rescue, running_usd_h
 from gpu_tenant.domain.ports import Transport
@@ -117,7 +117,7 @@ async def arm_again(
     store: Mapping[str, JsonValue] | None = None,
     proof: Literal["fresh", "recent"] = "fresh",
 ) -> GuardState:
-    """Arm the guard on the box, so that it enforces the lease's deadline, and return its state.
+    """Arm the guard on the box, so that it enforces the lease's deadline and its budget, and return its state.
 
     First test, as far as possible, what the guard will do. `store` is where the guard copies the artifacts at the
     deadline, in the form that `scripts/keep.py` takes. The box keeps it only in memory. With `proof="recent"`, a test
@@ -126,8 +126,8 @@ async def arm_again(
     Raises:
         BoxTrouble: the guard could not be told; it still enforces its earlier instructions, if there are any.
     """
-    lease = as_guarded(session.lease, ledger.events(session.lease.id))
-    transport = session.transport
+    lease, transport = session.lease, session.transport
+    until = guarded_until(lease, ledger.events(lease.id), ledger.now())
     if isinstance(lease.address, SlurmAddress):
         # Slurm ends a guard together with the step that started it.
         armed = GuardState(state="not armed", ends_the_meter=False, words=_WALLTIME)
@@ -142,9 +142,9 @@ async def arm_again(
     proved = proof == "recent" and _was_proved(lease, ledger=ledger)
     refused = await _refusal(way, places, transport) if way and not proved else ""
     unkept = await _store_refusal(store, places, transport) if store else ""
-    left_s = (lease.terms.deadline_at - ledger.now()).total_seconds()
+    left_s = (until - ledger.now()).total_seconds()
     request: dict[str, JsonValue] = {
-        "deadline": lease.terms.deadline_at.timestamp(),
+        "deadline": until.timestamp(),
         "left_s": max(0.0, left_s),
         "grace_s": END_GRACE_S,
         "scripts": {**places},
@@ -187,8 +187,14 @@ async def arm_again(
         state="armed",
         ends_the_meter=bool(way) and not refused,
         when_done=when_done,
+        until=until,
         words=_words(
-            lease, session.profile, way, refused, copies="" if unkept else _COPIES[bool(store)]
+            lease,
+            session.profile,
+            way,
+            refused,
+            until=until,
+            copies="" if unkept else _COPIES[bool(store)],
         ),
     )
     if unkept:
@@ -329,9 +335,11 @@ def _words(
     way: Mapping[str, JsonValue] | None,
     refused: str,
     *,
+    until: datetime,
     copies: str,
 ) -> str:
-    holds = f"armed: at {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC it stops the jobs{copies}"
+    spent = ", when the budget pays only for the end," if until < lease.terms.deadline_at else ""
+    holds = f"armed: at {until:%Y-%m-%d %H:%M} UTC{spent} it stops the jobs{copies}"
     if way and not refused:
         waits_h = _rescue_s(lease) / 3600 if way["on"] == "waive" else 0
         then = f"then, {waits_h:.1f} h later," if waits_h else "then"

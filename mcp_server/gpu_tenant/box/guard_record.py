@@ -21,6 +21,7 @@ def record(lease: Lease, armed: GuardState, *, ledger: Ledger) -> None:
             armed=armed.state == "armed",
             ends_the_meter=armed.ends_the_meter,
             when_done=armed.when_done,
+            until=armed.until,
             words=armed.words,
         )
         ledger.note(lease.id, now, at=ledger.now())
@@ -62,6 +63,7 @@ def _state(guarded: timeline.Guarded | None) -> GuardState | None:
         state="armed" if guarded.armed else "not armed",
         ends_the_meter=guarded.ends_the_meter,
         when_done=guarded.when_done,
+        until=guarded.until,
         words=guarded.words,
     )
 

@@ -1,26 +1,36 @@
-"""The one start of a stopped box after the end of its lease, for the minutes that the proof of its files takes."""
+"""When a lease ends, and the one start of its stopped box after that, for the minutes that the proof of its files takes."""
 
 from datetime import datetime, timedelta
 
+from gpu_tenant.domain.budget_end import budget_end
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.terms import LAST_START_S
 from gpu_tenant.domain.timeline import Lines
 
 
+def ends_at(lease: Lease, events: Lines) -> datetime:
+    """Return the lease's deadline, or an earlier time at which its guard stopped the box, because of the budget."""
+    stop, deadline_at = story_of(events).guard.stopped, lease.terms.deadline_at
+    return deadline_at if stop is None or stop.term != "budget" else min(deadline_at, stop.at)
+
+
 def last_start_at(lease: Lease, events: Lines) -> datetime | None:
     """Return when the box was started for its end. None if it was not.
 
-    Any other start of a box whose deadline has passed moves the deadline.
+    Any other start of a box whose lease has ended changes the terms.
     """
     at = story_of(events).box.start_asked_at
-    return at if at is not None and at >= lease.terms.deadline_at else None
+    return at if at is not None and at >= ends_at(lease, events) else None
 
 
-def as_guarded(lease: Lease, events: Lines) -> Lease:
-    """Return the lease with the deadline that its guard enforces. After a start for the end, this is a later one."""
+def guarded_until(lease: Lease, events: Lines, now: datetime) -> datetime:
+    """Return until when the guard lets the jobs run: until the deadline, or until the budget pays only for the end.
+
+    After a start for the end, this is later than both.
+    """
     at = last_start_at(lease, events)
-    if at is None:
-        return lease
-    terms = lease.terms.model_copy(update={"deadline_at": at + timedelta(seconds=LAST_START_S)})
-    return lease.model_copy(update={"terms": terms})
+    if at is not None:
+        return at + timedelta(seconds=LAST_START_S)
+    budget = budget_end(lease, events, now)
+    return lease.terms.deadline_at if budget is None else max(now, budget.acts_at)

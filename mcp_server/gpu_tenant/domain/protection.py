@@ -5,6 +5,7 @@ The program does exactly what these sentences say.
 
 import ipaddress
 from collections.abc import Mapping
+from datetime import datetime
 from decimal import Decimal
 from typing import Literal
 
@@ -51,6 +52,8 @@ class GuardState(Record):
     """Whether the guard also stops the box when its work is done and nobody looks."""
     has_old_instructions: bool = False
     """Whether the guard still follows older instructions, because it could not be told about later changes."""
+    until: datetime | None = None
+    """Until when it lets the jobs run."""
     words: str
 
 

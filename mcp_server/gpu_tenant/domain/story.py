@@ -40,6 +40,7 @@ _CHANGES_NO_DISK = (
     | timeline.Priced
     | timeline.Billed
     | timeline.Noticed
+    | timeline.StoppedByGuard
     | timeline.Reread
     | timeline.Stored
     | timeline.AwaitsWork
@@ -196,6 +197,13 @@ class Tries:
     words: str = ""
 
 
+class GuardStop(NamedTuple):
+    """When the guard on the box stopped it, as far as is known, and for which term."""
+
+    at: datetime
+    term: Literal["deadline", "budget", "idle"]
+
+
 @dataclass(frozen=True, slots=True)
 class GuardStory:
     """What is on record of the guard on the box. It is a process, so it ends when the box is stopped."""
@@ -206,6 +214,8 @@ class GuardStory:
     """Its present state. None if nothing is recorded since the box was last started, stopped or taken."""
     last: timeline.Guarded | None = None
     """Its last state since we started the box, even if the box was stopped or taken after that."""
+    stopped: GuardStop | None = None
+    """When it stopped the box, under the terms that are in force now. None if it did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,6 +440,7 @@ class _Fold:
     was_armed: bool = False
     guard: timeline.Guarded | None = None
     last_guard: timeline.Guarded | None = None
+    guard_stop: GuardStop | None = None
     billed: timeline.Billed | None = None
     labelled: timeline.Labelled | None = None
     directory: str | None = None
@@ -489,7 +500,9 @@ class _Fold:
                 self.moved = event if event.by else self.moved
             case timeline.NewTerms():
                 self._begins_anew()
-                self.ended_for = None
+                self.ended_for = self.guard_stop = None
+            case timeline.StoppedByGuard(term=term):
+                self.guard_stop = GuardStop(at, term)
             case timeline.Ending():
                 self._ending(at, event)
             case timeline.Done():
@@ -682,7 +695,7 @@ class _Fold:
             endings=tuple(self.endings),
             ended_for=self.ended_for,
             refusal=self.refusal,
-            guard=GuardStory(self.was_armed, self.guard, self.last_guard),
+            guard=GuardStory(self.was_armed, self.guard, self.last_guard, self.guard_stop),
             billed=self.billed,
             labelled=self.labelled,
             directory=self.directory,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
-from typing import ClassVar, NamedTuple, TypeAlias, get_args
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 from pydantic import AwareDatetime, ConfigDict, Field, JsonValue, ValidationError, field_serializer
 
@@ -321,6 +321,16 @@ class Guarded(Told):
     armed: bool
     ends_the_meter: bool
     when_done: bool = False
+    until: AwareDatetime | None = None
+    """Until when it lets the jobs run. None in a line of an earlier version: until the deadline."""
+    words: str
+
+
+class StoppedByGuard(Told):
+    """The guard on the box stopped it, for this term of the lease."""
+
+    kind = "guard stop"
+    term: Literal["deadline", "budget", "idle"]
     words: str
 
 
@@ -649,6 +659,7 @@ Event: TypeAlias = (
     | Priced
     | Billed
     | Noticed
+    | StoppedByGuard
     | Taken
     | Forewarned
     | Recovered

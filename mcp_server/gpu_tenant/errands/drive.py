@@ -17,6 +17,7 @@ from gpu_tenant.artifacts.left_behind import left_out_words, missing_on_box, rea
 from gpu_tenant.artifacts.push import ASKS, sendable
 from gpu_tenant.artifacts.unclaimed import unclaimed_patterns
 from gpu_tenant.domain.command import Command, Option
+from gpu_tenant.domain.end_reserve import QuotedBudget, lost_step, resume_step
 from gpu_tenant.domain.errand import (
     RENTED,
     Agreed,
@@ -79,7 +80,6 @@ from gpu_tenant.files.worktree import LeftOut, left_out_reasons
 from gpu_tenant.jobs.cost_forecast import whole_s
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
-from gpu_tenant.leases.end_reserve import QuotedBudget, lost_step, resume_step
 from gpu_tenant.leases.last_start import LETS_IN_S, start_to_end
 from gpu_tenant.leases.presence import last_there, note_presence
 from gpu_tenant.leases.read_in_notice import needs_no_start, read_while_it_answers

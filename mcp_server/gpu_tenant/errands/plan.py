@@ -8,7 +8,9 @@ from datetime import datetime
 from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING
 
+from gpu_tenant.domain.budget_end import budget_end
 from gpu_tenant.domain.command import Option
+from gpu_tenant.domain.end_reserve import QuotedBudget
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.policy import (
     END_S,
@@ -23,8 +25,6 @@ from gpu_tenant.domain.protection import protection
 from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import in_words, some, span, usd_words
-from gpu_tenant.leases.budget_end import budget_end
-from gpu_tenant.leases.end_reserve import QuotedBudget
 from gpu_tenant.leases.offers import trust_words
 from gpu_tenant.leases.provision import terms_by_quote
 from gpu_tenant.leases.unasked import takes_words

@@ -17,6 +17,7 @@ from gpu_tenant.domain.errand import (
 )
 from gpu_tenant.domain.interruption import cut_off_at, recorded_fate
 from gpu_tenant.domain.job_state import ENDED
+from gpu_tenant.domain.last_start import ends_at
 from gpu_tenant.domain.model import Job, Lease, LeaseState
 from gpu_tenant.domain.stop_cause import StopCause
 from gpu_tenant.domain.story import story_of
@@ -142,9 +143,16 @@ class Known:
             return story_of(self.lines).job(self.job.id).stop_cause
         ended_at, lease = story_of(self.lines).job(self.job.id).ended_at, self.lease
         if self.job_state == "killed" and lease is not None and ended_at is not None:
-            deadline_at = lease.terms.deadline_at
+            deadline_at, armed = lease.terms.deadline_at, story_of(self.lines).guard.last
             if ended_at >= deadline_at - _ABOUT:
                 return StopCause("deadline", f"its deadline was {deadline_at:%Y-%m-%d %H:%M} UTC")
+            until = ends_at(lease, self.lines)
+            if armed is not None and armed.until is not None:
+                until = min(until, armed.until)
+            if ended_at >= until - _ABOUT:
+                return StopCause(
+                    "budget", f"from {until:%Y-%m-%d %H:%M} UTC it paid only for the end"
+                )
         return None
 
     @property

@@ -95,6 +95,8 @@ def describe(event: timeline.Event) -> str:
         case timeline.Billed(usd=usd, until=until, words=words):
             by = f", by {_clause(words)}" if words else ""
             return f"Its provider has billed {_usd(usd)} until {_when(until)}{by}."
+        case timeline.StoppedByGuard(words=words):
+            return f"Its guard stopped its box: {_clause(words)}."
         case timeline.Noticed(words=words):
             said = _clause(words)
             return f"{said[:1].upper()}{said[1:]}."

@@ -11,7 +11,9 @@ from pydantic import AwareDatetime, Field, PrivateAttr
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.billing import newest_bill
+from gpu_tenant.domain.budget_end import budget_end, budget_end_words, budget_until
 from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.end_reserve import raise_step, resume_step, start_words
 from gpu_tenant.domain.fleet_budget import Fleet
 from gpu_tenant.domain.interruption import (
     BY_ITS_PROVIDER,
@@ -64,7 +66,6 @@ from gpu_tenant.domain.volumes import Volume, VolumeKey
 from gpu_tenant.domain.wording import some, usd_words
 from gpu_tenant.jobs.cost_forecast import course_of, forecast, is_soon
 from gpu_tenant.leases.billing import billed_more, counted_words
-from gpu_tenant.leases.budget_end import budget_end, budget_end_words, budget_until
 from gpu_tenant.leases.condition import (
     HOST_LOST,
     SOON_S,
@@ -77,7 +78,6 @@ from gpu_tenant.leases.condition import (
     recorded_end,
     recorded_jobs,
 )
-from gpu_tenant.leases.end_reserve import raise_step, resume_step, start_words
 from gpu_tenant.leases.kept_parked import kept_words, parked_next, parked_step
 from gpu_tenant.leases.launch_again import died_unseen
 from gpu_tenant.leases.names import labels_of

@@ -9,6 +9,7 @@ from datetime import timedelta
 from gpu_tenant.artifacts.stores.protocol import DurableStore
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.end_reserve import start_words
 from gpu_tenant.domain.errors import (
     BoxTrouble,
     BoxUnreachable,
@@ -26,7 +27,6 @@ from gpu_tenant.domain.signature import Signature, SignatureRequest, digest_of
 from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.leases.cards import LossReport, TornDown
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.end_reserve import start_words
 from gpu_tenant.leases.inspection import check_before_seal, must_be_the_box, occupancy
 from gpu_tenant.leases.overview import give_back_twins
 from gpu_tenant.leases.read_at_stop import read_for_its_stop

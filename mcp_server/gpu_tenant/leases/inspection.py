@@ -17,6 +17,7 @@ from gpu_tenant.box.ownership import (
     was_let_in,
 )
 from gpu_tenant.box.setup_record import setup_jobs
+from gpu_tenant.domain.end_reserve import resume_step
 from gpu_tenant.domain.errors import (
     AnotherBox,
     BoxTaken,
@@ -28,7 +29,6 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import Box, BoxState, JobId, Lease
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.park import unsure_of
 from gpu_tenant.leases.read_at_stop import read_for_its_stop
 from gpu_tenant.leases.verify import UNTOUCHED, Assessment, cannot_be_seen, started_since

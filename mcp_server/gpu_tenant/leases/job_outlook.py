@@ -7,15 +7,15 @@ import re
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from gpu_tenant.domain.budget_end import budget_end, budget_until
 from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.end_reserve import SOME_H, raise_step
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import span
 from gpu_tenant.jobs.cost_forecast import Mark, course_of, ends_between, is_soon
-from gpu_tenant.leases.budget_end import budget_end, budget_until
 from gpu_tenant.leases.condition import SOON_S
-from gpu_tenant.leases.end_reserve import SOME_H, raise_step
 
 _SAYS = re.compile("is not known yet|ends the lease before that| extend ")
 """The parts of the sentences below by which two outlooks differ."""

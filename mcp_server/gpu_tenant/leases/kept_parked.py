@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from gpu_tenant.domain.command import Command, Option
+from gpu_tenant.domain.end_reserve import resume_step, start_words
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.next_step import End, StartAgain
 from gpu_tenant.domain.parked import read_at_stop, why_kept
 from gpu_tenant.domain.rental import rental_is_over
 from gpu_tenant.domain.timeline import Lines
-from gpu_tenant.leases.end_reserve import resume_step, start_words
 from gpu_tenant.leases.term_checks import may_start_to_end
 from gpu_tenant.ledger import Ledger
 

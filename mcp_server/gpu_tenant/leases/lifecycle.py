@@ -12,6 +12,12 @@ from pydantic import ValidationError
 from gpu_tenant.box.guard import arm_again
 from gpu_tenant.box.guard_record import armed_now
 from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.end_reserve import (
+    leaves_nothing,
+    lost_step,
+    must_pay_for_its_end,
+    resume_step,
+)
 from gpu_tenant.domain.errors import BadRequest, BoxTrouble, ProviderTrouble, Refused
 from gpu_tenant.domain.model import Box, Lease, LeaseState
 from gpu_tenant.domain.policy import must_be_doable, remarks, running_usd_h
@@ -22,12 +28,6 @@ from gpu_tenant.domain.terms import OnFailure, Terms
 from gpu_tenant.leases.adopt import back_at
 from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.end_reserve import (
-    leaves_nothing,
-    lost_step,
-    must_pay_for_its_end,
-    resume_step,
-)
 from gpu_tenant.leases.inspection import check_before_stop, must_be_the_box
 from gpu_tenant.leases.kept_parked import only_there
 from gpu_tenant.leases.overview import card_of, overview, with_open_ports

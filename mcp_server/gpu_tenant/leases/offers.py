@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from gpu_tenant.domain.command import Command, Option
+from gpu_tenant.domain.end_reserve import QuotedBudget
 from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.expected_cost import (
     Expected,
@@ -27,7 +28,6 @@ from gpu_tenant.domain.ports import Imaging, Market, Publishing, Storing
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.rental import HOME_S
 from gpu_tenant.domain.untrusted_text import plain
-from gpu_tenant.leases.end_reserve import QuotedBudget
 from gpu_tenant.leases.work_hours import WorkHours, work_hours
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.gpu_catalog import known_gpu, nearest_names

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command, Option
+from gpu_tenant.domain.end_reserve import QuotedBudget, shortest_h
 from gpu_tenant.domain.errors import (
     AnotherBox,
     BadRequest,
@@ -45,7 +46,6 @@ from gpu_tenant.files.disk_reserve import keep_reserve
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.account_check import remember
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.end_reserve import QuotedBudget, shortest_h
 from gpu_tenant.leases.host_memory import remember_not_ready
 from gpu_tenant.leases.missing_boxes import stand_on
 from gpu_tenant.leases.provider_listing import look, note_clock
@@ -265,7 +265,7 @@ def _deadline_h(quote: Quote, asked: RentRequest) -> float:
     deadline_h = max(worked_h * _DEADLINE_FACTOR, worked_h + 1)
     if asked.budget_usd is None or not price:
         return deadline_h
-    # The guard on the box does not know the budget. If nobody watches, only the deadline enforces it.
+    # Not every guard can end the bill when the budget is spent. If nobody watches, the deadline enforces it too.
     return min(deadline_h, max(worked_h, float(asked.budget_usd / price)))
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from gpu_tenant.box.guard_record import has_lapsed
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.end_reserve import resume_step, start_words
 from gpu_tenant.domain.errors import (
     BadRequest,
     BoxStopped,
@@ -30,7 +31,6 @@ from gpu_tenant.domain.rental import over_words, rental_is_over
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.leases.condition import open_jobs
 from gpu_tenant.leases.context import WAIT_S, Context
-from gpu_tenant.leases.end_reserve import resume_step, start_words
 from gpu_tenant.leases.kept_parked import kept_words, parked_step
 from gpu_tenant.leases.provider_listing import Listing
 from gpu_tenant.leases.provision import fulfil, make_ready

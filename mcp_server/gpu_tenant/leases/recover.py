@@ -16,6 +16,7 @@ from gpu_tenant.box.environment.mirrors import mirrors
 from gpu_tenant.box.environment.prepare import EnvironmentRequest, Setup
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.end_reserve import resume_step
 from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTrouble,
@@ -39,7 +40,6 @@ from gpu_tenant.jobs.launch import launch
 from gpu_tenant.leases.audit import audit_box
 from gpu_tenant.leases.cards import Card, goes_on_words
 from gpu_tenant.leases.context import WAIT_S, Context
-from gpu_tenant.leases.end_reserve import resume_step
 from gpu_tenant.leases.ended_words import ended_words
 from gpu_tenant.leases.host_memory import hosts_faults
 from gpu_tenant.leases.inspection import look_at_new_box

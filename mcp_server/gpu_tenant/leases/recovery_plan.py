@@ -8,6 +8,7 @@ from decimal import ROUND_DOWN, Decimal
 from gpu_tenant.artifacts.push import PushedTree, is_unchanged, pushed_trees
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.end_reserve import least_budget_usd
 from gpu_tenant.domain.errors import NotReady, Refused
 from gpu_tenant.domain.interruption import went_on
 from gpu_tenant.domain.model import Job, Lease, LeaseId, LeaseState
@@ -18,7 +19,6 @@ from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.terms import Terms, cost_usd
 from gpu_tenant.domain.wording import span
 from gpu_tenant.jobs.multinode.launcher import gangs
-from gpu_tenant.leases.end_reserve import least_budget_usd
 from gpu_tenant.ledger import Ledger
 
 _LEAST_H = 0.25

@@ -19,6 +19,7 @@ from gpu_tenant.domain.billing import newest_bill
 from gpu_tenant.domain.billing_start import birth
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.cost_uncertainty import late_start, late_stop, unseen_start
+from gpu_tenant.domain.end_reserve import start_words
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, PartlyListed, ProviderTrouble
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.interruption import TURNS, fate, recorded_fate, went_on
@@ -58,7 +59,6 @@ from gpu_tenant.leases.billing import (
 )
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.duplicates import Look, nobody_looks, unasked_words, was_asked_for
-from gpu_tenant.leases.end_reserve import start_words
 from gpu_tenant.leases.host_memory import remember, remember_fate
 from gpu_tenant.leases.missing_boxes import (
     by_its_id,
@@ -236,9 +236,9 @@ def _note_turn(context: Context, lease: Lease, box: Box, now: datetime) -> tuple
         and box.state is BoxState.PARKED
         and permitted(ledger.events(lease.id)) is not None
     )
-    if (why := _stopped_itself(lease, box, now, ledger=ledger)) is not None:
-        words = f"its guard stopped its box: {why}"
-        ledger.note(lease.id, timeline.Noticed(words=words), at=now)
+    if (stop := _stopped_itself(lease, box, now, ledger=ledger)) is not None:
+        words = f"its guard stopped its box: {stop.words}"
+        ledger.note(lease.id, stop, at=now)
         _note_late_stop(ledger, lease, box)
         return ledger.note_parked(lease.id, box.price_usd_h, at=now), words
     if ends and lease.parked_at is None:
@@ -347,7 +347,9 @@ def was_asked_to_stop(lease: Lease, box: Box, *, ledger: Ledger) -> bool:
     return bool(told) and isinstance(told[-1].event, timeline.Parking)
 
 
-def _stopped_itself(lease: Lease, box: Box, now: datetime, *, ledger: Ledger) -> str | None:
+def _stopped_itself(
+    lease: Lease, box: Box, now: datetime, *, ledger: Ledger
+) -> timeline.StoppedByGuard | None:
     """Return for which term the guard on the box stopped it, as the guard had promised. None if it did not.
 
     If that is doubtful, this is None: a stop by the guard looks the same as a stop by the provider, and a person must
@@ -358,12 +360,19 @@ def _stopped_itself(lease: Lease, box: Box, now: datetime, *, ledger: Ledger) ->
         return None
     if box.state is not BoxState.PARKED or box.taken is not None or lease.parked_at is not None:
         return None
-    if now >= lease.terms.deadline_at:
-        return f"its deadline was {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC"
+    deadline_at = lease.terms.deadline_at
+    if armed.until is not None and armed.until < deadline_at and armed.until <= now:
+        words = f"at {armed.until:%Y-%m-%d %H:%M} UTC its budget paid only for its end"
+        return timeline.StoppedByGuard(term="budget", words=words)
+    if now >= deadline_at:
+        words = f"its deadline was {deadline_at:%Y-%m-%d %H:%M} UTC"
+        return timeline.StoppedByGuard(term="deadline", words=words)
     idle_h, since = lease.terms.idle_h, _idle_since(lease, events)
     if idle_h is None or lease.terms.when_idle != "end" or since is None:
         return None
-    return f"idle for {idle_h:g} h" if now - since >= timedelta(hours=idle_h) else None
+    if now - since < timedelta(hours=idle_h):
+        return None
+    return timeline.StoppedByGuard(term="idle", words=f"idle for {idle_h:g} h")
 
 
 _WORK = (

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from gpu_tenant.domain.command import Command, Option
+from gpu_tenant.domain.end_reserve import resume_step, start_words
 from gpu_tenant.domain.interruption import (
     cut_off_at,
     is_being_taken,
@@ -19,7 +20,6 @@ from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.reconcile import way_on, ways_on
 from gpu_tenant.domain.rental import over_words, rental_is_over
 from gpu_tenant.domain.timeline import Lines
-from gpu_tenant.leases.end_reserve import resume_step, start_words
 from gpu_tenant.ledger import Ledger
 
 WAY_HOME_H = 0.05

@@ -12,7 +12,7 @@ from typing import Literal
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.interruption import recorded_fate, went_on
-from gpu_tenant.domain.last_start import last_start_at
+from gpu_tenant.domain.last_start import ends_at, last_start_at
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.policy import last_start_usd, owners_cap, rescue, running_usd_h
 from gpu_tenant.domain.rental import rental_ends_soon, rental_is_over, rental_words
@@ -81,6 +81,14 @@ def outrun(
     return None
 
 
+def stopped_for_budget(lease: Lease, events: Lines) -> Outrun | None:
+    """Return the budget, if the guard has stopped the box for it and the box does not run again. Otherwise None."""
+    stop = story_of(events).guard.stopped
+    if lease.parked_at is None or stop is None or stop.term != "budget":
+        return None
+    return Outrun("budget", f"its guard stopped it at {stop.at:%H:%M} UTC for its budget")
+
+
 def as_it_was(cause: Outrun | None, events: Lines) -> Outrun | None:
     """Return the cause. If the work went on elsewhere with most of the budget, its words say so."""
     told = went_on(events)
@@ -119,12 +127,12 @@ def attempts(events: Lines) -> list[datetime]:
 
 
 def began_at(lease: Lease, events: Lines) -> datetime | None:
-    """Return when the lease's end was first tried after its deadline. From then on, costs count against the rescue sum.
+    """Return when the lease's end was first tried after it was due. From then on, costs count against the rescue sum.
 
-    None if it was not tried yet. An attempt before the deadline, for another reason, does not count.
+    None if it was not tried yet. An attempt before that, for another reason, does not count.
     """
-    deadline = lease.terms.deadline_at
-    return next((at for at in story_of(events).endings if at >= deadline), None)
+    over_at = ends_at(lease, events)
+    return next((at for at in story_of(events).endings if at >= over_at), None)
 
 
 def next_attempt_at(tried: Sequence[datetime]) -> datetime | None:
@@ -161,12 +169,12 @@ def beyond(lease: Lease, began_at: datetime, now: datetime) -> Literal["pay", "w
 def may_start_to_end(lease: Lease, events: Lines, now: datetime) -> bool:
     """Whether the terms of the lease let its stopped box be started now, to prove its files and end it.
 
-    It is started only after its deadline, once, and only if its rescue sum pays for it. A used box that somebody has
+    It is started only after its end, once, and only if its rescue sum pays for it. A used box that somebody has
     stopped on purpose is left alone. So is one whose end was refused when it last ran: another start would show the same.
     """
     box = story_of(events).box
     stands = lease.state is LeaseState.ACTIVE and lease.parked_at is not None
-    if not stands or now < lease.terms.deadline_at:
+    if not stands or now < ends_at(lease, events):
         return False
     if (box.is_kept_at_will and lease.touched_at is not None) or box.was_refused:
         return False

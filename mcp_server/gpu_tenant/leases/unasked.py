@@ -3,12 +3,12 @@
 from datetime import datetime
 from decimal import Decimal
 
+from gpu_tenant.domain.end_reserve import ASSUMED_BYTES_S, kept_back_usd, measured_bytes_s
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.policy import rescue, running_usd_h
 from gpu_tenant.domain.terms import UNASKED_S
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import size, span, usd_words
-from gpu_tenant.leases.end_reserve import ASSUMED_BYTES_S, kept_back_usd, measured_bytes_s
 
 
 def bring_bytes(lease: Lease, events: Lines, now: datetime, *, free_bytes: int) -> int:

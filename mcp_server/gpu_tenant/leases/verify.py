@@ -26,6 +26,7 @@ from gpu_tenant.box.manifest import reseal, unread_bytes
 from gpu_tenant.box.ownership import Seen, unmounted_volumes, use
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.end_reserve import start_words
 from gpu_tenant.domain.errors import (
     BoxTrouble,
     JobRunning,
@@ -56,7 +57,6 @@ from gpu_tenant.domain.wording import IN_WORDS, in_words, size, some
 from gpu_tenant.files.artifact_directory import is_on_the_box
 from gpu_tenant.files.patterns import matches_kept_name
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.end_reserve import start_words
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.term_checks import began_at, beyond
 from gpu_tenant.leases.won_back import not_yet

@@ -17,6 +17,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LeaseHeld, Refused, TenantError
 from gpu_tenant.domain.interruption import notice_on_record
+from gpu_tenant.domain.last_start import guarded_until
 from gpu_tenant.domain.model import JobId, Lease, LeaseId, LeaseState, SlurmAddress
 from gpu_tenant.domain.protection import WATCHED_S
 from gpu_tenant.domain.story import story_of
@@ -33,6 +34,9 @@ from gpu_tenant.leases.settle import deployment_of
 from gpu_tenant.leases.verify import unkept_losses
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.transfer.bandwidth_share import LowPriorityShare, limits_of_call
+
+_UNTIL_WITHIN = timedelta(minutes=2)
+"""The guard is told anew how long the budget lasts if it was told a time that differs by more than this."""
 
 _WRITES = (
     timeline.Launched
@@ -102,7 +106,9 @@ def _note_notice(context: Context, lease: Lease, standing: Standing) -> None:
 async def rearm(context: Context, lease: str) -> str | None:
     """Check that the guard on the box enforces the deadline, and arm it again if it is gone, as after a reboot.
 
-    Returns what the box said if the guard was armed again. Otherwise None.
+    Arm it again also if the budget now lasts longer, or less long, than the guard was told.
+
+    Returns what the box said if the guard was gone and is armed again. Otherwise None.
 
     Raises:
         BoxTrouble: the box could not be asked.
@@ -115,11 +121,17 @@ async def rearm(context: Context, lease: str) -> str | None:
         return None
     if has_lapsed(found, events):
         return (await arm_guard(context, found)).words
-    if armed_in(events) is None:
+    armed = armed_in(events)
+    if armed is None:
         return None
+    until = guarded_until(found, events, context.clock.now())
+    is_old = armed.until is not None and abs(armed.until - until) > _UNTIL_WITHIN
     held = await context.caretaker(found).ask("guard", {}, Guard, timeout_s=15)
     if held.state != "not_armed":
-        return None  # A guard that has fired has done its work, and the next launch arms it again.
+        # A guard that has fired has done its work, and the next launch arms it again.
+        if held.state == "armed" and is_old:
+            await arm_guard(context, found)
+        return None
     note_gone(found, ledger=context.ledger)
     return (await arm_guard(context, found)).words
 

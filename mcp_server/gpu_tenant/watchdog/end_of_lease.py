@@ -12,6 +12,7 @@ from typing import TypeVar
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.command import Command, Option
+from gpu_tenant.domain.end_reserve import STOP_GRACE_S
 from gpu_tenant.domain.errors import (
     BoxStopped,
     BoxTrouble,
@@ -22,6 +23,7 @@ from gpu_tenant.domain.errors import (
     TenantError,
 )
 from gpu_tenant.domain.interruption import recorded_fate
+from gpu_tenant.domain.last_start import ends_at
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.parked import read_at_stop
 from gpu_tenant.domain.policy import rescue
@@ -34,7 +36,6 @@ from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.end import awaits_owner, honour_waiver
-from gpu_tenant.leases.end_reserve import STOP_GRACE_S
 from gpu_tenant.leases.kept_parked import kept_words, not_ended_words, parked_step
 from gpu_tenant.leases.last_start import start_to_end
 from gpu_tenant.leases.taken_step import known_unclaimed
@@ -47,6 +48,7 @@ from gpu_tenant.leases.term_checks import (
     is_due,
     may_start_to_end,
     outrun,
+    stopped_for_budget,
 )
 from gpu_tenant.leases.watch_actions import park_overdue
 from gpu_tenant.ledger import Ledger
@@ -251,7 +253,8 @@ class LeaseEnder:
         """
         now = self._tenancy.clock.now()
         events = self._tenancy.ledger.events(lease.id)
-        late = as_it_was(outrun(lease, now, look_s=self._look_s), events)
+        met = outrun(lease, now, look_s=self._look_s) or stopped_for_budget(lease, events)
+        late = as_it_was(met, events)
         words = f"it is parked, and bills {rate_words(lease)}"
         rescued = parked_step(lease, events, now, known_unclaimed(self._tenancy.ledger, lease))
         deleted, level = self._deletion_words(lease)
@@ -284,7 +287,7 @@ class LeaseEnder:
             lease = self._tenancy.ledger.lease(lease.id)
             events = self._tenancy.ledger.events(lease.id)
         began = began_at(lease, events)
-        if began is None and now >= lease.terms.deadline_at:
+        if began is None and now >= ends_at(lease, events):
             # From now on, the costs count against the rescue sum.
             self._tenancy.ledger.note(lease.id, ending, at=now)
         elif began is not None and beyond(lease, began, now) == "waive":

@@ -11,6 +11,7 @@ from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import UNREACHABLE, Level
 from gpu_tenant.domain.billing import charged_bytes_usd, newest_bill
 from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.end_reserve import end_reserve_s, resume_step
 from gpu_tenant.domain.errors import (
     BoxStopped,
     BoxTrouble,
@@ -39,7 +40,6 @@ from gpu_tenant.domain.wording import some
 from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import WAIT_S
-from gpu_tenant.leases.end_reserve import end_reserve_s, resume_step
 from gpu_tenant.leases.launch_again import open_run_of
 from gpu_tenant.leases.read_in_notice import needs_no_start, read_while_it_answers
 from gpu_tenant.leases.readiness import why_silent

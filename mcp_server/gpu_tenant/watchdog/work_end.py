@@ -14,6 +14,7 @@ from gpu_tenant.box.setup import settle_setup
 from gpu_tenant.box.setup_record import setup_jobs, setup_of
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.end_reserve import STOP_GRACE_S
 from gpu_tenant.domain.errors import (
     BoxTrouble,
     JobRunning,
@@ -31,7 +32,6 @@ from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.end import end_verified
-from gpu_tenant.leases.end_reserve import STOP_GRACE_S
 from gpu_tenant.leases.inspection import occupancy
 from gpu_tenant.leases.launch_again import again_step, cut_off_job
 from gpu_tenant.leases.presence import last_there

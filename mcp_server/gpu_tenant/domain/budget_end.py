@@ -5,12 +5,13 @@ from typing import NamedTuple
 
 from gpu_tenant.domain.billing import charged_bytes_usd, newest_bill
 from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.end_reserve import LOOK_S, SOME_H, end_reserve_s, least_budget_usd
 from gpu_tenant.domain.interruption import went_on
 from gpu_tenant.domain.model import Lease, LeaseState
 from gpu_tenant.domain.policy import LookedAfter, running_usd_h
+from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.wording import span, usd_words
-from gpu_tenant.leases.end_reserve import LOOK_S, SOME_H, end_reserve_s, least_budget_usd
 
 
 class BudgetEnd(NamedTuple):
@@ -57,6 +58,12 @@ def budget_end_words(
     if told is not None:
         left = usd_words(lease.terms.budget_usd)
         budget = f"the budget of {left} that this lease kept when its work went on under {told.by}"
+    guard = story_of(events).guard.now
+    if looked_after == "unwatched" and guard is not None and guard.ends_the_meter and guard.until:
+        return (
+            f"{budget} ends it {_clock(guard.until, now)}: its guard stops its box then, and nothing is watching that "
+            f"would prove its files and end it: {Command('watchdog')}"
+        )
     if looked_after == "unwatched":
         if end.spent_at <= now:
             return f"{budget} is spent, and nothing is watching that would end the lease: {Command('watchdog')}"
