@@ -134,3 +134,27 @@ async def test_an_outbid_box_is_started_and_ended_after_its_deadline(tmp_path: P
 
         assert scene.state is LeaseState.GONE, (scene.alarms(), scene.kinds)
         tenant.assert_nothing_bills()
+
+
+async def test_a_parked_box_whose_rental_ends_sooner_than_promised_is_started_while_that_is_possible(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("vastai", tmp_path, time="runs", box_time="leaps") as tenant:
+        scene = Scene(tenant)
+        await scene.rent(hours=8, idle_h=0.5)
+        await scene.work("mkdir -p out; echo 1 > out/one.txt")
+        await scene.ends()
+        await tenant.clock.sleep(2 * 3600)  # nobody looks: its guard stops it as idle
+        box = tenant.thing(tenant.lease(scene.lease).box_id)
+        assert box.phase == "parked"
+        box.facts["end_date"] = tenant.clock.now().timestamp() + 7200
+
+        for _ in range(14):
+            await scene.later(minutes=10)
+            if scene.state is LeaseState.GONE:
+                break
+
+        receipt = tenant.tenancy.ledger.receipt(tenant.lease(scene.lease).id)
+        assert receipt is not None, (scene.alarms(), scene.kinds)
+        assert receipt.ground == "verified"
+        tenant.assert_nothing_bills()

@@ -10,9 +10,17 @@ from gpu_tenant.domain.timeline import Lines
 
 
 def ends_at(lease: Lease, events: Lines) -> datetime:
-    """Return the lease's deadline, or an earlier time at which its guard stopped the box, because of the budget."""
-    stop, deadline_at = story_of(events).guard.stopped, lease.terms.deadline_at
-    return deadline_at if stop is None or stop.term != "budget" else min(deadline_at, stop.at)
+    """Return the lease's deadline, or what ends it before that.
+
+    This is the time at which its guard stopped the box because of the budget, or the last moment at which a stopped box
+    can be started before its rental ends, as its provider said since.
+    """
+    stop, ends = story_of(events).guard.stopped, [lease.terms.deadline_at]
+    if stop is not None and stop.term == "budget":
+        ends.append(stop.at)
+    if lease.rental_ends_at is not None:
+        ends.append(lease.rental_ends_at - timedelta(seconds=LAST_START_S))
+    return min(ends)
 
 
 def last_start_at(lease: Lease, events: Lines) -> datetime | None:

@@ -81,12 +81,17 @@ def outrun(
     return None
 
 
-def stopped_for_budget(lease: Lease, events: Lines) -> Outrun | None:
-    """Return the budget, if the guard has stopped the box for it and the box does not run again. Otherwise None."""
+def over_while_parked(lease: Lease, events: Lines, now: datetime) -> Outrun | None:
+    """Return what ends a parked lease before its deadline, although it costs little. None if nothing does.
+
+    Its guard has stopped the box for the budget, or the rental ends so soon that the box could not be started later.
+    """
     stop = story_of(events).guard.stopped
-    if lease.parked_at is None or stop is None or stop.term != "budget":
+    if lease.parked_at is None or now < ends_at(lease, events):
         return None
-    return Outrun("budget", f"its guard stopped it at {stop.at:%H:%M} UTC for its budget")
+    if stop is not None and stop.term == "budget":
+        return Outrun("budget", f"its guard stopped it at {stop.at:%H:%M} UTC for its budget")
+    return Outrun("deadline", rental_words(lease))
 
 
 def as_it_was(cause: Outrun | None, events: Lines) -> Outrun | None:

@@ -28,6 +28,7 @@ from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.parked import read_at_stop
 from gpu_tenant.domain.policy import rescue
 from gpu_tenant.domain.reconcile import rate_words
+from gpu_tenant.domain.rental import rental_ends_at, rental_words
 from gpu_tenant.domain.stop_cause import StopCause
 from gpu_tenant.domain.survival import deleted_at
 from gpu_tenant.domain.terms import cost_usd
@@ -48,7 +49,7 @@ from gpu_tenant.leases.term_checks import (
     is_due,
     may_start_to_end,
     outrun,
-    stopped_for_budget,
+    over_while_parked,
 )
 from gpu_tenant.leases.watch_actions import park_overdue
 from gpu_tenant.ledger import Ledger
@@ -61,7 +62,7 @@ _NAMED = 3
 
 _MONTH_H = 730
 
-_LAST_DAYS = timedelta(days=2)
+_LAST_DAYS, _LAST_HOURS = timedelta(days=2), timedelta(hours=2)
 """If a platform will delete a parked box in less than this time, that is an urgent alarm.
 
 In less than three times this time, it is a warning.
@@ -253,7 +254,7 @@ class LeaseEnder:
         """
         now = self._tenancy.clock.now()
         events = self._tenancy.ledger.events(lease.id)
-        met = outrun(lease, now, look_s=self._look_s) or stopped_for_budget(lease, events)
+        met = outrun(lease, now, look_s=self._look_s) or over_while_parked(lease, events, now)
         late = as_it_was(met, events)
         words = f"it is parked, and bills {rate_words(lease)}"
         rescued = parked_step(lease, events, now, known_unclaimed(self._tenancy.ledger, lease))
@@ -346,12 +347,19 @@ class LeaseEnder:
         return await self.tear_down(lease) is None
 
     def _deletion_words(self, lease: Lease) -> tuple[str | None, Level]:
-        """Say when its platform deletes the parked box with what is on it, and how urgent that is by now."""
-        profile = self._tenancy.context.profile(lease.provider)
-        until = deleted_at(profile, lease)
-        if until is None or lease.touched_at is None:
+        """Say from when on nobody can read the parked box any more, and how urgent that is by now."""
+        if lease.touched_at is None:
             return None, Level.NOTICE
-        left = until - self._tenancy.clock.now()
+        profile, now = self._tenancy.context.profile(lease.provider), self._tenancy.clock.now()
+        until, ends_at = deleted_at(profile, lease), rental_ends_at(lease)
+        if ends_at is not None and now < ends_at and (until is None or ends_at < until):
+            left = ends_at - now
+            level = Level.URGENT if left < _LAST_HOURS else Level.WARNING
+            ends = f"{rental_words(lease)}, and nobody can start it after that"
+            return (ends, level) if left < _LAST_DAYS else (None, Level.NOTICE)
+        if until is None:
+            return None, Level.NOTICE
+        left = until - now
         urgent = left < _LAST_DAYS
         level = Level.URGENT if urgent else Level.WARNING if left < 3 * _LAST_DAYS else Level.NOTICE
         return f"{profile.title} deletes it, data and all, at {until:%Y-%m-%d %H:%M} UTC", level
