@@ -134,6 +134,20 @@ def test_an_open_alarm_never_grows_quieter(ledger: Ledger) -> None:
     assert raised(ledger, level=Level.NOTICE, at=after(hours=1)).level == Level.URGENT
 
 
+def test_what_often_passes_is_a_notice_until_it_has_lasted(ledger: Ledger) -> None:
+    waits = timedelta(minutes=15)
+
+    def seen(minutes: float) -> Level:
+        at = NOON + timedelta(minutes=minutes)
+        return ledger.raise_alarm(
+            "account lambda", "silent", level=Level.URGENT, lease_id=None, at=at, patience=waits
+        ).level
+
+    assert [seen(minutes) for minutes in (0, 14, 15)] == [Level.NOTICE, Level.NOTICE, Level.URGENT]
+    ledger.end_alarm("account lambda", lease_id=None, at=NOON + timedelta(minutes=20))
+    assert seen(60) is Level.NOTICE
+
+
 def test_one_that_is_raised_louder_is_told_at_once_and_from_the_beginning(ledger: Ledger) -> None:
     raised(ledger)
     tellings(ledger, after(hours=6))

@@ -1,7 +1,7 @@
 """Alarms, from when they are raised until they end. Each is reported by the first process that finds it due."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpu_tenant.domain.alarm import Alarm, Level, is_due, loudness
 from gpu_tenant.domain.model import LeaseId
@@ -16,13 +16,25 @@ class AlarmTable(Database):
     """The part of the ledger that knows what a person must be told, and what was reported."""
 
     def raise_alarm(
-        self, key: str, words: str, *, level: Level, lease_id: LeaseId | None, at: datetime
+        self,
+        key: str,
+        words: str,
+        *,
+        level: Level,
+        lease_id: LeaseId | None,
+        at: datetime,
+        patience: timedelta = timedelta(0),
     ) -> Alarm:
         """Open an alarm about `key` that says `words`, or update the open one.
 
         An open alarm gets a higher level if `level` is higher, and is then reported again at once. Its level never
-        falls. If an alarm has ended and is raised again, it is reported no sooner than if it had stayed open.
+        falls. If an alarm has ended and is raised again, it is reported no sooner than if it had stayed open. What often
+        passes by itself is a notice until the alarm has been open for as long as `patience`.
         """
+        if patience:
+            open_ones = self.open_alarms() if lease_id is None else self.open_alarms_of(lease_id)
+            since = next((alarm.since for alarm in open_ones if alarm.key == key), at)
+            level = level if at - since >= patience else min(level, Level.NOTICE)
         # The text often comes from outside. So it is made one line, without control sequences for a terminal.
         words, when = " ".join(plain(words).split())[:_WORDS], at.isoformat()
         with self._transaction() as db:

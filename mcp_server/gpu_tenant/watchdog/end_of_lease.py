@@ -7,7 +7,7 @@ that, do what the owner signed. The rescue sum is money that may be spent after 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
@@ -69,11 +69,25 @@ In less than three times this time, it is a warning.
 """
 
 
+SILENCE_PASSES = timedelta(minutes=15)
+"""A provider may be silent for this long before anybody has to look after it. Most interruptions are shorter."""
+_PASSES_WITH_SILENCE = ("standing", "teardown")
+"""What these alarms say may only be due to the provider's silence."""
+
+
 class LeaseAlarms:
     """Tells a person what one look (one check of a lease) found wrong, and what was done about it."""
 
-    def __init__(self, ledger: Ledger, lease_id: LeaseId, done: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        lease_id: LeaseId,
+        done: Callable[[str], None],
+        *,
+        provider: Literal["answers", "silent"] = "answers",
+    ) -> None:
         self._ledger = ledger
+        self._provider = provider
         self._lease_id = lease_id
         self.report = done
         """A callback for reports. Its argument says in words what was done or begun."""
@@ -82,8 +96,14 @@ class LeaseAlarms:
     def alarm(self, key: str, words: str, level: Level) -> None:
         """Raise an alarm, and keep it open until a look at the lease no longer raises it."""
         self.raised.add(key)
+        waits = self._provider == "silent" and key in _PASSES_WITH_SILENCE
         self._ledger.raise_alarm(
-            key, words, level=level, lease_id=self._lease_id, at=self._ledger.now()
+            key,
+            words,
+            level=level,
+            lease_id=self._lease_id,
+            at=self._ledger.now(),
+            patience=SILENCE_PASSES if waits else timedelta(0),
         )
 
 

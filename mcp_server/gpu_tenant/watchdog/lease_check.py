@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Literal
 
 from gpu_tenant.artifacts.unclaimed import claim_words, unclaimed_names, unclaimed_now
 from gpu_tenant.box.caretaker import Standing
@@ -114,12 +115,13 @@ class Attendant:
         *,
         look_s: float,
         done: Callable[[str], None],
+        provider: Literal["answers", "silent"] = "answers",
     ) -> None:
         self._tenancy = tenancy
         self._lease_id = lease_id
         self._card = card
         self._look_s = look_s
-        self.told = LeaseAlarms(tenancy.ledger, lease_id, done)
+        self.told = LeaseAlarms(tenancy.ledger, lease_id, done, provider=provider)
         self._lease_ender = LeaseEnder(tenancy, self.told, look_s=look_s)
         self._work_end = WorkEnd(tenancy, self.told)
         self.is_busy = False

@@ -13,7 +13,7 @@ from gpu_tenant.box.guard_record import last_armed
 from gpu_tenant.concurrency import AT_ONCE
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.alarm import Level
-from gpu_tenant.domain.errors import LeaseHeld, TenantError
+from gpu_tenant.domain.errors import LeaseHeld, ProviderSilent, TenantError
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.domain.record import Record
@@ -27,6 +27,7 @@ from gpu_tenant.leases.watchdog_heartbeat import Watcher, others_look, put_heart
 from gpu_tenant.notifications.notify import tell_due
 from gpu_tenant.service import Tenancy
 from gpu_tenant.sweeps.commands import tend_all
+from gpu_tenant.watchdog.end_of_lease import SILENCE_PASSES
 from gpu_tenant.watchdog.lease_check import Attendant, awaits_first_snapshot
 from gpu_tenant.watchdog.work_news import tell_what_ended
 
@@ -382,6 +383,7 @@ class Watchdog:
                 level=Level.WARNING,
                 lease_id=None,
                 at=now,
+                patience=SILENCE_PASSES,
             )
         for lease_id in leases:
             self._cards[lease_id] = cards.get(lease_id)
@@ -431,7 +433,16 @@ class Watchdog:
             self._did.append(f"{lease_id}: {words}")
             self._tell(f"{lease_id}: {words}")
 
-        attendant = Attendant(self._tenancy, lease_id, card, look_s=self._every_s, done=note_act)
+        attendant = Attendant(
+            self._tenancy,
+            lease_id,
+            card,
+            look_s=self._every_s,
+            done=note_act,
+            provider="silent"
+            if self._tenancy.ledger.lease(lease_id).provider in self._silent_since
+            else "answers",
+        )
         try:
             await attendant.attend()
             self._remember(lease_id, attendant)
@@ -500,6 +511,7 @@ class Watchdog:
                 level=Level.WARNING if told else Level.URGENT,
                 lease_id=None,
                 at=now(),
+                patience=SILENCE_PASSES if isinstance(error, ProviderSilent) else timedelta(0),
             )
             self._silent_since.setdefault(provider, now())
             return {}
@@ -509,12 +521,16 @@ class Watchdog:
             for words in found.alarms
             if words.partition(": ")[0] not in cards
         }
+        is_silent = about.get(key, "").startswith(f"{provider}: does not answer")
         for about_it, words in about.items():
-            ledger.raise_alarm(about_it, words, level=Level.WARNING, lease_id=None, at=now())
+            waits = SILENCE_PASSES if is_silent and about_it == key else timedelta(0)
+            ledger.raise_alarm(
+                about_it, words, level=Level.WARNING, lease_id=None, at=now(), patience=waits
+            )
         for over in (self._told_by.get(provider, set()) | {key}) - set(about):
             self._end_alarm(None, over)
         self._told_by[provider] = set(about)
-        if about.get(key, "").startswith(f"{provider}: does not answer"):
+        if is_silent:
             self._silent_since.setdefault(provider, now())
         else:
             self._silent_since.pop(provider, None)
