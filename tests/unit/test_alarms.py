@@ -96,6 +96,12 @@ def test_a_channel_that_fails_does_not_become_urgent_by_itself(ledger: Ledger) -
     assert loudness(alarm, after(days=30)) == Level.WARNING
 
 
+def test_news_of_an_end_as_agreed_does_not_become_a_warning_by_itself(ledger: Ledger) -> None:
+    end = raised(ledger, key="ended", level=Level.NOTICE)
+
+    assert loudness(end, after(days=30)) is Level.NOTICE
+
+
 def test_what_has_grown_louder_by_staying_is_told_at_the_pace_of_its_loudness(
     ledger: Ledger,
 ) -> None:

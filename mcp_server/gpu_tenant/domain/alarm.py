@@ -13,6 +13,8 @@ CHANNEL = "notify:"
 """The prefix of the key of an alarm about a channel. The channel's name follows it."""
 UNREACHABLE = "unreachable"
 """The key of the alarm that a box does not answer."""
+END_NEWS = "ended"
+"""The key of the alarm that a lease has ended. As a notice, it is news of an end that went as agreed."""
 
 
 class Level(IntEnum):
@@ -70,8 +72,9 @@ class Alarm(Record):
 def loudness(alarm: Alarm, now: datetime) -> Level:
     """Return the level at which an alarm is reported at `now`. An alarm that stays open rises by one level."""
     after = PACES[alarm.level].louder_after
-    # A failing channel costs no money by itself, so its level never rises.
-    if after is None or alarm.channel is not None or now - alarm.since <= after:
+    # A failing channel costs no money by itself, and neither does news that nobody has read. So their levels never rise.
+    is_news = alarm.key == END_NEWS and alarm.level is Level.NOTICE
+    if after is None or is_news or alarm.channel is not None or now - alarm.since <= after:
         return alarm.level
     return Level(alarm.level + 1)
 

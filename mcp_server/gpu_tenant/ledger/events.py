@@ -6,6 +6,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Literal, NamedTuple, overload
 
+from gpu_tenant.domain.alarm import END_NEWS
 from gpu_tenant.domain.model import LeaseId, LeaseState
 from gpu_tenant.domain.story import WholeTimeline
 from gpu_tenant.domain.timeline import (
@@ -21,7 +22,7 @@ from gpu_tenant.domain.timeline import (
 from gpu_tenant.ledger.database import Connection, moment
 from gpu_tenant.ledger.holds import Holds
 
-_OUTLIVES = ("ended", "recovery")
+_OUTLIVES = (END_NEWS, "recovery")
 """The keys of the alarms about the end of a lease and its recovery. They stay open when the lease ends."""
 
 

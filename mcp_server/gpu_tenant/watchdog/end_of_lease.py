@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Literal, TypeVar
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.alarm import END_NEWS, Level
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.end_reserve import STOP_GRACE_S
 from gpu_tenant.domain.errors import (
@@ -222,7 +222,7 @@ class LeaseEnder:
     def _report_end(self, words: str) -> None:
         """Report the end of the lease, and notify a person of it."""
         self._told.report(words)
-        self._told.alarm("ended", words, Level.NOTICE)
+        self._told.alarm(END_NEWS, words, Level.NOTICE)
 
     def _report_destroyed(self, torn: TornDown, why: str) -> None:
         """Report that work without a proved copy was destroyed, because the owner had signed for that.
@@ -237,7 +237,7 @@ class LeaseEnder:
             f"{Command('report', torn.lease)} shows all of it"
         )
         self._told.report(words)
-        self._told.alarm("ended", words, Level.URGENT)
+        self._told.alarm(END_NEWS, words, Level.URGENT)
 
     async def go_on_ending(self, lease: Lease) -> None:
         """Continue a permitted teardown that was cut short, after checking the proofs again.

@@ -12,7 +12,7 @@ from typing import Literal
 from gpu_tenant.box.guard_record import last_armed
 from gpu_tenant.concurrency import AT_ONCE
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.alarm import END_NEWS, Level
 from gpu_tenant.domain.errors import LeaseHeld, ProviderSilent, TenantError
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.reconcile import rate_words
@@ -357,7 +357,7 @@ class Watchdog:
         return {
             alarm.key
             for alarm in self._tenancy.ledger.open_alarms_of(lease_id)
-            if alarm.key == "ended"
+            if alarm.key == END_NEWS
             and alarm.level is Level.URGENT
             and not alarm.told
             and now - alarm.since < timedelta(days=1)
@@ -462,7 +462,7 @@ class Watchdog:
         told_last = {
             "recovery",
             "broke",
-            "ended",
+            END_NEWS,
             *(key for key in raised if key.startswith("job ")),
         }
         if not self._tenancy.ledger.lease(lease_id).state.live:

@@ -13,7 +13,7 @@ from gpu_tenant.box.caretaker import ENDED, JobState, Standing
 from gpu_tenant.box.setup import settle_setup
 from gpu_tenant.box.setup_record import setup_jobs, setup_of
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.alarm import END_NEWS, Level
 from gpu_tenant.domain.end_reserve import STOP_GRACE_S
 from gpu_tenant.domain.errors import (
     BoxTrouble,
@@ -401,7 +401,7 @@ class WorkEnd:
             f"{f'; the work: {outcome.words}' if (outcome := torn.receipt.outcome) else ''}"
         )
         self._told.report(words)
-        self._told.alarm("ended", words, Level.NOTICE)
+        self._told.alarm(END_NEWS, words, Level.NOTICE)
 
     def _note(
         self,
