@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-slow test-bare measure-tests test-setup quick pictures check check-page fix docs scripts fuzz agree evals lock bench bench-start bench-calls bench-errand bench-page bench-fleet bench-transfers bench-many-files torture deaths errands errand-deaths over preemption market week storm real-gpu kube wheel clean
+.PHONY: demo test test-slow test-bare measure-tests test-setup law quick pictures check check-page fix docs scripts fuzz agree evals lock bench bench-start bench-calls bench-errand bench-page bench-fleet bench-transfers bench-many-files torture deaths errands errand-deaths over preemption market week storm real-gpu kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -32,6 +32,12 @@ test-setup:                     ## what the suite needs beyond Python, git and m
 # But for those that start programs of a box or readers of files, each a process of its own.
 SLOW := caretaker* guard_on_box job_queue snapshot collect_plan logs_window demo_job lint
 QUICK := tests/unit --ignore tests/unit/formats $(foreach name,$(SLOW),--ignore-glob '*/test_$(name).py')
+LAW := architecture ledger_law ledger permit losses signatures reconcile settle teardown story_agreement next_step \
+	term_checks policy protection work_done work_outcome interruption rental one_word
+law: $(VENV)/.ready-dev         ## types, layers, the law, what a lease's past says and what is next: in a minute
+	$(BIN)/mypy && $(BIN)/lint-imports
+	$(BIN)/pytest -q -n auto --dist loadfile $(foreach name,$(LAW),tests/unit/test_$(name).py) $(ARGS)
+
 quick: check                    ## lint, types and layers, then most unit tests: after every change
 	$(BIN)/pytest -q -n auto --dist loadfile $(QUICK) $(ARGS)
 
