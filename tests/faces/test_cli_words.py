@@ -154,14 +154,34 @@ def test_a_state_directory_that_depends_on_where_one_stands_is_refused(
     assert not (tmp_path / "state").exists()
 
 
-def test_help_tells_every_exit_status(told: Tell) -> None:
+def test_help_names_the_page_that_tells_every_exit_status(told: Tell) -> None:
     _, out, _ = told("--help")
+    named = out[out.index("Exit status") :]
+    assert "`gpu-tenant guide errors`" in named
 
-    listed = out[out.index("Exit status") :]
+    _, page, _ = told("guide", "errors")
     kinds = [TenantError]
     for kind in kinds:
         kinds += kind.__subclasses__()
-        assert f" {kind.exit_status} " in " ".join(listed.split()), kind
+        assert f"| `{kind.code}` | {kind.exit_status} |" in page, kind
+
+
+def test_the_program_s_name_alone_says_what_to_type_first(told: Tell) -> None:
+    status, out, err = told()
+
+    assert (status, err) == (0, "")
+    assert "gpu-tenant demo" in out
+    assert len(out.splitlines()) <= 24
+
+
+def test_the_help_of_a_rehearsal_has_the_faults_of_the_platform_that_is_named(told: Tell) -> None:
+    _, out, _ = told("rehearse", "--help")
+    assert "Of lambda_cloud" not in out
+    assert len(out.splitlines()) < 60
+
+    _, out, _ = told("rehearse", "lambda_cloud", "--help")
+    assert "Of lambda_cloud" in out
+    assert "Of autodl" not in out
 
 
 def test_a_jobs_own_json_option_is_not_ours(told: Tell) -> None:

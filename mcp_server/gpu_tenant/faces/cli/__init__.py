@@ -10,54 +10,72 @@ import click
 
 from gpu_tenant import __version__
 
-SUMMARIES = {
-    "demo": "A whole lease on this computer, shown as it happens.",
-    "run": "Run one command on a rented box: all steps, from the smoke test to the receipt.",
-    "smoke": "Run the command here first: CPU only, in a copy of the work tree.",
-    "init": "Write a first `gpu-tenant.toml`: the image, disk and variables that the work needs.",
-    "offers": "What could be rented now, ranked by the cost of the finished work.",
-    "hosts": "What counts against hosts that were rented, and how to forget it.",
-    "volumes": "Disks that outlive every box: what each bills, and how to make, grow or end one.",
-    "provision": "Rent a box by a quote, or make one on this computer. It gets a lease.",
-    "call-off": "Cancel what `provision --wait` still waits for: nothing is rented for it any more.",
-    "adopt": "Put an existing machine under a lease: over ssh, or one that a provider lists.",
-    "audit": "Look at the box before trusting it.",
-    "push": "Bring the work tree to the box: only what changed.",
-    "setup": "Run the commands of the order that set the box up, and show them.",
-    "prepare": "Install what the work tree asks for, on top of the image's own torch.",
-    "preflight": "Whether several boxes can talk, pair by pair, before one job runs over them.",
-    "launch": "Start a job that goes on without this computer, and declare its outputs.",
-    "sweep": "The cells of a sweep: which are verified, and what is wrong with the others.",
-    "monitor": "Look at a job: state, progress, new log, GPU, cost.",
-    "logs": "The log of a job: its end, the newest lines, or the lines with a text.",
-    "exec": "One command on a box for a quick look: seconds and kilobytes, on record.",
-    "ssh": "Log in to a box, forward ports from it, or have plain `ssh LEASE` work.",
-    "stop": "End a job: it is asked first, and killed after the grace period.",
-    "collect": "Fetch every declared artifact, and check it against hashes from the box.",
-    "teardown": "End the lease, if and only if nothing would be lost.",
-    "sign": "Sign as a person for what a command or a tool has asked, by its code.",
-    "waive": "Destroy a box although files are lost: a person signs for exactly the loss shown.",
-    "extend": "Move a lease's deadline.",
-    "terms": "The terms in force for a lease, and how to change them.",
-    "hold": "Say that more work is coming, so that a lease is not ended when its jobs have ended.",
-    "park": "Stop a box's GPU meter and keep its disk, where the platform can.",
-    "resume": "Start a parked box again.",
-    "recover": "Go on elsewhere with the work of a box that its provider took.",
-    "leases": "Every lease: state, cost, deadline, what stops its meter.",
-    "dashboard": "Everything that is leased, on a web page that only this computer opens.",
-    "report": "A lease as one file to keep: what ran, what it cost, what was proved.",
-    "limits": "The owner's limits for all leases together, and how much of each is used.",
-    "reconcile": "Like `leases`, for a schedule: status 1 when something needs a person.",
-    "watchdog": "Look after every lease on a schedule, so that none bills unseen.",
-    "alarms": "What a person must know now, and whether alarms can reach that person.",
-    "doctor": "Check this computer: state, ledger, key, profiles, tools.",
-    "profiles": "What is known of each platform, as a runbook.",
-    "guide": "A page of the guide: what each kind of trouble means, and what to do about it.",
-    "rehearse": "A provider's API on this computer, with real boxes and a money meter.",
-    "serve": "The MCP server, over stdio.",
-    "install": "Add the skill and the server to your agent, or keep the watchdog running.",
+GROUPS = {
+    "Every day": {
+        "run": "Run one command on a rented box: all steps, from the smoke test to the receipt.",
+        "offers": "What could be rented now, ranked by the cost of the finished work.",
+        "leases": "Every lease: state, cost, deadline, what stops its meter.",
+        "monitor": "Look at a job: state, progress, new log, GPU, cost.",
+        "logs": "The log of a job: its end, the newest lines, or the lines with a text.",
+        "collect": "Fetch every declared artifact, and check it against hashes from the box.",
+        "teardown": "End the lease, if and only if nothing would be lost.",
+        "report": "A lease as one file to keep: what ran, what it cost, what was proved.",
+    },
+    "Try without money": {
+        "demo": "A whole lease on this computer, shown as it happens.",
+        "smoke": "Run the command here first: CPU only, in a copy of the work tree.",
+        "rehearse": "A provider's API on this computer, with real boxes and a money meter.",
+    },
+    "Rent": {
+        "init": "Write a first `gpu-tenant.toml`: the image, disk and variables that the work needs.",
+        "provision": "Rent a box by a quote, or make one on this computer. It gets a lease.",
+        "call-off": "Cancel what `provision --wait` still waits for: nothing is rented for it any more.",
+        "adopt": "Put an existing machine under a lease: over ssh, or one that a provider lists.",
+        "volumes": "Disks that outlive every box: what each bills, and how to make, grow or end one.",
+        "hosts": "What counts against hosts that were rented, and how to forget it.",
+    },
+    "Work on a box": {
+        "audit": "Look at the box before trusting it.",
+        "push": "Bring the work tree to the box: only what changed.",
+        "setup": "Run the commands of the order that set the box up, and show them.",
+        "prepare": "Install what the work tree asks for, on top of the image's own torch.",
+        "preflight": "Whether several boxes can talk, pair by pair, before one job runs over them.",
+        "launch": "Start a job that goes on without this computer, and declare its outputs.",
+        "sweep": "The cells of a sweep: which are verified, and what is wrong with the others.",
+        "exec": "One command on a box for a quick look: seconds and kilobytes, on record.",
+        "ssh": "Log in to a box, forward ports from it, or have plain `ssh LEASE` work.",
+        "stop": "End a job: it is asked first, and killed after the grace period.",
+    },
+    "Continue, keep or end": {
+        "terms": "The terms in force for a lease, and how to change them.",
+        "extend": "Move a lease's deadline.",
+        "hold": "Say that more work is coming, so that a lease is not ended when its jobs have ended.",
+        "park": "Stop a box's GPU meter and keep its disk, where the platform can.",
+        "resume": "Start a parked box again.",
+        "recover": "Go on elsewhere with the work of a box that its provider took.",
+        "sign": "Sign as a person for what a command or a tool has asked, by its code.",
+        "waive": "Destroy a box although files are lost: a person signs for exactly the loss shown.",
+    },
+    "Watch and limit": {
+        "watchdog": "Look after every lease on a schedule, so that none bills unseen.",
+        "alarms": "What a person must know now, and whether alarms can reach that person.",
+        "dashboard": "Everything that is leased, on a web page that only this computer opens.",
+        "limits": "The owner's limits for all leases together, and how much of each is used.",
+        "reconcile": "Like `leases`, for a schedule: status 1 when something needs a person.",
+    },
+    "When something is wrong": {
+        "doctor": "Check this computer: state, ledger, key, profiles, tools.",
+        "guide": "A page of the guide: what each kind of trouble means, and what to do about it.",
+        "profiles": "What is known of each platform, as a runbook.",
+    },
+    "For agents": {
+        "serve": "The MCP server, over stdio.",
+        "install": "Add the skill and the server to your agent, or keep the watchdog running.",
+    },
 }
-"""Every command, in the order of a lease's life. A command's module is imported when it runs."""
+"""Every command with its summary, by what somebody wants. A command's module is imported when it runs."""
+
+SUMMARIES = {name: words for group in GROUPS.values() for name, words in group.items()}
 
 OTHER_NAMES = {
     "ls": "leases",
@@ -95,12 +113,11 @@ OTHER_NAMES = {
 }
 """Names that other tools use for our commands. They only lead to a hint and run nothing: a destroy must be intended."""
 
-EXIT_STATUSES = """\
-Exit status: 0 done; 1 the job, the smoke test or the check did not end well, or nothing is offered; 2 the call is wrong;
-3 refused: files could be lost, or your terms forbid it; 4 trouble with the box; 5 trouble with the provider; 6 trouble
-with this computer; 7 another process holds the lease; 8 a bug in this program, which destroyed nothing; 9 trouble with
-the durable store; 10 it waits for a person's answer; 130 left with Ctrl-C.
+_EPILOG = """\
+Exit status: 0 done; 1 it did not end well, or nothing is offered; 2 the call is wrong; 3 refused; 10 a person has to answer. The
+others are troubles, and `gpu-tenant guide errors` explains each of them.
 """
+_EVERY_DAY, *_ = GROUPS
 
 
 class _Lazy(click.Group):
@@ -124,8 +141,9 @@ class _Lazy(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # Do not ask the commands for their help, because this would import all of them.
-        with formatter.section("Commands"):
-            formatter.write_dl(list(SUMMARIES.items()))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
 
 
 def _unknown(name: str) -> str:
@@ -145,14 +163,36 @@ def _unknown(name: str) -> str:
 @click.group(
     cls=_Lazy,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog=EXIT_STATUSES,
+    epilog=_EPILOG,
+    invoke_without_command=True,
 )
 @click.version_option(__version__, prog_name="gpu-tenant")
-def group() -> None:
+@click.pass_context
+def group(ctx: click.Context) -> None:
     """A careful short-term tenant on somebody else's GPU box.
 
     No box is destroyed before its files are proved safe elsewhere, and no meter runs unseen.
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(_first_page(ctx), nl=False)
+
+
+def _first_page(ctx: click.Context) -> str:
+    """Return what somebody reads who types the program's name alone."""
+    page = ctx.make_formatter()
+    page.write_text("A careful short-term tenant on somebody else's GPU box.")
+    with page.section(_EVERY_DAY):
+        page.write_dl(list(GROUPS[_EVERY_DAY].items()))
+    with page.section("First"):
+        page.write_dl(
+            [
+                ("gpu-tenant demo", "a whole lease on this computer, in half a minute"),
+                ("gpu-tenant rehearse vastai", "a platform's API on this computer, without money"),
+                ("gpu-tenant doctor", "what this computer lacks to rent"),
+                ("gpu-tenant --help", "every command"),
+            ]
+        )
+    return page.getvalue()
 
 
 _STOPPED = {

@@ -206,7 +206,12 @@ class _WithFaults(click.Command):
             formatter.write_dl(list(ON_THE_WIRE.items()))
         with formatter.section("Of a box's GPUs"):
             formatter.write_dl(list(FAULTS.items()))
-        for provider in named or known:
+        if not named:
+            with formatter.section("Of a platform"):
+                formatter.write_text(
+                    f"`gpu-tenant rehearse PROVIDER --help` lists its faults: {', '.join(known)}"
+                )
+        for provider in named:
             its = faults_of(provider)
             with formatter.section(f"Of {provider}"):
                 formatter.write_dl([(n, words) for n, words in its.items() if n not in common])
