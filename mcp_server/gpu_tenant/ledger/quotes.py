@@ -29,3 +29,12 @@ class Quotes(Database):
         """Return the quote with that id, even if it has expired. None if there is none."""
         filed = self._read(record, "SELECT record FROM quotes WHERE id=?", quote_id)
         return Quote.model_validate_json(filed[0]) if filed else None
+
+    def valid_quotes(self, at: datetime) -> list[Quote]:
+        """Return the quotes that have not expired, the newest list first, each list in its order."""
+        filed = self._read(
+            record,
+            "SELECT record FROM quotes WHERE expires_at > ? ORDER BY expires_at DESC, rowid",
+            at.isoformat(),
+        )
+        return [Quote.model_validate_json(one) for one in filed]

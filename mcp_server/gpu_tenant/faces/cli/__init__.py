@@ -70,7 +70,7 @@ GROUPS = {
     },
     "For agents": {
         "serve": "The MCP server, over stdio.",
-        "install": "Add the skill and the server to your agent, or keep the watchdog running.",
+        "install": "Add the skill and the server to your agent, keep the watchdog running, or have Tab complete.",
     },
 }
 """Every command with its summary, by what somebody wants. A command's module is imported when it runs."""

@@ -12,7 +12,7 @@ import click
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.faces.cli import SUMMARIES
+from gpu_tenant.faces.cli import SUMMARIES, completion
 
 if TYPE_CHECKING:
     from gpu_tenant.domain.model import Lease
@@ -29,7 +29,11 @@ COMMANDS: dict[str, click.Command] = {}
 
 as_json = click.option("--json", "as_json", is_flag=True, help="the answer as JSON, on stdout")
 command_argument = click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-lease_option = click.option("--lease", help="the same as LEASE; not needed while only one is live")
+lease_option = click.option(
+    "--lease",
+    shell_complete=completion.leases,
+    help="the same as LEASE; not needed while only one is live",
+)
 
 
 def lease_argument(function: Callable[P, T]) -> Callable[P, T]:
@@ -47,9 +51,13 @@ def lease_argument(function: Callable[P, T]) -> Callable[P, T]:
         expose_value=False,
         is_eager=True,
         callback=note_value,
+        shell_complete=completion.leases,
         help="the same as LEASE",
     )
-    return click.argument("lease", required=False, callback=either)(option(function))
+    argument = click.argument(
+        "lease", required=False, callback=either, shell_complete=completion.leases
+    )
+    return argument(option(function))
 
 
 def one_lease(first: str | None, second: str | None) -> str | None:
@@ -124,7 +132,14 @@ def leases_argument(function: Callable[P, T]) -> Callable[P, T]:
         return given
 
     for declared, more in (
-        (("--lease", "named"), {"multiple": True, "help": "the same as LEASE"}),
+        (
+            ("--lease", "named"),
+            {
+                "multiple": True,
+                "shell_complete": completion.leases,
+                "help": "the same as LEASE",
+            },
+        ),
         (("--fleet",), {"help": "every live lease of that fleet"}),
         (("--all", "every"), {"is_flag": True, "help": "every live lease"}),
     ):
@@ -132,7 +147,13 @@ def leases_argument(function: Callable[P, T]) -> Callable[P, T]:
             *declared, expose_value=False, is_eager=True, callback=note_value, **more
         )
         function = option(function)
-    return click.argument("leases", nargs=-1, callback=choose, metavar="[LEASE|FLEET]...")(function)
+    return click.argument(
+        "leases",
+        nargs=-1,
+        callback=choose,
+        metavar="[LEASE|FLEET]...",
+        shell_complete=completion.leases,
+    )(function)
 
 
 class WithCommand(click.Command):

@@ -11,7 +11,7 @@ import click
 from gpu_tenant.domain.choices import SortedBy
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, LedgerCorrupt
-from gpu_tenant.faces.cli import lease_table, output, prompts
+from gpu_tenant.faces.cli import completion, lease_table, output, prompts
 from gpu_tenant.faces.cli.command import (
     as_json,
     verb,
@@ -218,7 +218,7 @@ class _WithFaults(click.Command):
 
 
 @verb("rehearse", _WithFaults)
-@click.argument("provider")
+@click.argument("provider", shell_complete=completion.platforms)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="a free one when left out")
 @click.option(
     "--keep", type=click.Path(), help="a directory for its state and boxes, to go on later"

@@ -1,4 +1,7 @@
-"""The command that installs the skill and the server for an agent's program, or keeps the watchdog running."""
+"""The command that installs the skill and the server for an agent's program, or keeps the watchdog running.
+
+It also has a shell complete our commands.
+"""
 
 import os
 import shlex
@@ -16,6 +19,8 @@ from gpu_tenant.faces.cli.command import as_json, verb
 from gpu_tenant.faces.install.hosts.places import HostName, Places, places, this_program
 from gpu_tenant.faces.install.plan import plan, plan_removal
 from gpu_tenant.faces.install.registry import KeptBy, Plan, carry_out
+from gpu_tenant.faces.install.shell_completion import Shell
+from gpu_tenant.faces.install.shell_completion import plan as plan_completion
 from gpu_tenant.faces.install.watchdog_service import EVERY_S, begin
 from gpu_tenant.faces.install.watchdog_service import plan as plan_service
 from gpu_tenant.faces.install.watchdog_service import plan_removal as plan_service_removal
@@ -56,8 +61,17 @@ class KeepingWatch(Record):
     next: str
 
 
+class ShellCompletion(Record):
+    """The change that lets a shell complete our commands: done, or only planned."""
+
+    shell: Shell
+    changes: list[FileChange]
+    done: bool
+    next: str
+
+
 @verb("install")
-@click.argument("what", type=click.Choice([*get_args(HostName), "watchdog"]))
+@click.argument("what", type=click.Choice([*get_args(HostName), "watchdog", "completion"]))
 @click.option(
     "--project",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -75,6 +89,9 @@ class KeepingWatch(Record):
     metavar="SECONDS",
     help=f"how often the watchdog looks; default: {EVERY_S}, by cron 120",
 )
+@click.option(
+    "--shell", type=click.Choice(get_args(Shell)), help="with completion; default: your shell"
+)
 @click.option("--remove", is_flag=True, help="take back what this command wrote, and nothing else")
 @click.option("--yes", is_flag=True, help="do not ask")
 @as_json
@@ -84,6 +101,7 @@ async def install(
     link: bool,
     by: KeptBy | None,
     every: int | None,
+    shell: Shell | None,
     remove: bool,
     yes: bool,
     as_json: bool,
@@ -93,6 +111,12 @@ async def install(
     A host's settings are changed in place: other servers, comments and the file's mode stay. The
     watchdog becomes a systemd unit, a launchd agent or a line of your crontab, and starts at once.
     """
+    _must_be_without(shell and what != "completion", "--shell is", "completion")
+    if what == "completion":
+        _must_be_without(project or link, "--project and --link are", "a host")
+        _must_be_without(by or every, "--by and --every are", "watchdog")
+        _complete(shell, remove, yes, as_json)
+        return
     if what == "watchdog":
         _must_be_without(project or link, "--project and --link are", "a host")
         _keep_watch(by, every, remove, yes, as_json)
@@ -171,6 +195,27 @@ def _keep_watch(
     output.answer(kept, as_json, lambda shown: click.echo(shown.next, err=True))
     if nobody_keeps_it:
         sys.exit(1)
+
+
+def _complete(shell: Shell | None, remove: bool, yes: bool, as_json: bool) -> None:
+    planned = plan_completion(shell, os.environ, does="remove" if remove else "write")
+    if not as_json:
+        for change in planned.changes:
+            click.echo(f"{change.does:<8} {change.path}")
+    done = bool(planned.changes) and _agrees(yes, as_json)
+    if done:
+        for change in planned.changes:
+            change.make()
+    if not planned.changes:
+        words = "nothing to change" if remove else f"nothing to change; {planned.then}"
+    elif not done:
+        words = "nothing was changed; with --yes it is"
+    else:
+        words = "taken back" if remove else planned.then
+    answer = ShellCompletion(
+        shell=planned.shell, changes=_file_changes(planned.changes), done=done, next=words
+    )
+    output.answer(answer, as_json, lambda shown: click.echo(shown.next, err=True))
 
 
 def _must_be_without(given: object, options: str, what: str) -> None:

@@ -11,7 +11,7 @@ import click
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, OwnerMustAct
 from gpu_tenant.domain.wording import size, some
-from gpu_tenant.faces.cli import brief_lines, multinode, output, sweep
+from gpu_tenant.faces.cli import brief_lines, completion, multinode, output, sweep
 from gpu_tenant.faces.cli.command import (
     Chosen,
     as_json,
@@ -249,7 +249,7 @@ async def launch(
 
 @verb("monitor")
 @leases_argument
-@click.option("--job", help="default: the newest job")
+@click.option("--job", shell_complete=completion.jobs, help="default: the newest job")
 @click.option("--cursor", type=click.IntRange(min=0), help="show the log only from this byte on")
 @click.option(
     "--wait-s",
@@ -301,7 +301,7 @@ async def monitor(
 
 @verb("stop")
 @leases_argument
-@click.option("--job", help="default: the newest job")
+@click.option("--job", shell_complete=completion.jobs, help="default: the newest job")
 @click.option("--grace-s", type=Number(0, 600), default=20, show_default=True)
 @as_json
 async def stop(leases: Chosen, job: str | None, grace_s: float, as_json: bool) -> None:

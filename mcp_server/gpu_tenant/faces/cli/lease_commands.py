@@ -12,7 +12,7 @@ import click
 from gpu_tenant.domain.choices import MOST_BOXES, Trust, WhenDone, WhenIdle
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, Refused
-from gpu_tenant.faces.cli import lease_table, output, prompts
+from gpu_tenant.faces.cli import completion, lease_table, output, prompts
 from gpu_tenant.faces.cli.command import (
     P,
     T,
@@ -149,7 +149,13 @@ _order = click.option(
 )
 @click.option("--upload-gb", type=GB_MOVED, default=0, help="what will be moved to the box")
 @click.option("--download-gb", type=GB_MOVED, default=0, help="what will be moved off the box")
-@click.option("--on", "provider", metavar="PROVIDER", help="only this provider")
+@click.option(
+    "--on",
+    "provider",
+    metavar="PROVIDER",
+    shell_complete=completion.platforms,
+    help="only this provider",
+)
 @click.option("--provider", "named_before", hidden=True)
 @click.option(
     "--host", help="only this host, as in vastai:41, even if it failed before (`gpu-tenant hosts`)"
@@ -298,7 +304,13 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
 
 
 @verb("provision")
-@click.option("--quote", "quotes", multiple=True, help="from `offers`; may be repeated, in order")
+@click.option(
+    "--quote",
+    "quotes",
+    multiple=True,
+    shell_complete=completion.quotes,
+    help="from `offers`; may be repeated, in order",
+)
 @click.option(
     "--on", "provider", default="local", help="without a quote: `local`, this computer (default)"
 )
@@ -413,6 +425,7 @@ async def call_off(wish: str, as_json: bool) -> None:
     "--on",
     "provider",
     default="own",
+    shell_complete=completion.platforms,
     help="the platform at which the box is rented; default: your own machine",
 )
 @_terms

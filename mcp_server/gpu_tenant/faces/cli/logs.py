@@ -10,7 +10,7 @@ import click
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.wording import size
-from gpu_tenant.faces.cli import output
+from gpu_tenant.faces.cli import completion, output
 from gpu_tenant.faces.cli.command import lease_argument, the_lease, verb
 from gpu_tenant.faces.cli.quantities import HOURS
 
@@ -23,7 +23,7 @@ _PART_BYTES = 262_144
 
 @verb("logs")
 @lease_argument
-@click.option("--job", help="default: the newest job")
+@click.option("--job", shell_complete=completion.jobs, help="default: the newest job")
 @click.option("--follow", "-f", is_flag=True, help="stay until the job has ended")
 @click.option(
     "--since",

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from gpu_tenant.domain.choices import Trust
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, TenantError
-from gpu_tenant.faces.cli import output, prompts
+from gpu_tenant.faces.cli import completion, output, prompts
 from gpu_tenant.faces.cli.command import (
     WithCommand,
     as_json,
@@ -55,7 +55,11 @@ WAITS_FOR_A_PERSON = 10
     metavar="COMMAND",
     help="another command for the smoke test, if the job's own takes long; or `none`",
 )
-@click.option("--on", help="`local`, `own`, or the only provider to rent at; default: any provider")
+@click.option(
+    "--on",
+    shell_complete=completion.platforms,
+    help="`local`, `own`, or the only provider to rent at; default: any provider",
+)
 @click.option("--target", help="with --on own: user@host[:port]")
 @click.option("--vram-gib", type=GIB, help="memory each GPU must have")
 @click.option("--trust", type=click.Choice(get_args(Trust)), help="whose machine is good enough")

@@ -10,7 +10,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.volumes import Volume, VolumeState
-from gpu_tenant.faces.cli import output
+from gpu_tenant.faces.cli import completion, output
 from gpu_tenant.faces.cli.command import as_json, verb
 
 
@@ -42,7 +42,13 @@ class VolumeList(Record):
 @click.option(
     "--grow", metavar="NAME", help="make a volume larger, to --size-gb; none is made smaller"
 )
-@click.option("--on", "provider", metavar="PROVIDER", help="where the volume is, or shall be")
+@click.option(
+    "--on",
+    "provider",
+    metavar="PROVIDER",
+    shell_complete=completion.platforms,
+    help="where the volume is, or shall be",
+)
 @click.option("--region", help="with --create: the provider's own word for it, as in EU-RO-1")
 @click.option("--size-gb", type=click.IntRange(1, 100_000), help="with --create and --grow")
 @click.option("--id", "volume_id", metavar="ID", help="with --adopt: its id at the provider")
