@@ -54,6 +54,10 @@ class Asker:
     def hear(self, words: str) -> None:
         self.heard.append(words)
 
+    @property
+    def agrees_ahead(self) -> bool:
+        return self.agrees in ("yes", "agent")
+
     async def agree(self, plan: RentalPlan) -> str | None:
         self.plans.append(plan)
         return self.agrees

@@ -452,7 +452,7 @@ async def test_a_box_rented_by_the_api_is_unseen_without_its_key_and_not_gone(
         assert any("AUTODL_TOKEN" in alarm or "no key" in alarm for alarm in told.alarms)
         with pytest.raises(CredentialRefused, match="may be billing"):
             await tenancy.verify_and_teardown(rented.id)
-        with pytest.raises(BadRequest, match="no key was found"):
+        with pytest.raises(CredentialRefused, match="no key was found"):
             await tenancy.find_offers(provider="autodl")
         blocked = {
             f.subject: f.words for f in (await tenancy.doctor()).findings if f.level == "blocker"

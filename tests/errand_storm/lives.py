@@ -92,6 +92,10 @@ class Someone:
         if self._dice.random() < self._leaves:
             raise PersonLeft(words)
 
+    @property
+    def agrees_ahead(self) -> bool:
+        return False
+
     async def agree(self, plan: RentalPlan) -> str | None:
         return "person" if self._dice.random() < self._agrees else None
 

@@ -166,6 +166,42 @@ def test_help_names_the_page_that_tells_every_exit_status(told: Tell) -> None:
         assert f"| `{kind.code}` | {kind.exit_status} |" in page, kind
 
 
+@pytest.mark.parametrize("on", [[], ["--on", "vastai"]], ids=["anywhere", "at one platform"])
+def test_a_run_without_a_key_ends_before_its_smoke_test(
+    on: list[str], told: Tell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path / "tree")
+
+    status, out, err = told("run", *on, "--artifact", "out/", "--", "sh", "-c", "sleep 60")
+
+    assert "no key was found" in err
+    assert "doctor" in err or "VAST_API_KEY" in err
+    assert "error: CREDENTIAL_REFUSED" in err
+    assert status == 5
+    assert "is tried here first" not in out + err
+
+
+def test_a_smoke_test_of_another_directory_is_not_offered(
+    told: Tell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("mine", "other"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    passed, _, _ = told("smoke", ".", "--", "true")
+    assert passed == 0
+    monkeypatch.chdir(tmp_path / "mine")
+
+    status, _, err = told("provision", "--on", "local")
+    assert (status, "no smoke test was named" in err) == (3, True)
+
+    monkeypatch.chdir(tmp_path / "other")
+    status, _, err = told("provision", "--on", "local")
+    assert status == 0, err
+    told("teardown")
+
+
 def test_the_program_s_name_alone_says_what_to_type_first(told: Tell) -> None:
     status, out, err = told()
 

@@ -83,6 +83,11 @@ class AgentCall:
         self._drive.note_shown(standing)
         return told
 
+    @property
+    def agrees_ahead(self) -> bool:
+        """Whether the call agrees for an agent, who has not seen the plan."""
+        return self._by == "agent"
+
     def hear(self, words: str) -> None:
         """Do nothing, because an agent gets the state only at the end of the call."""
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from decimal import Decimal
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -31,9 +29,11 @@ from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTrouble,
     BoxUnreachable,
+    CredentialRefused,
     HostLeftOut,
     JobRunning,
     LeaseHeld,
+    Limit,
     NoCapacity,
     NoQuota,
     NotReady,
@@ -55,6 +55,7 @@ from gpu_tenant.domain.interruption import (
 )
 from gpu_tenant.domain.job_state import ENDED
 from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.offers import Quote
 from gpu_tenant.domain.outcome import Grade
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.reconcile import GOES_ON, rate_words
@@ -66,7 +67,7 @@ from gpu_tenant.domain.trackers import kept_by_default
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import in_words, some, span, usd_words
 from gpu_tenant.errands.answers import ILL_ENDED, ErrandStatus, RentalPlan, Unanswered
-from gpu_tenant.errands.plan import Planned, earlier_runs
+from gpu_tenant.errands.plan import Planned, earlier_runs, too_small
 from gpu_tenant.errands.steps import MOST_BOXES_TRIED, WORDS, Known, Step, next_step
 from gpu_tenant.files.patterns import (
     literal_pattern,
@@ -81,7 +82,9 @@ from gpu_tenant.jobs.cost_forecast import whole_s
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
 from gpu_tenant.leases.last_start import LETS_IN_S, start_to_end
+from gpu_tenant.leases.offers import Found, Ranked, lacks_every_key
 from gpu_tenant.leases.presence import last_there, note_presence
+from gpu_tenant.leases.provision import terms_by_quote
 from gpu_tenant.leases.read_in_notice import needs_no_start, read_while_it_answers
 from gpu_tenant.leases.recovery_plan import gone_on, successor
 from gpu_tenant.leases.recovery_words import tree_words
@@ -102,7 +105,6 @@ if TYPE_CHECKING:
     from gpu_tenant.errands.verbs import Verbs
     from gpu_tenant.jobs.monitor import Watched
     from gpu_tenant.jobs.smoke import SmokeReceipt
-    from gpu_tenant.leases.offers import Ranked
 
 _TURN_S = 1.0
 """A process that waits for another process with the same errand checks this often, in real time."""
@@ -135,6 +137,10 @@ _QUOTES = 3
 
 class Face(Protocol):
     """How an errand communicates with the person or agent who asked for it."""
+
+    @property
+    def agrees_ahead(self) -> bool:
+        """Whether they have agreed to the plan before they see it."""
 
     def hear(self, words: str) -> None:
         """Report what is being done now."""
@@ -336,7 +342,7 @@ class Drive:
             step = next_step(facts)
             if step != last:
                 last, tries = step, 0
-                if step not in ("show", "over"):
+                if step not in ("smoke", "show", "over"):
                     self._face.hear(self._words(facts, step))
             try:
                 standing = await self._do(facts, step)
@@ -406,12 +412,25 @@ class Drive:
 
     async def _smoke(self) -> ErrandStatus | None:
         errand, tenancy = self._errand, self._tenancy
-        # This raises the errors that a push would raise later, but now, before anything bills.
+        # These raise the errors that a push or a renting would raise later. A smoke test may take minutes.
         files, left_out = await self._sendable()
+        await self._must_be_rentable()
         if errand.smoke == "none":
             self._note(Smoked(receipt="none"))
             return None
-        tree, newest_ns = await asyncio.to_thread(_fingerprint, files)
+        from gpu_tenant.jobs.smoke import fingerprint, passed_before
+
+        tree, newest_ns = await asyncio.to_thread(fingerprint, files)
+        command = errand.smoke or errand.command
+        known = passed_before(
+            errand.directory, command, errand.include, tree, ledger=tenancy.ledger
+        )
+        if known is not None:
+            ago = span((tenancy.clock.now() - known.at).total_seconds())
+            self._face.hear(f"the smoke test of these files and this command passed {ago} ago")
+            self._note(Smoked(receipt=known.id, tree=tree, newest_ns=newest_ns))
+            return None
+        self._face.hear(WORDS["smoke"])
         if not errand.smoke:
             self._face.hear(
                 f"the job's own command is its smoke test, and is stopped after {span(_SMOKE_LIMIT_S)}; "
@@ -419,7 +438,7 @@ class Drive:
             )
         receipt = await tenancy.run_smoke(
             errand.directory,
-            errand.smoke or errand.command,
+            command,
             _SMOKE_LIMIT_S,
             include=errand.include,
             hear=self._hear_of_smoke,
@@ -474,7 +493,9 @@ class Drive:
         if self._is_compared or tried is None:
             return True
         files, _ = await self._sendable()
-        tree, _ = await asyncio.to_thread(_fingerprint, files)
+        from gpu_tenant.jobs.smoke import fingerprint
+
+        tree, _ = await asyncio.to_thread(fingerprint, files)
         if tree == tried.tree:
             self._is_compared = True
             return True
@@ -543,31 +564,7 @@ class Drive:
             Refused: all fitting offers cost more than the sum that may be spent.
         """
         errand, tenancy = self._errand, self._tenancy
-        found = await tenancy.search_offers(
-            errand.gpu,
-            provider=None if errand.on == RENTED else errand.on,
-            order=errand.order,
-            hours=errand.hours,
-            max_price_usd_h=errand.max_price_usd_h,
-            vram_gib=errand.vram_gib,
-            trust=errand.trust,
-            interruptible=errand.interruptible,
-            smoke=facts.smoked,
-        )
-        fitting = [offer for offer in found.offers if self._fits(offer)]
-        if not fitting:
-            if found.offers and errand.max_usd is not None:
-                raise self._too_dear(found.offers, errand.max_usd)
-            why = [f"{count} left out as {reason}" for reason, count in found.unfit.items()][:3]
-            why += [f"{who}: {words}" for who, words in found.troubles.items()][:3]
-            reasons = f": {'; '.join(why)}" if why else ""
-            raise NoCapacity(
-                f"nothing that fits is offered now{reasons}",
-                remedy=f"{found.next}; then the same line again",
-            )
-        chosen = fitting[:_QUOTES]
-        quoted = [tenancy.ledger.quote(str(offer.quote)) for offer in chosen]
-        quotes = [quote for quote in quoted if quote is not None]
+        found, chosen, quotes = await self._fitting(facts)
         context, smoked = tenancy.context, self._smoke_receipt(facts)
         from gpu_tenant.jobs.smoke import undeclared
 
@@ -594,6 +591,76 @@ class Drive:
             too_small=planned.what_suffices,
             undeclared=tuple(loose),
         )
+
+    async def _must_be_rentable(self) -> None:
+        """Check that a box for the errand could be rented now, as far as this is known before the smoke test.
+
+        Raises:
+            BadRequest: its names or its terms are wrong.
+            CredentialRefused: no platform can be asked, because there is no key.
+            NoCapacity: no offer fits.
+            Refused: all fitting offers cost more than the sum that may be spent.
+            Limit: the owner's limits leave no room for any of them.
+        """
+        facts, is_market = self._facts(), self._is_market()
+        asked = self._asked(is_market=is_market)
+        if not is_market or facts.lease is not None or facts.agreed is not None:
+            return
+        _, _, quotes = await self._fitting(facts)
+        most, paid = self._errand.max_usd, None
+        if most is not None and self._face.agrees_ahead:
+            paid = QuotedBudget(quotes[0], most)
+        if paid is not None and not paid.is_enough:
+            words, remedy = too_small(paid)
+            raise Refused(words, remedy=remedy)
+        limits = list[Limit]()
+        for quote in quotes:
+            terms = terms_by_quote(quote, asked, self._tenancy.clock.now())
+            try:
+                self._tenancy.context.owner.allows(
+                    quote.offer.provider, terms, quote.offer.price.running_usd_h
+                )
+            except Limit as limit:
+                limits.append(limit)
+        if len(limits) == len(quotes):
+            raise limits[0]
+
+    async def _fitting(self, facts: Known) -> tuple[Found, list[Ranked], list[Quote]]:
+        """Search the offers. Return the best of those that fit, and their quotes.
+
+        Raises:
+            CredentialRefused, NoCapacity, Refused: as `_must_be_rentable`.
+        """
+        errand, tenancy = self._errand, self._tenancy
+        found = await tenancy.search_offers(
+            errand.gpu,
+            provider=None if errand.on == RENTED else errand.on,
+            order=errand.order,
+            hours=errand.hours,
+            max_price_usd_h=errand.max_price_usd_h,
+            vram_gib=errand.vram_gib,
+            trust=errand.trust,
+            interruptible=errand.interruptible,
+            smoke=facts.smoked or "none",
+        )
+        connectors = tenancy.context.connectors
+        markets = [name for name, connector in connectors.items() if isinstance(connector, Market)]
+        if errand.on == RENTED and not found.offers and lacks_every_key(markets):
+            raise CredentialRefused("no platform was asked: no key was found", remedy=found.next)
+        fitting = [offer for offer in found.offers if self._fits(offer)]
+        if not fitting:
+            if found.offers and errand.max_usd is not None:
+                raise self._too_dear(found.offers, errand.max_usd)
+            why = [f"{count} left out as {reason}" for reason, count in found.unfit.items()][:3]
+            why += [f"{who}: {words}" for who, words in found.troubles.items()][:3]
+            reasons = f": {'; '.join(why)}" if why else ""
+            raise NoCapacity(
+                f"nothing that fits is offered now{reasons}",
+                remedy=f"{found.next}; then the same line again",
+            )
+        chosen = fitting[:_QUOTES]
+        quoted = [tenancy.ledger.quote(str(offer.quote)) for offer in chosen]
+        return found, chosen, [quote for quote in quoted if quote is not None]
 
     def _smoke_receipt(self, facts: Known) -> SmokeReceipt | None:
         """Return the receipt of the smoke test. None if none was run."""
@@ -1444,25 +1511,11 @@ class Drive:
         self._tenancy.ledger.note_errand(self._run, event, at=self._tenancy.clock.now())
 
 
-def _fingerprint(files: Mapping[str, Path]) -> tuple[str, int]:
-    """Return a hash of these files' names, sizes and times of change, and the newest of these times, in nanoseconds."""
-    digest, newest_ns = sha256(), 0
-    for name, seen in _stats(files):
-        newest_ns = max(newest_ns, seen.st_mtime_ns)
-        digest.update(f"{name}\0{seen.st_size}\0{seen.st_mtime_ns}\0".encode())
-    return digest.hexdigest(), newest_ns
-
-
 def _newer(files: Mapping[str, Path], than_ns: int) -> list[str]:
     """Return the names of the files that were changed after that time."""
-    return [name for name, seen in _stats(files) if seen.st_mtime_ns > than_ns]
+    from gpu_tenant.jobs.smoke import file_stats
 
-
-def _stats(files: Mapping[str, Path]) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield each file's name and what the file system says of it. A file that was removed meanwhile is left out."""
-    for name, path in sorted(files.items()):
-        with suppress(FileNotFoundError, NotADirectoryError):
-            yield name, path.stat()
+    return [name for name, seen in file_stats(files) if seen.st_mtime_ns > than_ns]
 
 
 def _ways(

@@ -77,6 +77,11 @@ def earlier_runs(context: Context, run: str, directory: str) -> Earlier:
     return Earlier(len(runs), usd, is_least)
 
 
+def too_small(paid: QuotedBudget) -> tuple[str, str]:
+    """Say that the sum does not pay for all the hours of work, and which sum does."""
+    return f"{Option('max-usd')} is {paid.words}", paid.remedy(Option("max-usd", paid.enough))
+
+
 class Planned:
     """One errand's plan, in words."""
 
@@ -230,9 +235,7 @@ class Planned:
         """Which sum pays for all the hours of work. Empty if the present sum does, or if there is no limit."""
         most = self._errand.max_usd
         paid = None if most is None else QuotedBudget(self._quote, most)
-        if paid is None or paid.is_enough:
-            return ""
-        return paid.remedy(Option("max-usd", paid.enough))
+        return "" if paid is None or paid.is_enough else too_small(paid)[1]
 
     # The sentences of the full plan
 
@@ -242,7 +245,7 @@ class Planned:
         paid = None if most is None else QuotedBudget(self._quote, most)
         if paid is None or paid.is_enough:
             return []
-        return [f"{Option('max-usd')} is {paid.words}"]
+        return [too_small(paid)[0]]
 
     def _offer(self) -> str:
         first = self._chosen[0]

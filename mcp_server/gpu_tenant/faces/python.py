@@ -187,6 +187,10 @@ class _Program:
     ) -> None:
         self._tenancy, self._agree, self._answer, self._hear = tenancy, agree, answer, hear
 
+    @property
+    def agrees_ahead(self) -> bool:
+        return False  # Its function is given the plan.
+
     def hear(self, words: str) -> None:
         self._hear(words)
 

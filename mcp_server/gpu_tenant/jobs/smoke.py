@@ -16,6 +16,8 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 from typing import Literal
@@ -82,6 +84,10 @@ The test may read them. New downloads go to an overlay on top of them, which is 
 Network = Literal["full", "none"]
 
 
+_USED_AGAIN_FOR = timedelta(days=1)
+"""A passed smoke test is used again for this long. After that, other packages may be installed here."""
+
+
 class SmokeReceipt(Record):
     """What happened when the command ran on this computer. `provision` asks for a receipt that passed."""
 
@@ -110,6 +116,7 @@ class SmokeReceipt(Record):
         default=None, description="memory of its largest process here; None: unknown"
     )
     directory: str = Field(default="", description="the work tree that was copied")
+    tree: str = Field(default="", description="fingerprint of its files; empty: not recorded")
     include: tuple[str, ...] = Field(default=(), description="what was copied although left out")
     gpu_memory: GpuMemory | None = Field(
         default=None,
@@ -160,6 +167,7 @@ async def smoke(
             # Python runs a module of this name at every start. The probe then waits until torch is imported.
             shutil.copyfile(memory_probe.__file__, own / _PROBE / "sitecustomize.py")
             work = await read_work_tree(directory, include)
+            tree, _ = await asyncio.to_thread(fingerprint, work.files)
             await asyncio.to_thread(_copy, work.files, directory, copy, guarded)
             before = {path: path.stat().st_mtime_ns for path in _files(copy)}
             inside = _Inside(own, directory.resolve(), environ, guarded, network)
@@ -196,6 +204,7 @@ async def smoke(
         missing=missing,
         peak_bytes=peak_bytes,
         directory=str(directory.resolve()),
+        tree=tree,
         include=tuple(include),
         gpu_memory=memory_estimate.estimate(seen),
     )
@@ -508,13 +517,38 @@ async def _end_process(process: asyncio.subprocess.Process) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
+def fingerprint(files: Mapping[str, Path]) -> tuple[str, int]:
+    """Return a hash of these files' names, sizes and times of change, and the newest of these times, in nanoseconds."""
+    digest, newest_ns = sha256(), 0
+    for name, seen in file_stats(files):
+        newest_ns = max(newest_ns, seen.st_mtime_ns)
+        digest.update(f"{name}\0{seen.st_size}\0{seen.st_mtime_ns}\0".encode())
+    return digest.hexdigest(), newest_ns
+
+
+def file_stats(files: Mapping[str, Path]) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield each file's name and what the file system says of it. A file that was removed meanwhile is left out."""
+    for name, path in sorted(files.items()):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            yield name, path.stat()
+
+
 def newest_test_of(directory: str, *, ledger: Ledger) -> SmokeReceipt | None:
-    """Return the newest of all smoke tests, if it passed and was of that work tree. Otherwise None."""
-    record = ledger.newest_smoke()
-    if record is None:
+    """Return the newest of that work tree's smoke tests, if it passed. Otherwise None."""
+    record = ledger.newest_smoke(directory)
+    receipt = None if record is None else SmokeReceipt.model_validate_json(record)
+    return receipt if receipt is not None and receipt.passed else None
+
+
+def passed_before(
+    directory: str, command: str, include: Sequence[str], tree: str, *, ledger: Ledger
+) -> SmokeReceipt | None:
+    """Return the newest of the work tree's smoke tests, if it passed not long ago with the same files and command."""
+    receipt = newest_test_of(directory, ledger=ledger)
+    if receipt is None or ledger.now() - receipt.at > _USED_AGAIN_FOR:
         return None
-    receipt = SmokeReceipt.model_validate_json(record)
-    return receipt if receipt.passed and receipt.directory == directory else None
+    same = (receipt.command, receipt.include, receipt.tree) == (command, tuple(include), tree)
+    return receipt if same else None
 
 
 def undeclared(

@@ -190,12 +190,14 @@ class Context:
         """Return the platform's facts, like `profile`, and check that the platform can be asked now.
 
         Raises:
-            BadRequest: no key for the platform was found, or it has no API.
+            CredentialRefused: no key for the platform was found.
+            BadRequest: it has no API, or its section in the configuration is missing.
         """
         profile = self.profile(provider)
         if provider not in self.connectors or self._lacks_key(profile):
             words, remedy = self._not_set_up(profile)
-            raise BadRequest(words, remedy=remedy)
+            kind = BadRequest if profile.credential is None else CredentialRefused
+            raise kind(words, remedy=remedy)
         return profile
 
     def _not_set_up(self, profile: Profile) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from typing import Literal
@@ -466,13 +466,18 @@ def _next(
         return f"{wider}; {_wait(wish_id)}" if wish_id else wider
     if troubles:
         return f"see what each trouble says, then {Command('offers')} again"
-    if set(markets) <= _WITHOUT_A_KEY:
+    if lacks_every_key(markets):
         return (
             f"no provider was asked, because no key was found: {Command('doctor')} names the variables; "
             f"{Command('rehearse', 'vastai')} shows it all without an account"
         )
     later = f"{Command('offers')} with a wider wish: nobody offers such a box now"
     return f"{later}; {_wait(wish_id)}" if wish_id else later
+
+
+def lacks_every_key(markets: Collection[str]) -> bool:
+    """Whether none of these markets is one that needs a key: no key was found."""
+    return set(markets) <= _WITHOUT_A_KEY
 
 
 def _budget_words(first: Quote) -> str | None:

@@ -20,6 +20,7 @@ from gpu_tenant.domain.end_reserve import resume_step
 from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTrouble,
+    CredentialRefused,
     HostLeftOut,
     LeaseHeld,
     NoCapacity,
@@ -565,7 +566,7 @@ async def _quotes(
     for provider in _places(lost):
         try:
             profile, market = context.set_up(provider), context.connectors[provider]
-        except BadRequest as trouble:
+        except (BadRequest, CredentialRefused) as trouble:
             refused.append(trouble.message)
             continue
         if not isinstance(market, Market):

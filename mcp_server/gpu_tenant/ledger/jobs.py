@@ -189,9 +189,14 @@ class JobTable(Timeline):
                 (smoke_id, record, at.isoformat()),
             )
 
-    def newest_smoke(self) -> str | None:
-        """Return the outcome of the latest smoke test. None if there was none."""
-        filed = self._read(record, "SELECT record FROM smokes ORDER BY at DESC, rowid DESC LIMIT 1")
+    def newest_smoke(self, directory: str | None = None) -> str | None:
+        """Return the outcome of the latest smoke test, of that work tree or of any. None if there was none."""
+        filed = self._read(
+            record,
+            "SELECT record FROM smokes WHERE ?1 IS NULL OR json_extract(record, '$.directory') = ?1"
+            " ORDER BY at DESC, rowid DESC LIMIT 1",
+            directory,
+        )
         return filed[0] if filed else None
 
     def smoke(self, smoke_id: str) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
 if TYPE_CHECKING:
     import click
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
+_VARIABLE = "_GPU_TENANT_COMPLETE"
+"""In this variable, the script says which form of answer it wants. click gives it its name."""
 _ENDED = 20
 """So many ended leases are offered, the newest."""
 
@@ -90,3 +92,13 @@ def platforms(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
 
     names = sorted(page.stem for page in (skill_directory() / "profiles").glob("*.md"))
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def script(shell: str) -> str:
+    """Return the script by which that shell asks this program."""
+    from gpu_tenant.faces.cli import group
+
+    asks = get_completion_class(shell)
+    assert asks is not None
+    completion = asks(group, {}, "gpu-tenant", _VARIABLE)
+    return completion.source_template % completion.source_vars()

@@ -14,7 +14,7 @@ import click
 
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.record import Record
-from gpu_tenant.faces.cli import output
+from gpu_tenant.faces.cli import completion, output
 from gpu_tenant.faces.cli.command import as_json, verb
 from gpu_tenant.faces.install.hosts.places import HostName, Places, places, this_program
 from gpu_tenant.faces.install.plan import plan, plan_removal
@@ -198,7 +198,9 @@ def _keep_watch(
 
 
 def _complete(shell: Shell | None, remove: bool, yes: bool, as_json: bool) -> None:
-    planned = plan_completion(shell, os.environ, does="remove" if remove else "write")
+    planned = plan_completion(
+        shell, os.environ, script=completion.script, does="remove" if remove else "write"
+    )
     if not as_json:
         for change in planned.changes:
             click.echo(f"{change.does:<8} {change.path}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
@@ -221,6 +223,7 @@ async def offers(
                 download_gb=download_gb,
                 host=host,
                 order=order,
+                smoke=_tested_here(tenancy) or "none",
             )
 
         found = await search_offers(tenancy, wait_h, lambda: as_owner(tenancy, find))
@@ -322,7 +325,10 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
     help="`accept` rents although a day costs over 100 USD and nothing ends the bill if this computer "
     "dies: a person signs",
 )
-@click.option("--smoke", help="id of a passed smoke test, or `none` to go without")
+@click.option(
+    "--smoke",
+    help="id of a passed smoke test, or `none` to go without; default: the newest of this directory",
+)
 @click.option(
     "--count",
     type=click.IntRange(1, MOST_BOXES),
@@ -365,7 +371,7 @@ async def provision(
                 return await tenancy.provision(
                     provider,
                     quotes=list(quotes),
-                    smoke=smoke,
+                    smoke=smoke or _tested_here(tenancy),
                     wait_h=wait_h or 0,
                     wait_s=wait_s,
                     unguarded=unguarded,
@@ -387,6 +393,16 @@ async def provision(
         output.answer(card, as_json, lease_table.provisioned_in(tenancy))
     if card.together is not None and card.together.missing:
         sys.exit(1)
+
+
+def _tested_here(tenancy: Tenancy) -> str | None:
+    """Return the id of the newest smoke test of this directory, if it passed. Another project's never counts."""
+    from gpu_tenant.jobs.smoke import newest_test_of
+
+    with suppress(OSError):
+        receipt = newest_test_of(str(Path.cwd()), ledger=tenancy.ledger)
+        return receipt.id if receipt is not None else None
+    return None
 
 
 def _what_stands(tenancy: Tenancy, before: set[str]) -> Iterator[str]:

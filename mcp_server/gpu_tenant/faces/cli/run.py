@@ -248,6 +248,10 @@ class TerminalFace:
         """Whether the job's log was shown from its beginning."""
         self.has_shown_plan = False
 
+    @property
+    def agrees_ahead(self) -> bool:
+        return self._agrees
+
     def hear(self, words: str) -> None:
         click.echo(f"{self._name}: {words}", err=self._aside)
 

@@ -1,19 +1,14 @@
 """Plans the file by which a shell completes our commands, options, leases, quotes, platforms and jobs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from click.shell_completion import get_completion_class
-
 from gpu_tenant.domain.errors import BadRequest, Refused
-from gpu_tenant.files.planned_changes import Change, there
+from gpu_tenant.files.planned_changes import Change, Content, there
 
 Shell = Literal["bash", "zsh", "fish"]
-
-_VARIABLE = "_GPU_TENANT_COMPLETE"
-"""In this variable, the script tells the program which form of answer it wants. click gives it its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +22,15 @@ class CompletionPlan:
 
 
 def plan(
-    shell: Shell | None, environ: Mapping[str, str], *, does: Literal["write", "remove"]
+    shell: Shell | None,
+    environ: Mapping[str, str],
+    *,
+    script: Callable[[Shell], str],
+    does: Literal["write", "remove"],
 ) -> CompletionPlan:
     """Plan to write the file of that shell, or to remove it. None is the shell that this environment names.
+
+    `script` returns what the file says.
 
     Raises:
         BadRequest: the environment names no shell that can complete.
@@ -44,8 +45,8 @@ def plan(
         )
     found: Shell = next(one for one in known if one == named)
     path, then = _place(found, environ)
-    before, ours = there(path), _script(found)
-    if before is not None and (not isinstance(before, bytes) or _VARIABLE.encode() not in before):
+    before, ours = there(path), script(found).encode()
+    if before is not None and not _is_ours(before):
         raise Refused(
             f"{path} is not ours, and is left as it is",
             remedy=f"move it away: `mv {path} {path}.mine`",
@@ -79,10 +80,6 @@ def _place(shell: Shell, environ: Mapping[str, str]) -> tuple[Path, str]:
             )
 
 
-def _script(shell: Shell) -> bytes:
-    from gpu_tenant.faces.cli import group
-
-    made = get_completion_class(shell)
-    assert made is not None
-    completion = made(group, {}, "gpu-tenant", _VARIABLE)
-    return (completion.source_template % completion.source_vars()).encode()
+def _is_ours(content: Content) -> bool:
+    """Whether the file is a completion that asks our program, of this version or of an earlier one."""
+    return isinstance(content, bytes) and b"_GPU_TENANT_COMPLETE" in content
