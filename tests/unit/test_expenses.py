@@ -10,8 +10,11 @@ from pages import require_harmless, require_square
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.faces.cli.report import _period
 from gpu_tenant.faces.report import expenses_html, expenses_markdown, expenses_of
+from gpu_tenant.faces.report.costs import costs_of
+from gpu_tenant.leases.cards import Leases
 from gpu_tenant.service import Tenancy
 
 
@@ -81,3 +84,28 @@ def test_a_month_is_a_period() -> None:
         with pytest.raises(BadRequest, match="day") as told:
             _period(since, until)
         assert "report --all --since" in told.value.remedy
+
+
+async def test_what_is_paid_is_told_now_today_and_this_month(tenancy: Tenancy) -> None:
+    active(tenancy.ledger)
+    tenancy.ledger.note_rate(LEASE, Decimal("2.00"), at=NOON - timedelta(days=1))
+    advance(tenancy, 1)
+    (card,) = (await tenancy.list_leases("all")).leases
+    bills = {"price_usd_h": Decimal(2), "bills": "box", "state": LeaseState.ACTIVE}
+    seen = Leases(
+        leases=(card.model_copy(update=bills),),
+        alarms=(),
+        burning_usd_h=Decimal(2),
+        also_billing=("the volume v: 3.00 USD a month",),
+    )
+
+    told = costs_of(tenancy.context, seen)
+
+    assert (told.usd_h, [one.lease for one in told.leases]) == (2, [LEASE])
+    assert told.today_usd == Decimal("26.0000"), "thirteen hours of today"
+    assert told.month_usd == Decimal("50.0000")
+    assert told.promised_month_usd is not None
+    assert told.promised_month_usd >= told.month_usd
+    assert list(told.by_platform.values()) == [50]
+    assert told.without_a_box == ("the volume v: 3.00 USD a month",)
+    assert "of 300 USD" in told.limits["usd_day"]

@@ -361,6 +361,8 @@ def left_to_you(lease: Lease, profile: Profile) -> str | None:
         rate = lease.quote.offer.price.parked_usd_h if lease.quote else None
         bills = "its disk bills on" if rate is None else f"its disk bills {rate} USD/h"
         return f"what is not proved by then: it is parked, and {bills} until you act"
+    if profile.kind == "own" and not usd_h:
+        return "what is not proved by then: it stays on the box until you act"
     bills = "bills on" if usd_h is None else f"bills {usd_h} USD/h"
     return f"what is not proved by then: the box {bills} until you act"
 

@@ -85,7 +85,7 @@ async def audit(
 
 
 @verb("push")
-@click.argument("directory", type=click.Path())
+@click.argument("directory", type=click.Path(), default=".")
 @leases_argument
 @click.option(
     "--include-secret", multiple=True, help="a file to send although it looks like a secret"

@@ -9,6 +9,7 @@ from gpu_tenant.faces.cli.command import COMMANDS
 _MODULES = {
     "alarms": ("alarms",),
     "dashboard": ("dashboard",),
+    "costs": ("costs",),
     "exec": ("exec",),
     "global_commands": (
         "demo",
