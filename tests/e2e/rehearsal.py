@@ -75,6 +75,27 @@ class Rehearsal:
             check=False,
         )
 
+    def typed(self, answer: str, *words: str) -> str:
+        """What a `gpu-tenant` prints at a terminal, where a person answers its question with that."""
+        ours, its = os.openpty()
+        with subprocess.Popen(
+            [sys.executable, "-m", "gpu_tenant", *words],
+            env={**_plain(), **self._home, **self.environment, "TERM": "dumb"},
+            stdin=its,
+            stdout=its,
+            stderr=its,
+            start_new_session=True,
+        ) as process:
+            os.close(its)
+            os.write(ours, f"{answer}\n".encode())
+            shown = b""
+            with suppress(OSError):  # EIO: the other end was closed
+                while part := os.read(ours, 65536):
+                    shown += part
+            process.wait(60)
+        os.close(ours)
+        return shown.decode()
+
     @contextmanager
     def beside(self, *words: str) -> Iterator[None]:
         """A `gpu-tenant` in a process of its own runs meanwhile."""

@@ -149,6 +149,20 @@ def test_the_control_surface_shows_and_changes_the_world(
     assert stage.ask("requests") == []
 
 
+def test_at_a_terminal_provision_asks_before_it_opens_a_meter(
+    rehearse: Callable[..., Rehearsal],
+) -> None:
+    stage = rehearse()
+    quote = json.loads(stage.does("offers", "--json"))["offers"][0]["quote"]
+
+    shown = stage.typed("no", "provision", "--quote", quote, "--smoke", "none")
+
+    assert "Rent it? (yes, no) [no]" in shown
+    assert "by its deadline" in shown, "what it costs at most"
+    assert "nothing is rented" in shown
+    assert Decimal(stage.ask("meter")["usd_h"]) == 0
+
+
 def test_the_help_lists_every_fault_that_the_rehearsal_knows(
     rehearse: Callable[..., Rehearsal],
 ) -> None:

@@ -40,6 +40,7 @@ from gpu_tenant.faces.cli.quantities import (
 if TYPE_CHECKING:
     from gpu_tenant.leases.cards import Card
     from gpu_tenant.leases.offers import Found
+    from gpu_tenant.leases.spending_plan import SpendingPlan
     from gpu_tenant.service import Tenancy
 
 
@@ -344,6 +345,7 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
     help="wait so long until any provider has such a box under the price cap: a box like the quotes, "
     "or like the wish of a search that found none; after this command, the watchdog waits on",
 )
+@click.option("--yes", is_flag=True, help="at a terminal, do not ask before renting")
 @_order
 @as_json
 async def provision(
@@ -352,11 +354,12 @@ async def provision(
     unguarded: Literal["refuse", "accept"],
     smoke: str | None,
     wait_h: float | None,
+    yes: bool,
     as_json: bool,
     recover: tuple[str, ...],
     **terms: Any,
 ) -> None:
-    """The meter may run from here: always end with `gpu-tenant teardown`."""
+    """The meter may run from here: always end with `gpu-tenant teardown`. At a terminal you are asked first."""
     import asyncio
 
     from gpu_tenant.faces.cli import bars
@@ -365,6 +368,13 @@ async def provision(
 
     async with output.tenancy() as tenancy:
         before = tenancy.ledger.lease_ids()
+        if quotes and not yes and not as_json and prompts.is_at_terminal():
+            plan = await tenancy.plan_provision(
+                provider, quotes=quotes, wait_h=wait_h or 0, recover=list(recover), **terms
+            )
+            if plan is not None and not await _is_agreed(plan):
+                click.echo("nothing is rented", err=True)
+                return
 
         async def provision_waiting(wait_s: float) -> Card:
             with bars.waits("provision"):
@@ -393,6 +403,14 @@ async def provision(
         output.answer(card, as_json, lease_table.provisioned_in(tenancy))
     if card.together is not None and card.together.missing:
         sys.exit(1)
+
+
+async def _is_agreed(plan: SpendingPlan) -> bool:
+    """Show the plan to the person at the terminal, and ask. Return whether they agree."""
+    for line in plan.lines:
+        click.echo(f"  {line}", err=True)
+    click.echo(f"  {plan.cost}", err=True)
+    return await prompts.choice("Rent it?", ("yes", "no"), default="no") == "yes"
 
 
 def _tested_here(tenancy: Tenancy) -> str | None:
