@@ -158,3 +158,24 @@ async def test_a_parked_box_whose_rental_ends_sooner_than_promised_is_started_wh
         assert receipt is not None, (scene.alarms(), scene.kinds)
         assert receipt.ground == "verified"
         tenant.assert_nothing_bills()
+
+
+async def test_a_box_whose_host_failed_is_started_and_ended_after_its_deadline_where_a_stop_needs_a_look(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("gcp", tmp_path, time="runs", box_time="leaps") as tenant:
+        scene = Scene(tenant)
+        await scene.rent()
+        await scene.work("mkdir -p out; echo 1 > out/one.txt; sleep 600")
+        tenant.fault("host_lost", box=tenant.lease(scene.lease).box_id)
+        await scene.later(minutes=2)
+        await tenant.clock.sleep(3 * 3600)
+
+        for _ in range(20):
+            await scene.later(minutes=1)
+            if scene.state is LeaseState.GONE:
+                break
+
+        assert scene.state is LeaseState.GONE, (scene.alarms(), scene.kinds)
+        assert (scene.kept() / "out" / "one.txt").exists()
+        tenant.assert_nothing_bills()

@@ -190,6 +190,15 @@ async def until_parked(
     )
 
 
+async def is_stopped_unasked(context: Context, lease: Lease) -> bool:
+    """Whether the provider shows the box as stopped, although we did not ask for that. If so, record the stop."""
+    seen = await look(context, lease)
+    if not isinstance(seen, Listed) or seen.box.state is not BoxState.PARKED:
+        return False
+    note_stopped(context.ledger, context.ledger.lease(lease.id), seen.box)
+    return True
+
+
 _BEGUN_ANEW = frozenset({timeline.Resuming.kind, timeline.Resumed.kind})
 
 

@@ -15,7 +15,13 @@ from gpu_tenant.box.guard_record import armed_in, has_lapsed, note_gone
 from gpu_tenant.box.idle_check import Activity
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import BadRequest, LeaseHeld, Refused, TenantError
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    BoxUnreachable,
+    LeaseHeld,
+    Refused,
+    TenantError,
+)
 from gpu_tenant.domain.interruption import notice_on_record
 from gpu_tenant.domain.last_start import guarded_until
 from gpu_tenant.domain.model import JobId, Lease, LeaseId, LeaseState, SlurmAddress
@@ -28,7 +34,7 @@ from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.context import Context, call_bytes_s, progress_to
 from gpu_tenant.leases.inspection import check_before_stop
 from gpu_tenant.leases.overview import on_card, overview
-from gpu_tenant.leases.park import ask_to_park, unsure_of, until_parked
+from gpu_tenant.leases.park import ask_to_park, is_stopped_unasked, unsure_of, until_parked
 from gpu_tenant.leases.readiness import arm_guard, close_connections, made_ready, must_run, with_box
 from gpu_tenant.leases.settle import deployment_of
 from gpu_tenant.leases.verify import unkept_losses
@@ -304,7 +310,8 @@ async def store_again(context: Context, lease: str) -> StoreCopy | None:
 async def park_overdue(context: Context, lease: str) -> None:
     """Stop the box of a lease whose end is due, although no copy of its files was proved.
 
-    The box's disk is kept. A box that cannot be asked is stopped too: its time is over, or its work is over elsewhere.
+    The box's disk is kept. A box that cannot be asked is stopped too: its time is over, or its work is over elsewhere. If
+    its provider shows it as stopped already, that is recorded.
 
     Raises:
         Refused: the platform has no stop that keeps the disk.
@@ -313,7 +320,12 @@ async def park_overdue(context: Context, lease: str) -> None:
     found = await with_box(context, lease)
     if found.state is not LeaseState.ACTIVE or found.parked_at is not None:
         raise Refused(f"{found.id} does not run", remedy=str(Command("leases")))
-    await _made_still(context, found, unsealed="accept")
+    try:
+        await _made_still(context, found, unsealed="accept")
+    except BoxUnreachable:
+        with context.hold_lease(found.id, "park"):
+            if not await is_stopped_unasked(context, found):
+                raise
 
 
 async def park_when_done(context: Context, lease: str, *, unless_wanted_after_line: int) -> None:
