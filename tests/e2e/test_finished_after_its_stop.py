@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from e2e.renting import tenant_at
@@ -9,7 +10,8 @@ from e2e.taken import outbid
 from e2e.watching import Scene
 
 from gpu_tenant.domain.errors import Refused
-from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.domain.model import LeaseState, LocalAddress, SshAddress
+from gpu_tenant.emulators.rehearsal_client import really_at
 
 
 @pytest.mark.parametrize("provider", ["vastai", "runpod"])
@@ -160,7 +162,7 @@ async def test_a_parked_box_whose_rental_ends_sooner_than_promised_is_started_wh
         tenant.assert_nothing_bills()
 
 
-async def test_a_box_whose_host_failed_is_started_and_ended_after_its_deadline_where_a_stop_needs_a_look(
+async def test_a_box_that_its_platform_stopped_is_started_and_ended_where_a_stop_needs_a_look(
     tmp_path: Path,
 ) -> None:
     async with tenant_at("gcp", tmp_path, time="runs", box_time="leaps") as tenant:
@@ -168,11 +170,20 @@ async def test_a_box_whose_host_failed_is_started_and_ended_after_its_deadline_w
         await scene.rent()
         await scene.work("mkdir -p out; echo 1 > out/one.txt; sleep 600")
         tenant.fault("host_lost", box=tenant.lease(scene.lease).box_id)
+        address = tenant.lease(scene.lease).address
+        assert isinstance(address, SshAddress)
+        at = really_at(tenant.stage.url, address.target)
+        assert isinstance(at, LocalAddress)
+        box = Path(at.directory)
+        away = box.rename(box.with_name("away"))  # it no longer answers
         await scene.later(minutes=2)
         await tenant.clock.sleep(3 * 3600)
 
         for _ in range(20):
             await scene.later(minutes=1)
+            if "resuming" in scene.kinds and away.exists():
+                rmtree(box, ignore_errors=True)  # its platform made it anew
+                away.rename(box)
             if scene.state is LeaseState.GONE:
                 break
 
