@@ -104,7 +104,7 @@ def test_what_is_captured_without_a_terminal_reads_in_order_on_stdout_alone(
 
     assert told.stderr == ""
     steps = (
-        "the command is tried here",
+        "a box is chosen",
         "the job runs",
         "boom",
         "status 7",
