@@ -21,6 +21,7 @@ PROFILES = load_profiles(ROOT / "profiles")
 PAGES = [
     ROOT / "SKILL.md",
     ROOT / "README.md",
+    ROOT / "mcp_server/MANUAL.md",
     *sorted(ROOT.glob("references/**/*.md")),
     *sorted(ROOT.glob("profiles/*.md")),
 ]
@@ -129,7 +130,9 @@ DESIGN = [
 ROWS_OF_A_SCREEN = 40
 
 GENERATED = {
-    "README.md": lambda: with_block(ROOT / "README.md", "platforms", platforms()),
+    "mcp_server/MANUAL.md": lambda: with_block(
+        ROOT / "mcp_server/MANUAL.md", "platforms", platforms()
+    ),
     "SKILL.md": lambda: with_block(ROOT / "SKILL.md", "selector", selector()),
     "mcp_server/architecture.svg": architecture.picture,
     "mcp_server/decisions/README.md": contents,
@@ -172,7 +175,7 @@ def test_every_file_that_a_page_names_is_there(page: Path) -> None:
 
 
 def test_the_readme_stays_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
 
 
 def test_every_command_that_a_page_shows_exists() -> None:

@@ -10,7 +10,7 @@ from gpu_tenant.providers.profiles import load_profiles
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
-    *(ROOT / name for name in ("SKILL.md", "README.md", "README.zh.md")),
+    *(ROOT / name for name in ("SKILL.md", "README.md", "README.zh.md", "mcp_server/MANUAL.md")),
     *(
         page
         for folder in ("references", "profiles")
