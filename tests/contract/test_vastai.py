@@ -21,7 +21,9 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState, SshAddress
 from gpu_tenant.domain.offers import USD_STEP, Wish
+from gpu_tenant.domain.order import Order
 from gpu_tenant.domain.ports import Growing, Storing, VolumeMarket
+from gpu_tenant.emulators.vastai import market
 from gpu_tenant.emulators.world import KEY
 from gpu_tenant.providers.vastai.connector import VastConnector
 
@@ -93,6 +95,104 @@ def billed(staged: Staged) -> dict[str, Decimal]:
 
 def near(usd: Decimal, expected: Decimal) -> bool:
     return abs(usd - expected) < Decimal("0.000002")
+
+
+# What a search shows
+
+
+@pytest.mark.parametrize(
+    ("wish", "found"),
+    [
+        ({"vram_gib": 80}, {"A100 SXM 80GB", "H100 SXM"}),
+        ({"vram_gib": 24, "region": "oregon"}, {"RTX 4090"}),
+        ({"region": "Iceland"}, {"RTX 3060"}),
+        ({"host": "vastai:41"}, {"RTX 4090"}),
+        ({"host": "vastai:2290"}, {"RTX 3060"}),
+    ],
+)
+async def test_what_fits_is_found_behind_any_number_of_cheaper_offers(
+    staged: Staged, vast: VastConnector, wish: dict[str, object], found: set[str]
+) -> None:
+    staged.fault("crowded")
+
+    offers = await vast.offers(Wish.model_validate(wish))
+
+    assert {offer.gpu for offer in offers} == found
+
+
+async def test_offers_of_one_price_fill_a_page_and_hide_nothing(
+    staged: Staged, vast: VastConnector
+) -> None:
+    cheap = {**market.CHEAP, "dph_base": "0.05"}
+    day = [
+        {**cheap, "id": n, "machine_id": n, "geolocation": "Brno, CZ", "since": 0, "until": 1e12}
+        for n in range(1, 81)
+    ]
+    day.append({**day[0], "id": 81, "dph_base": "0.06", "geolocation": "Iceland"})
+    staged.stage.world.state.facts["market_day"] = day
+
+    (offer,) = await vast.offers(Wish(region="iceland"))
+
+    assert offer.id == "81"
+
+
+async def test_a_search_that_shows_no_end_is_no_proof_that_nothing_fits(
+    staged: Staged, vast: VastConnector
+) -> None:
+    staged.fault("crowded", amount=4000)
+
+    with pytest.raises(ProviderSilent, match="name a GPU"):
+        await vast.offers(Wish(region="Atlantis"))
+
+
+async def test_filters_that_the_provider_does_not_apply_are_applied_here(
+    staged: Staged, vast: VastConnector
+) -> None:
+    strict = {offer.id for offer in await vast.offers(Wish(gpu="RTX 4090", disk_gb=400))}
+    staged.fault("loose_filters")
+
+    loose = {offer.id for offer in await vast.offers(Wish(gpu="RTX 4090", disk_gb=400))}
+
+    assert loose == strict == {"9001"}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"direct_port_count": 0},
+        {"disk_space": 12},
+        {"duration": 1200},
+        {"rentable": False},
+        {"rented": True},
+        {"num_gpus": 2},
+        {"cuda_max_good": 12.1},
+        {"gpu_ram": 8000},
+        {"verification": "unverified"},
+    ],
+    ids=str,
+)
+async def test_a_row_that_does_not_fit_is_no_offer_whatever_was_asked_for(
+    staged: Staged, vast: VastConnector, told: dict[str, object]
+) -> None:
+    body = {"type": "on-demand", "gpu_name": {"eq": "RTX 3090"}}
+    (row,) = ask(staged, "POST", "/api/v0/bundles/", body).json()["offers"]
+    row |= {"verification": "verified"}
+    wish = Wish(
+        gpu="RTX 3090", vram_gib=20, trust="verified", order=Order(cuda="12.4"), disk_gb=100
+    )
+    for change, fits in (({}, True), (told, False)):
+        answer = {"offers": [{**row, **change}]}
+        staged.fault("status", "POST", "/bundles/", status=200, body=answer)
+
+        assert bool(await vast.offers(wish)) is fits
+
+
+async def test_the_memory_of_a_part_of_a_machine_is_that_part(
+    staged: Staged, vast: VastConnector
+) -> None:
+    (offer,) = await vast.offers(Wish(gpu="RTX 3090"))
+
+    assert offer.ram_gib == 128000 / 1024 * 16 / 64
 
 
 # What it costs
