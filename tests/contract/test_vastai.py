@@ -272,6 +272,62 @@ async def test_a_container_that_ended_by_itself_is_broken_and_its_disk_bills(
     assert near(staged.billing_usd_h, DISK_USD_H)
 
 
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [("image_not_found", "pull access denied"), ("cannot_start", "OCI runtime create failed")],
+)
+async def test_a_box_that_can_never_start_is_broken_in_its_provider_s_words(
+    staged: Staged, vast: VastConnector, fault: str, why: str
+) -> None:
+    staged.fault(fault)
+    await vast.create(await staged.intent(gpu="RTX 3090"))
+    staged.wait(60)
+
+    box = await seen(vast)
+
+    assert box.state is BoxState.BROKEN
+    assert why in (box.words or "")
+
+
+@pytest.mark.parametrize("told", ["pulling layer 3 of 9", "Error: slow \x1b[31mregistry"])
+async def test_what_is_said_of_a_box_that_boots_is_shown_and_ends_no_wait(
+    staged: Staged, vast: VastConnector, told: str
+) -> None:
+    await vast.create(await staged.intent(gpu="RTX 3090"))
+    staged.stage.world.things()[0].facts["message"] = told
+    staged.wait(30)
+
+    box = await seen(vast)
+
+    assert box.state is BoxState.BOOTING
+    assert told.split()[-1].removeprefix("\x1b[31m") in (box.words or "")
+    assert "\x1b" not in (box.words or "")
+
+
+async def test_a_running_box_without_a_port_says_so(staged: Staged, vast: VastConnector) -> None:
+    staged.fault("no_address")
+    await vast.create(await staged.intent(gpu="RTX 3090"))
+    staged.wait(200)
+
+    box = await seen(vast)
+
+    assert (box.state, box.address) == (BoxState.READY, None)
+    assert "no port of its own for ssh" in (box.words or "")
+
+
+async def test_a_box_that_starts_again_is_called_exited_for_a_while(
+    staged: Staged, vast: VastConnector
+) -> None:
+    lease, _ = await rented(staged, vast)
+    await vast.park(lease)
+
+    await vast.resume(lease)
+
+    box = await seen(vast)
+    assert "for up to 10 min after a start" in (box.words or "")
+    assert (await staged.ready(lease)).state is BoxState.READY
+
+
 async def test_a_stopped_box_is_parked_although_its_container_reads_as_a_dead_one_s(
     staged: Staged, vast: VastConnector
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -111,6 +112,13 @@ _BID = ":bid"
 _ENDED = (
     "its rental has ended: it cannot start again, its disk bills, and 48 h later it may be deleted"
 )
+_NEVER_STARTS = re.compile(
+    r"OCI runtime create failed|manifest unknown|failed to resolve reference|pull access denied"
+    r"|repository does not exist|unauthorized:",
+    re.IGNORECASE,
+)
+"""What the status message says if a box that is shown as created or loading will never run. Two clients that are used
+with real accounts match these texts: dstackai/dstack (2026-08-21), and one in production (2026-10-06)."""
 _OUTBID = "it may start again by itself, and bill"
 
 # Canonical names that differ from Vast.ai's. GPUs that share one of its names are told apart by their memory.
@@ -297,6 +305,8 @@ class VastConnector:
     def _box(self, row: Mapping[str, Json]) -> Box:
         label, word = row.get("label"), _word(row)
         state = self._setting.profile.states.get(word, BoxState.UNKNOWN)
+        if state is BoxState.BOOTING and _NEVER_STARTS.search(str(row.get("status_msg"))):
+            state = BoxState.BROKEN
         now = row.get("instance")
         # While the box loads, only its disk bills.
         price = sane(money(now.get("totalHour") if isinstance(now, dict) else None))
@@ -331,10 +341,14 @@ class VastConnector:
         elif state is BoxState.PARKED and row.get("is_bid") is True:
             told.append(_OUTBID)
         if state in (BoxState.BROKEN, BoxState.UNKNOWN):
-            told += [
-                f"Vast.ai calls it {quote_text(word)}",
-                words(str(row.get("status_msg") or "")),
-            ]
+            told.append(f"Vast.ai calls it {quote_text(word)}")
+        if word == "exited" and row.get("intended_status") == "running":
+            told.append("for up to 10 min after a start it is called so, else it has ended")
+        if state is BoxState.READY and _direct(row) is None:
+            told.append("it runs, and Vast.ai shows no port of its own for ssh")
+        if state in (BoxState.BROKEN, BoxState.UNKNOWN, BoxState.BOOTING):
+            why = row.get("status_msg")
+            told.append(words(why) if isinstance(why, str) and why.strip() else "")
         return "; ".join(filter(None, told)) or None
 
     def refused_image(self, source: AtProvider) -> str | None:
