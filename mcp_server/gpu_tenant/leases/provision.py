@@ -34,6 +34,7 @@ from gpu_tenant.domain.model import (
     SshAddress,
 )
 from gpu_tenant.domain.offers import Quote
+from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.policy import must_be_doable
 from gpu_tenant.domain.ports import Connector, Market
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted
@@ -433,7 +434,7 @@ async def make_ready(
                 except AnotherBox:
                     raise
                 except BoxTrouble as trouble:
-                    last = trouble.message
+                    last = f"{trouble.message}{_own_image_words(lease)}"
                 else:
                     return ledger.ready(lease.id, at=ledger.now())
         if ledger.now() >= give_up_at:
@@ -446,6 +447,12 @@ async def make_ready(
         if ledger.now() >= until:
             return lease
         await ledger.clock.sleep(_POLL_S)
+
+
+def _own_image_words(lease: Lease) -> str:
+    if lease.terms.order.image_at(lease.provider) == AtProvider():
+        return ""
+    return "; its image is your own, and may keep sshd from starting"
 
 
 def _given_back(lease: Lease) -> str:

@@ -30,9 +30,10 @@ from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gpu_catalog import known_gpu
-from gpu_tenant.providers.http_client import Json, Wire, counted_gpus, figure, words
+from gpu_tenant.providers.http_client import Json, Reply, Wire, counted_gpus, figure, words
 from gpu_tenant.providers.list_rows import Subject, read_each
-from gpu_tenant.providers.response_limits import Leafing
+from gpu_tenant.providers.patience import insist
+from gpu_tenant.providers.response_limits import Leafing, silent
 from gpu_tenant.providers.runpod.billing import (
     GRAPHQL,
     MYSELF,
@@ -100,6 +101,9 @@ _FULL = re.compile(
 )
 """A lack of capacity has no code of its own. These texts in a 400 mean it."""
 
+_NOT_NOW, _DESTROY_WITHIN_S = (409, 422, 423), 300
+"""The refusals of a delete. It has no body that could be wrong, so all of them are about the pod's state."""
+
 _SURE = (400, 404, 405, 422)
 """Statuses of a refused create after which no pod exists. Any other status leaves that unclear."""
 
@@ -129,11 +133,15 @@ class RunpodConnector:
             return ours
         order = self._order(lease.mark, quote.offer.id, quote.wish)
         try:
-            reply = await self._wire.call(
-                "POST", "/v2/pods", body=order, expect=(200, 201, 202, 403)
-            )
+            reply = await self._post(order)
         except Rejected as no:
-            raise _refusal(no) from no
+            if no.status != 422 or "entrypoint" not in order or "entrypoint" not in no.body:
+                raise _refusal(no) from no
+            del order["entrypoint"]
+            try:
+                reply = await self._post(order)
+            except Rejected as again:
+                raise _refusal(again) from again
         if reply.status == 403 and '"title"' not in reply.text:
             # A 403 without a title comes from the firewall in front of the API, which refuses this client.
             raise self._wire.trouble("POST", "/v2/pods", reply)
@@ -143,6 +151,9 @@ class RunpodConnector:
                 remedy="take another offer; if every offer is refused in this way, the key may not create pods",
             )
         return self._box(reply.fields)
+
+    async def _post(self, order: Object) -> Reply:
+        return await self._wire.call("POST", "/v2/pods", body=order, expect=(200, 201, 202, 403))
 
     async def list_boxes(self) -> Sequence[Box]:
         """Implement `Connector.list_boxes`, with the members of clusters. A terminated pod is not listed."""
@@ -173,9 +184,21 @@ class RunpodConnector:
         """Implement `Connector.destroy`."""
         permit = genuine(permit, provider="runpod")
         path = f"/v2/pods/{permit.box_id}"
-        reply = await self._wire.call(
-            "DELETE", path, expect=(204, 404), repeatable="repeatable", urgent="teardown"
+        reply = await insist(
+            lambda: self._wire.call(
+                "DELETE",
+                path,
+                expect=(204, 404, *_NOT_NOW),
+                repeatable="repeatable",
+                urgent="teardown",
+            ),
+            is_passing=lambda reply: reply.status in _NOT_NOW,
+            within_s=_DESTROY_WITHIN_S,
+            clock=self._clock,
+            words=f"RunPod does not end {permit.box_id} yet; it bills until then",
         )
+        if reply.status in _NOT_NOW:
+            raise self._wire.trouble("DELETE", path, reply)
         # A 404 can mean that the pod is gone, or that this key may not see it.
         if reply.status == 404 and permit.box_id in {
             p.get("id") for p in await self._pods("teardown")
@@ -187,8 +210,26 @@ class RunpodConnector:
         await self._act(lease, "stop", done=("EXITED",))
 
     async def resume(self, lease: Lease) -> None:
-        """Implement `Parking.resume`. A pod stays on its host, and either starts there or waits."""
+        """Implement `Parking.resume`. A pod stays on its host, and either starts there or waits.
+
+        Its host may have rented out the GPU meanwhile, and start the pod without one. Such a pod is stopped again.
+        """
         await self._act(lease, "start", done=("RUNNING", "STARTING", "PROVISIONING"))
+        pod = (await self._wire.get(f"/v2/pods/{lease.box_id}")).fields
+        if figure(_at(pod, "gpu", "count")) != 0:
+            return
+        try:
+            await self.park(lease)
+        except ProviderTrouble as trouble:
+            # Any other error would say that it is parked as before.
+            raise silent(
+                f"RunPod has started {lease.box_id} without a GPU, and did not stop it again: {trouble.message}"
+            ) from trouble
+        raise NoCapacity(
+            f"the GPU of {lease.id} is in use by somebody else now: RunPod started its pod without one, and it was "
+            "stopped again",
+            remedy=f"{Command('resume', lease.id)} tries again; its volume is kept, and bills",
+        )
 
     async def _act(self, lease: Lease, action: str, *, done: Sequence[str]) -> None:
         """Tell the pod to do the action. A refusal is not an error if the pod has already done it."""
@@ -297,7 +338,9 @@ class RunpodConnector:
         if not isinstance(identity, str) or not identity or not isinstance(status, str):
             raise _unreadable("a pod without an id or a status")
         state = self._states.get(status, BoxState.UNKNOWN)
-        strange = state in (BoxState.BROKEN, BoxState.UNKNOWN)
+        uptime_s = figure(_at(pod, "runtime", "uptime"))
+        if state is BoxState.READY and uptime_s is None and _direct(pod) is None:
+            state = BoxState.BOOTING  # its container has not started yet
         gpu = shown if isinstance(shown := pod.get("gpu"), dict) else {}
         return Box(
             provider="runpod",
@@ -308,7 +351,10 @@ class RunpodConnector:
             price_usd_h=_price_usd_h(pod, state),
             name=name if isinstance(name := pod.get("name"), str) and name else None,
             gpus=counted_gpus(gpu.get("count"), gpu.get("id")),
-            words=f"RunPod calls it {quote_text(status)}" if strange else None,
+            words=_words(pod, status, state),
+            runs_since=self._clock.now() - timedelta(seconds=uptime_s)
+            if uptime_s is not None and state is BoxState.READY
+            else None,
             published=_published(pod) if state is BoxState.READY else (),
             created_at=instant(pod.get("createdAt")),
         )
@@ -412,7 +458,14 @@ def _source(order: Order) -> Object:
         return {"image": _IMAGE}
     if source.image.startswith(_OWN_IMAGES):
         return {"image": source.image, **login}
-    return {"image": source.image, "args": f"sh -c '{_STARTS_SSHD}'", **login}
+    # `args` are the arguments of the image's ENTRYPOINT. `env` runs them, as no ENTRYPOINT would. Whether a create may
+    # name an entrypoint is not known: if it may not, it is refused, and ordered again without.
+    return {
+        "image": source.image,
+        "entrypoint": ["env"],
+        "args": f"sh -c '{_STARTS_SSHD}'",
+        **login,
+    }
 
 
 def _cuda(order: Order) -> dict[str, str]:
@@ -438,6 +491,16 @@ def _refusal(no: Rejected) -> ProviderTrouble:
         f"{no.message}; a pod may exist",
         remedy=f"{Command('leases')} looks again; the meter of a box may be running",
     )
+
+
+def _words(pod: Object, status: str, state: BoxState) -> str | None:
+    if state in (BoxState.BROKEN, BoxState.UNKNOWN):
+        return f"RunPod calls it {quote_text(status)}"
+    if state is BoxState.READY and figure(_at(pod, "gpu", "count")) == 0:
+        return "RunPod has started it without a GPU"
+    if state is BoxState.READY and _direct(pod) is None:
+        return "it runs, and RunPod shows no public port for ssh: not every host of its community cloud has one"
+    return None
 
 
 def _published(pod: Object) -> tuple[str, ...]:
