@@ -285,6 +285,9 @@ async def test_more_than_a_minute_s_calls_wait_for_the_next(staged: Staged) -> N
         ("Region is not available", NoCapacity),
         ("size is unavailable", NoCapacity),
         ("creating this/these droplet(s) will exceed your droplet limit", NoQuota),
+        ("The image you specified is not available in the selected region.", ProviderTrouble),
+        ("This size is currently restricted. Please open a ticket.", NoQuota),
+        ("GPU Droplets are not enabled for your account.", NoQuota),
         ("You specified an invalid size for Droplet creation.", ProviderTrouble),
     ],
 )

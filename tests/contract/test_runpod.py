@@ -375,7 +375,7 @@ async def test_the_wall_before_the_api_is_not_taken_for_a_full_pool(
     intent = await staged.intent()
     staged.fault("status", "POST", "/v2/pods$", status=403, body="error code: 1010")
 
-    with pytest.raises(CredentialRefused, match="1010"):
+    with pytest.raises(ProviderSilent, match="1010.*says nothing about the key"):
         await runpod.create(intent)
 
 
@@ -963,3 +963,32 @@ async def test_a_delete_that_is_refused_for_now_is_asked_for_again(
     await runpod.destroy(never_used(lease))
 
     assert staged.alive == []
+
+
+async def test_a_firewall_before_the_api_ends_no_teardown_as_refused_and_no_create_as_undone(
+    staged: Staged, runpod: RunpodConnector
+) -> None:
+    intent = await staged.intent()
+    staged.fault("firewall", "POST", "/v2/pods$")
+    with pytest.raises(ProviderSilent, match="says nothing about the key"):
+        await runpod.create(intent)
+    lease = await rented(staged)
+    staged.fault("firewall", "DELETE", "/v2/pods/")
+
+    await runpod.destroy(never_used(lease))
+
+    assert staged.alive == []
+
+
+async def test_a_key_that_may_not_use_graphql_is_right_for_all_else(
+    staged: Staged, runpod: RunpodConnector
+) -> None:
+    lease = await rented(staged)
+    staged.fault("no_graphql")
+
+    with pytest.raises(ProviderTrouble, match="by GraphQL alone") as told:
+        await runpod.balance()
+
+    assert not isinstance(told.value, CredentialRefused)
+    assert "check that the key" not in str(told.value)
+    assert (await runpod.account(), await runpod.last_change(lease)) == (None, None)

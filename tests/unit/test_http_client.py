@@ -317,6 +317,30 @@ async def test_a_status_that_nobody_expected_is_told_with_the_provider_s_words(
         await wire.call("POST", "/boxes")
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "meant"),
+    [
+        (403, "error code: 1010", ProviderSilent),
+        (403, "<!DOCTYPE html><html><title>Attention Required!</title></html>", ProviderSilent),
+        (403, "", ProviderSilent),
+        (403, '{"cloudflare_error": true, "title": "Error 1010"}', ProviderSilent),
+        (401, "<html>log in to this network</html>", ProviderSilent),
+        (407, "proxy authentication required", ProviderSilent),
+        (401, "Unauthorized", CredentialRefused),
+        (403, '{"title": "Forbidden", "detail": "access denied"}', CredentialRefused),
+    ],
+)
+async def test_a_firewall_on_the_way_says_nothing_about_the_key(
+    desk: Desk, wire: Wire, status: int, body: str, meant: type[ProviderTrouble]
+) -> None:
+    desk.says(Answer(status, body))
+
+    with pytest.raises(meant) as told:
+        await wire.call("POST", "/boxes")
+
+    assert ("check that the key" in told.value.remedy) is (meant is CredentialRefused)
+
+
 async def test_a_status_that_is_expected_is_an_answer_and_what_is_rejected_keeps_its_words(
     desk: Desk, wire: Wire
 ) -> None:

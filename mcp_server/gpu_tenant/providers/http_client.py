@@ -45,6 +45,10 @@ _RESERVE = 5
 """How many calls of a provider's allowance are reserved for teardown."""
 _WORDS_CHARS = 300
 _LARGEST_FIGURE = 1e15
+_FIREWALL = re.compile(
+    r"error code: 1\d{3}\b|cloudflare|cf-ray|captcha|incapsula|akamai|web application firewall",
+    re.IGNORECASE,
+)
 _SECRET_FIELDS = re.compile(
     r"instance_api_key|api_?key|jupyter_(token|url)|extra_env|user_?data|password|secret|result_url|^env$",
     re.IGNORECASE,
@@ -179,7 +183,7 @@ class Wire:
         `urgent="teardown"` may use the part of the allowance that other calls leave alone.
 
         Raises:
-            CredentialRefused: the status is 401 or 403.
+            CredentialRefused: the status is 401 or 403, and the answer is the provider's own.
             NoFunds: the status is 402.
             RateLimited: the status is 429 even after waiting, or the wait would be too long. The request was not
             carried out. ProviderSilent: there was no answer, or the status is 5xx: the request may have been carried
@@ -321,6 +325,11 @@ class Wire:
         """Return the error for that answer if nothing more specific is known, with the provider's words."""
         status = reply.status
         what = f"{self._title} answered {method} {path} with {status}: {words(reply.text)}"
+        if status in (401, 403, 407) and _is_from_a_firewall(reply):
+            return ProviderSilent(
+                f"{what}; this comes from a firewall or a proxy on the way, and says nothing about the key",
+                remedy=f"try again in a minute, or from another network; {Command('leases')} looks again",
+            )
         if status == 401 or status == 403:
             source = self._credential.source if self._credential else "none"
             return CredentialRefused(
@@ -336,6 +345,18 @@ class Wire:
                 what, remedy=f"{Command('leases')} looks again; the meter of a box may be running"
             )
         return rejection(status, reply.text, what)
+
+
+def _is_from_a_firewall(reply: Reply) -> bool:
+    """Whether something in front of the API has refused the call. The providers' own refusals are JSON objects."""
+    if reply.status == 407 or _FIREWALL.search(reply.text):
+        return True
+    try:
+        is_object = isinstance(json.loads(reply.text), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    # A 401 in plain words is the provider's: a firewall does not ask for a key.
+    return not is_object and (reply.status == 403 or "<html" in reply.text.casefold())
 
 
 def place(base_url: str) -> str:

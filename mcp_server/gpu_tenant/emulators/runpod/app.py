@@ -66,6 +66,8 @@ class RunpodEmulator:
         "no_gpu": "the next start resumes its pod without a GPU",
         "busy": "the next delete is refused: the pod is being changed",
         "takes_entrypoint": "creates take `entrypoint` and `cmd`, as a newer schema may",
+        "no_graphql": "the key may not use the older API",
+        "firewall": "the next create, list or delete is refused by the firewall before the API",
         "paged": "lists come in pages of `amount`, with a pagination object; 0: whole, without one",
         "page_boundary": "the list names no next cursor though there is more; amount=1: the cursor"
         " it was asked with again; amount=2: 500",
@@ -134,7 +136,7 @@ class RunpodEmulator:
                 self._unreachable(box)
                 self._sites.wipe(box.id)
                 world.later(_SSHD_S, "sshd", box.id)
-            case "never_ready" | "no_public_port" | "takes_entrypoint":
+            case "never_ready" | "no_public_port" | "takes_entrypoint" | "no_graphql":
                 facts[fault.do] = amount != 0
             case "paged":
                 facts["page_size"] = int(amount or 0)
@@ -449,6 +451,10 @@ class RunpodEmulator:
         async def answer_if_admitted(request: Request) -> Response:
             if request.headers.get("user-agent", "").startswith("Python-urllib"):
                 return PlainTextResponse("error code: 1010", 403)
+            if self._matching_fault(request, "firewall")[0]:
+                return PlainTextResponse("error code: 1010", 403)
+            if self._world.state.facts.get("no_graphql") and request.url.path == "/graphql":
+                return problem(403, "this API key may not use GraphQL")
             kind, _, key = request.headers.get("authorization", "").partition(" ")
             if kind != "Bearer" or not key:
                 return problem(401, "missing bearer token")

@@ -70,7 +70,11 @@ _DESTROY_WITHIN_S = 300
 _KEY_UNKNOWN = re.compile(r"invalid key identifier", re.IGNORECASE)
 _KEY_THERE = re.compile(r"already|in use|duplicate", re.IGNORECASE)
 _FULL = re.compile(r"not available|unavailable|capacity|sold out", re.IGNORECASE)
-_TOO_MANY = re.compile(r"\blimit\b|quota", re.IGNORECASE)
+_TOO_MANY = re.compile(
+    r"\blimit\b|quota|restricted|open a ticket|contact support|not (?:allowed|enabled|permitted)",
+    re.IGNORECASE,
+)
+_IMAGE = re.compile(r"\bimage\b", re.IGNORECASE)
 """All refused creates have the same status. Only the words tell what was wrong."""
 
 
@@ -496,6 +500,12 @@ class DigitalOceanConnector:
         """Return the error for the answer to a create after which no box was made."""
         told = self._wire.trouble("POST", _DROPLETS, reply)
         said = _message(reply)
+        if _IMAGE.search(said):
+            told.remedy = (
+                "name another `template` in [provider.digitalocean], or another region: no other size of this region "
+                "has the image either"
+            )
+            return told
         if _TOO_MANY.search(said):
             return NoQuota(told.message, remedy="ask its support for more, or rent elsewhere")
         if _FULL.search(said):

@@ -11,6 +11,7 @@ from gpu_tenant.domain.billing import Balance, Billed
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
+    CredentialRefused,
     NoCapacity,
     ProviderSilent,
     ProviderTrouble,
@@ -171,7 +172,10 @@ class RunpodConnector:
 
     async def account(self) -> str | None:
         """Implement `Accounted.account`, through the older API. Also None if the key may not use that API."""
-        return owner((await self._wire.call("POST", GRAPHQL, body=WHO)).fields)
+        try:
+            return owner((await self._wire.call("POST", GRAPHQL, body=WHO)).fields)
+        except CredentialRefused:
+            return None
 
     async def find_box(self, lease: Lease) -> Box | None:
         """Implement `Findable.find_box`. A 404 can also mean that this key may not see the pod."""
@@ -403,12 +407,21 @@ class RunpodConnector:
 
     async def balance(self) -> Balance | None:
         """Implement `Funded.balance`, through the older API, because this one has no call for it."""
-        return balance((await self._wire.call("POST", GRAPHQL, body=MYSELF)).fields)
+        try:
+            return balance((await self._wire.call("POST", GRAPHQL, body=MYSELF)).fields)
+        except CredentialRefused as no:
+            raise ProviderTrouble(
+                "RunPod tells a balance by GraphQL alone, and this key may not use that",
+                remedy="nothing else needs it; a key with GraphQL `Read only` may, and the console shows it",
+            ) from no
 
     async def last_change(self, lease: Lease) -> str | None:
         """Implement `Chronicling.last_change`, through the older API, because this one does not report stops."""
         pod = str(lease.box_id)
-        asked = await self._wire.call("POST", GRAPHQL, body=asks_last_change(pod))
+        try:
+            asked = await self._wire.call("POST", GRAPHQL, body=asks_last_change(pod))
+        except CredentialRefused:
+            return None
         return last_change(asked.fields, pod)
 
     async def _pods(self, urgent: Urgency = "") -> list[Object]:
