@@ -375,7 +375,7 @@ async def test_the_wall_before_the_api_is_not_taken_for_a_full_pool(
     intent = await staged.intent()
     staged.fault("status", "POST", "/v2/pods$", status=403, body="error code: 1010")
 
-    with pytest.raises(ProviderSilent, match="1010.*says nothing about the key"):
+    with pytest.raises(ProviderSilent, match=r"1010.*says nothing about the key"):
         await runpod.create(intent)
 
 
