@@ -307,6 +307,17 @@ async def test_a_create_is_refused_in_words_and_makes_no_box(
     assert staged.alive == []
 
 
+@pytest.mark.parametrize("status", [200, 302, 408, 409, 418])
+async def test_a_create_that_is_answered_strangely_may_have_made_a_droplet(
+    staged: Staged, status: int
+) -> None:
+    intent = await staged.intent()
+    staged.fault("status", "POST", "/droplets$", status=status, body={"message": "odd"})
+
+    with pytest.raises(ProviderSilent):
+        await staged.connector.create(intent)
+
+
 async def test_our_public_key_is_added_once_and_nobody_s_is_touched(staged: Staged) -> None:
     await rented(staged)
     await rented(staged, "bbbb")

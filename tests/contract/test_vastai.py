@@ -304,6 +304,21 @@ async def test_what_is_said_of_a_box_that_boots_is_shown_and_ends_no_wait(
     assert "\x1b" not in (box.words or "")
 
 
+@pytest.mark.parametrize("price", [None, "0.44", {"usd": 1}], ids=str)
+async def test_a_price_that_cannot_be_read_is_unknown_and_said_to_be(
+    staged: Staged, vast: VastConnector, price: object
+) -> None:
+    await rented(staged, vast)
+    answer = ask(staged, "GET", "/api/v1/instances/").json()
+    answer["instances"][0]["instance"] = {"totalHour": price}
+    staged.fault("status", "GET", "/api/v1/instances/$", status=200, body=answer)
+
+    box = await seen(vast)
+
+    assert (box.state, box.price_usd_h) == (BoxState.READY, None)
+    assert "does not tell its price" in (box.words or "")
+
+
 async def test_a_running_box_without_a_port_says_so(staged: Staged, vast: VastConnector) -> None:
     staged.fault("no_address")
     await vast.create(await staged.intent(gpu="RTX 3090"))

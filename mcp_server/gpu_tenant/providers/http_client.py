@@ -45,6 +45,8 @@ _RESERVE = 5
 """How many calls of a provider's allowance are reserved for teardown."""
 _WORDS_CHARS = 300
 _LARGEST_FIGURE = 1e15
+_UNCLEAR = (408, 425, 499)
+"""Refusals that may come after the request was carried out: the time for it was over."""
 _FIREWALL = re.compile(
     r"error code: 1\d{3}\b|cloudflare|cf-ray|captcha|incapsula|akamai|web application firewall",
     re.IGNORECASE,
@@ -189,6 +191,7 @@ class Wire:
             carried out. ProviderSilent: there was no answer, or the status is 5xx: the request may have been carried
             out. Also if
                 the answer is too large, or not complete within a call's time, counted over all attempts.
+                It is raised as well for an unexpected success, a redirect, and a web page instead of data.
             ProviderTrouble: any other unexpected status, with the provider's words.
         """
         # Imported here, because the import takes a tenth of the start of a verb, and most verbs ask no
@@ -223,9 +226,12 @@ class Wire:
                     before=self.ahead,
                 )
                 answer = Reply(reply.status, reply.headers, self._without_key(reply.text))
-                if answer.status in expect:
+                is_expected = answer.status in expect
+                if is_expected and not (answer.status < 300 and _is_web_page(answer)):
                     return answer
                 problem = self.trouble(method, path, answer)
+                if answer.status < 400 or answer.status in _UNCLEAR:
+                    problem = silent(f"{problem.message}; what was asked for may have been done")
                 # A call that got a 429 was not carried out, so any such call may be sent again.
                 wait_s = _retry_after_s(reply, self._clock.now())
                 if isinstance(problem, RateLimited) and self._worth_waiting(wait_s, turned_away):
@@ -345,6 +351,11 @@ class Wire:
                 what, remedy=f"{Command('leases')} looks again; the meter of a box may be running"
             )
         return rejection(status, reply.text, what)
+
+
+def _is_web_page(reply: Reply) -> bool:
+    """Whether the answer is a page for people, as during a maintenance, or from a network that wants a login."""
+    return reply.text.lstrip("\ufeff \t\r\n")[:1] == "<"
 
 
 def _is_from_a_firewall(reply: Reply) -> bool:

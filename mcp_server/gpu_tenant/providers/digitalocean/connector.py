@@ -38,7 +38,7 @@ from gpu_tenant.providers.http_client import Json, Reply, Wire
 from gpu_tenant.providers.list_rows import Subject, read_each
 from gpu_tenant.providers.mount_script import mount_script
 from gpu_tenant.providers.patience import ASK_AGAIN_S, insist
-from gpu_tenant.providers.response_limits import Leafing
+from gpu_tenant.providers.response_limits import Leafing, silent
 
 _DROPLETS, _KEYS, _SIZES = "/v2/droplets", "/v2/account/keys", "/v2/sizes"
 _VOLUMES, _SNAPSHOTS = "/v2/volumes", "/v2/snapshots"
@@ -237,7 +237,7 @@ class DigitalOceanConnector:
             **_fields_of_volumes(quote.wish),
         }
         reply = await insist(
-            lambda: self._wire.call("POST", _DROPLETS, body=order, expect=(202, 422)),
+            lambda: self._order(order),
             is_passing=lambda reply: bool(
                 reply.status == 422 and _KEY_UNKNOWN.search(_message(reply))
             ),
@@ -248,6 +248,14 @@ class DigitalOceanConnector:
         if reply.status != 202:
             raise self._refusal(reply)
         return self._box(_read(_MADE, reply).droplet)
+
+    async def _order(self, order: Json) -> Reply:
+        try:
+            return await self._wire.call("POST", _DROPLETS, body=order, expect=(202, 422))
+        except Rejected as no:
+            if no.status in _SURE:
+                raise
+            raise silent(f"{no.message}; a Droplet may exist") from no
 
     async def list_boxes(self) -> Sequence[Box]:
         """Implement `Connector.list_boxes`: every GPU Droplet.

@@ -301,11 +301,14 @@ def _refusal(call: str, error: Message) -> ProviderTrouble:
         return NoQuota(what, remedy="ask Google for more: IAM & Admin, Quotas")
     if status == 402:
         return NoFunds(what, remedy="check the billing account of the project, or rent elsewhere")
+    if status == 403 and not reasons:
+        # Google's own refusal names its reason. A firewall on the way says nothing about the key.
+        return ProviderSilent(what, remedy=_LOOKS_AGAIN)
     if status in (401, 403):
         return CredentialRefused(
             what, remedy="check that this account may use Compute Engine in this project"
         )
-    if status >= 500 or status in (0, 408):
+    if status >= 500 or status < 400 or status == 408:
         return ProviderSilent(what, remedy=_LOOKS_AGAIN)
     refused = rejection(status, message, what)
     if status == 412 or "conditionNotMet" in reasons:

@@ -18,6 +18,7 @@ from gpu_tenant.domain.errors import (
     NoQuota,
     ProviderSilent,
     ProviderTrouble,
+    Rejected,
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import Attachable, Leftover, Offer, Price, Wish
@@ -34,7 +35,8 @@ from gpu_tenant.domain.untrusted_text import plain, quote_text
 from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import Json, Reply, Spacing, Wire, figure
-from gpu_tenant.providers.list_rows import Subject, read_each
+from gpu_tenant.providers.list_rows import Subject, must_be_whole, read_each
+from gpu_tenant.providers.response_limits import silent
 
 _INSTANCES = "/api/v1/instances"
 _LAUNCH = "/api/v1/instance-operations/launch"
@@ -62,6 +64,10 @@ _NO_CONTAINER = (
     "[provider.lambda_cloud]"
 )
 _DESCRIPTION = re.compile(r"(?:\d+x )?(?:Tesla )?(?P<model>.+) \((?P<gb>\d+) GB ?(?P<form>\w*)\)")
+
+
+_SURE = (401, 403, 404, 405, 422)
+"""Statuses of a refused launch after which no instance exists, besides those whose code is read."""
 
 
 class _Specs(BaseModel):
@@ -204,7 +210,12 @@ class LambdaCloudConnector:
                 {"key": _CREATED_TAG, "value": self._clock.now().isoformat()},
             ],
         }
-        reply = await self._wire.call("POST", _LAUNCH, body=order, expect=(200, 400, 403, 404))
+        try:
+            reply = await self._wire.call("POST", _LAUNCH, body=order, expect=(200, 400, 403, 404))
+        except Rejected as no:
+            if no.status in _SURE:
+                raise
+            raise silent(f"{no.message}; an instance may exist") from no
         if reply.status != 200:
             raise self._refusal(_LAUNCH, reply)
         try:
@@ -219,7 +230,9 @@ class LambdaCloudConnector:
 
     async def list_boxes(self) -> Sequence[Box]:
         """Implement `Connector.list_boxes`. The provider's list is one page. It leaves out terminated instances."""
-        shown = _payload(_INSTANCE_LIST, await self._wire.get(_INSTANCES))
+        reply = await self._wire.get(_INSTANCES)
+        shown = _payload(_INSTANCE_LIST, reply)
+        must_be_whole("Lambda Cloud's list", reply.fields, len(shown), known=("data",))
         return read_each(
             "lambda_cloud", shown, lambda row: self._box(_INSTANCE.validate_python(row)), _subject
         )

@@ -32,7 +32,7 @@ from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import Json, Reply, Wire, counted_gpus, figure, words
-from gpu_tenant.providers.list_rows import Subject, read_each
+from gpu_tenant.providers.list_rows import Subject, must_be_whole, read_each
 from gpu_tenant.providers.patience import insist
 from gpu_tenant.providers.response_limits import Leafing, silent
 from gpu_tenant.providers.runpod.billing import (
@@ -445,6 +445,7 @@ class RunpodConnector:
                 found[str(item.get("id"))] = item
             pagination = fields.get("pagination")
             if pagination is None:
+                must_be_whole(f"RunPod's list of {name}", fields, len(found), known=(name,))
                 return list(found.values())
             if not isinstance(pagination, dict):
                 raise _unreadable(f"{name} with an unknown form of pagination")
@@ -509,6 +510,8 @@ def _refusal(no: Rejected) -> ProviderTrouble:
 def _words(pod: Object, status: str, state: BoxState) -> str | None:
     if state in (BoxState.BROKEN, BoxState.UNKNOWN):
         return f"RunPod calls it {quote_text(status)}"
+    if state is BoxState.READY and _price_usd_h(pod, state) is None:
+        return "RunPod does not tell its price now"
     if state is BoxState.READY and figure(_at(pod, "gpu", "count")) == 0:
         return "RunPod has started it without a GPU"
     if state is BoxState.READY and _direct(pod) is None:
@@ -634,7 +637,18 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
         download_mbps=None,
         upload_mbps=None,
         setup_s=_SETUP_S,
-        notes=(stop, f"in {', '.join(places)}") if places else (stop,),
+        notes=tuple(
+            filter(
+                None,
+                (
+                    stop,
+                    f"in {', '.join(places)}" if places else "",
+                    "its host may have no public port for ssh; then it is given back after 3 min"
+                    if cloud == "COMMUNITY"
+                    else "",
+                ),
+            )
+        ),
     )
 
 

@@ -53,7 +53,7 @@ from gpu_tenant.providers.http_client import (
     figure,
     words,
 )
-from gpu_tenant.providers.list_rows import in_fields, read_each
+from gpu_tenant.providers.list_rows import in_fields, must_be_whole, read_each
 from gpu_tenant.providers.response_limits import Leafing, silent
 from gpu_tenant.providers.vastai.billing import (
     CHARGES,
@@ -202,7 +202,8 @@ class VastConnector:
         if not isinstance(contract, int):
             refusal = self._refusal("PUT", path, reply)
             # The refusal names neither a box nor a known reason, so only the list can tell.
-            raise silent(refusal.message) if reply.status == 200 else refusal
+            is_clear = reply.status >= 400 and reply.status != 408
+            raise refusal if is_clear else silent(refusal.message)
         shown = f"/api/v0/instances/{contract}/"
         key: Json = {"ssh_key": self._setting.public_key()}
         try:
@@ -293,6 +294,8 @@ class VastConnector:
                 rows[number if number.isdigit() else f"none {len(rows)}"] = row
             token, total = page.get("next_token"), page.get("total_instances")
             if token is None:
+                known = ("instances", "next_token", "label_counts", "total_instances")
+                must_be_whole("Vast.ai's list", page, len(rows), known=known)
                 break
             if not isinstance(token, str) or token == query.get("after_token"):
                 raise silent("Vast.ai's list: the cursor to its next page leads to the same page")
@@ -307,9 +310,8 @@ class VastConnector:
         state = self._setting.profile.states.get(word, BoxState.UNKNOWN)
         if state is BoxState.BOOTING and _NEVER_STARTS.search(str(row.get("status_msg"))):
             state = BoxState.BROKEN
-        now = row.get("instance")
         # While the box loads, only its disk bills.
-        price = sane(money(now.get("totalHour") if isinstance(now, dict) else None))
+        price = _price_now(row)
         running = sane(money(row.get("dph_total"))) if state is BoxState.BOOTING else None
         return Box(
             provider="vastai",
@@ -344,6 +346,8 @@ class VastConnector:
             told.append(f"Vast.ai calls it {quote_text(word)}")
         if word == "exited" and row.get("intended_status") == "running":
             told.append("for up to 10 min after a start it is called so, else it has ended")
+        if state is BoxState.READY and _price_now(row) is None:
+            told.append("Vast.ai does not tell its price now")
         if state is BoxState.READY and _direct(row) is None:
             told.append("it runs, and Vast.ai shows no port of its own for ssh")
         if state in (BoxState.BROKEN, BoxState.UNKNOWN, BoxState.BOOTING):
@@ -622,6 +626,11 @@ def _word(row: Mapping[str, Json]) -> str:
     if row.get("cur_state") == "stopped" and status not in ("offline", "unknown"):
         return "stopped"
     return "created" if status is None else str(status)
+
+
+def _price_now(row: Mapping[str, Json]) -> Decimal | None:
+    now = row.get("instance")
+    return sane(money(now.get("totalHour") if isinstance(now, dict) else None))
 
 
 def _published(row: Mapping[str, Json]) -> tuple[str, ...]:
