@@ -386,7 +386,7 @@ async def test_a_create_that_is_answered_strangely_may_have_made_a_pod(
     intent = await staged.intent()
     staged.fault("status", "POST", "/v2/pods$", status=status, body={"detail": "odd"})
 
-    with pytest.raises(ProviderSilent, match="may (exist|have been done)"):
+    with pytest.raises(ProviderSilent, match=r"may (exist|have been done)"):
         await runpod.create(intent)
 
 

@@ -16,8 +16,10 @@ from gpu_tenant.domain.errors import (
     PriceMoved,
     ProviderTrouble,
 )
+from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import BoxState, Lease, LeaseId, LeaseState, SshAddress
 from gpu_tenant.leases.provision import make_ready
+from gpu_tenant.leases.settle import settle
 from gpu_tenant.ledger import Ledger
 
 LEASE = LeaseId("tiny-abcd")
@@ -235,6 +237,33 @@ async def test_a_box_that_was_started_again_may_still_be_shown_as_it_was_left(
 
     ready = await make_ready(context, still, reach=Door(), wait_s=60)
     assert ready.ready_at is not None
+
+
+@pytest.mark.parametrize("left", [BoxState.PARKED, BoxState.BROKEN])
+async def test_a_box_that_was_just_started_is_not_called_taken_for_how_it_was_left(
+    wait: Waiting, lease: Lease, left: BoxState
+) -> None:
+    resumed = await started_again(wait)
+    wait.tiny.change(lease.box_id, state=left, price_usd_h=Decimal("0.02"))
+    context = context_of(wait.ledger, TINY, wait.tiny)
+
+    wait.clock.advance(100)
+    soon, told = await settle(context, resumed)
+
+    assert (soon.parked_at, soon.price_usd_h, told) == (None, Decimal("0.50"), None)
+    assert recorded_fate(wait.ledger.events(LEASE)) is None
+
+
+async def test_a_box_that_stays_stopped_after_its_start_was_stopped(
+    wait: Waiting, lease: Lease
+) -> None:
+    resumed = await started_again(wait)
+    wait.tiny.change(lease.box_id, state=BoxState.PARKED)
+    wait.clock.advance(130)
+
+    await settle(context_of(wait.ledger, TINY, wait.tiny), resumed)
+
+    assert recorded_fate(wait.ledger.events(LEASE)) == "stopped_by_provider"
 
 
 async def test_a_box_that_stays_broken_after_its_start_is_given_up_after_ten_minutes(

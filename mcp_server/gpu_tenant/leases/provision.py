@@ -51,7 +51,7 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.host_memory import remember_not_ready
 from gpu_tenant.leases.missing_boxes import stand_on
 from gpu_tenant.leases.provider_listing import look, note_clock
-from gpu_tenant.leases.settle import observe, settle
+from gpu_tenant.leases.settle import as_started, observe, settle
 from gpu_tenant.ledger import Allowed, Ledger, has_smoke
 
 if TYPE_CHECKING:
@@ -65,8 +65,6 @@ _POLL_S = 5
 YOUNG_LAGS = 5
 """A missing box is not replaced while it is younger than this many times the lag of the provider's list."""
 _PATIENCE_S = 60
-_RELAUNCHES_WITHIN_S = 600
-"""A box that is started again may be shown for so long as it was left. Vast.ai does that (seen on 2026-10-02)."""
 _ADDRESS_WITHIN_S = 180
 """A box that runs for so long without an address for ssh gets none any more: its host has no public port."""
 _NO_ADDRESS = "it runs, and its provider shows no address for ssh"
@@ -388,8 +386,6 @@ async def make_ready(
     # Count from when the box was rented or started again, because an earlier call may already have waited.
     begun = ledger.events(lease.id, timeline.Bound, timeline.Resumed)
     began = begun[-1].at if begun else ledger.now()
-    is_restart = bool(begun) and isinstance(begun[-1].event, timeline.Resumed)
-    as_left_until = began + timedelta(seconds=_RELAUNCHES_WITHIN_S if is_restart else 0)
     runs_since: datetime | None = None
     give_up_at = began + timedelta(seconds=max(profile.boot_timeout_s, quoted_s))
     until = ledger.now() + timedelta(seconds=wait_s)
@@ -416,10 +412,11 @@ async def make_ready(
                     )
                 raise ProviderTrouble(f"{lease.id}: {words}", remedy=remedy)
         else:
+            seen = Listed(as_started(lease, seen.box, ledger=ledger))
             lease, _ = observe(lease, seen.box, ledger=ledger)
             _must_be_as_quoted(lease, seen.box)
             last = seen.box.words or f"it is {seen.box.state}"
-            if seen.box.state is BoxState.BROKEN and ledger.now() >= as_left_until:
+            if seen.box.state is BoxState.BROKEN:
                 remember_not_ready(lease, last, ledger=ledger)
                 raise _not_ready(lease, last, profile)
             if seen.box.state is BoxState.READY and seen.box.address is None:
