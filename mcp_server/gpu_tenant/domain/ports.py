@@ -510,7 +510,7 @@ class Funded(Protocol):
 
 
 @runtime_checkable
-class Reachable(Protocol):
+class Prechecking(Protocol):
     """A connector that can tell before a rental what would keep us from reaching a box."""
 
     async def obstacles(self) -> Sequence[str]:

@@ -13,7 +13,7 @@ ASK_AGAIN_S = 10
 async def insist(
     send: Callable[[], Awaitable[Reply]],
     *,
-    is_passing: Callable[[Reply], bool],
+    is_passing: Callable[[Reply], object],
     within_s: float,
     clock: Clock,
     words: str,

@@ -192,7 +192,9 @@ class RunpodEmulator:
     async def _create_pod(self, request: Request) -> Response:
         body: Json = await request.json()
         struck, _ = self._matching_fault(request, "no_capacity", "no_pool", "created_despite_error")
-        wrong = violations(body, newer=bool(self._world.state.facts.get("takes_entrypoint")))
+        wrong = violations(
+            body, "newer" if self._world.state.facts.get("takes_entrypoint") else "2026-08"
+        )
         if wrong:
             return problem(422, "Request validation failed.", wrong)
         if struck == "no_pool":

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -315,9 +315,9 @@ _INNER = {
 }
 
 
-def violations(body: Json, *, newer: bool = False) -> list[str]:
+def violations(body: Json, schema: Literal["2026-08", "newer"] = "2026-08") -> list[str]:
     """The places where a create's body violates the schema."""
-    fields = {**_FIELDS, **(_NEWER_FIELDS if newer else {})}
+    fields = {**_FIELDS, **(_NEWER_FIELDS if schema == "newer" else {})}
     wrong = [f"$: additional properties '{n}' not allowed" for n in body if n not in fields]
     wrong += [f"{n}: wrong type" for n, v in body.items() if type(v) is not fields.get(n, type(v))]
     needed = ("name",) if body.get("templateId") else ("name", "image")

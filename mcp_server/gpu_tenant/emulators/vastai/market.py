@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from decimal import Decimal
+from typing import Literal
 
 from pydantic import JsonValue
 from starlette.requests import Request
@@ -328,8 +329,8 @@ class VastMarket:
             _offer(ask, disk, self._world, kind=kind, free=self.free(ask))
             for ask in asks(self._world)
         ]
-        loose = bool(self._world.state.facts.get("loose_filters"))
-        found = matching(rows, tests, order, loose=loose)
+        loose = self._world.state.facts.get("loose_filters")
+        found = matching(rows, tests, order, bounds="loose" if loose else "kept")
         if isinstance(found, Response):
             return found
         most = min(limit, _MOST_SHOWN) if isinstance(limit, int) else _MOST_SHOWN
@@ -399,11 +400,11 @@ def _offer(ask: Row, disk: Decimal, world: World, *, kind: str, free: int) -> Ro
 
 
 def matching(
-    rows: list[Row], tests: Row, order: JsonValue, *, loose: bool = False
+    rows: list[Row], tests: Row, order: JsonValue, *, bounds: Literal["kept", "loose"] = "kept"
 ) -> list[Row] | Response:
     """The rows that pass every filter, in order, or a refusal.
 
-    If `loose`, no bound of a number is applied: a client in production saw that on 2026-10-06.
+    If `bounds` are loose, no bound of a number is applied: a client in production saw that on 2026-10-06.
     """
     shown = rows[0] if rows else {}
     for name, wanted in tests.items():
@@ -412,7 +413,7 @@ def matching(
             return no(400, "invalid_request", f"Error in query: {name} is not a valid search key")
     for name, wanted in tests.items():
         for op, value in wanted.items() if isinstance(wanted, dict) else ():
-            if loose and op in _BOUNDS:
+            if bounds == "loose" and op in _BOUNDS:
                 continue
             if name == "id":
                 rows = []  # It is no key of a search: clients note that it finds nothing. `ask_contract_id` is one.

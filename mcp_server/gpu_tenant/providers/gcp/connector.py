@@ -321,7 +321,7 @@ class GcpConnector:
         return f"project {self._calls.project}"
 
     async def obstacles(self) -> Sequence[str]:
-        """Implement `Reachable.obstacles`."""
+        """Implement `Prechecking.obstacles`."""
         return await way_in.obstacles(self._calls)
 
     async def find_box(self, lease: Lease) -> Box | None:
