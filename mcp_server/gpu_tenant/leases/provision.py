@@ -51,7 +51,7 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.host_memory import remember_not_ready
 from gpu_tenant.leases.missing_boxes import stand_on
 from gpu_tenant.leases.provider_listing import look, note_clock
-from gpu_tenant.leases.settle import as_started, observe, settle
+from gpu_tenant.leases.settle import observe, settle
 from gpu_tenant.ledger import Allowed, Ledger, has_smoke
 
 if TYPE_CHECKING:
@@ -412,7 +412,6 @@ async def make_ready(
                     )
                 raise ProviderTrouble(f"{lease.id}: {words}", remedy=remedy)
         else:
-            seen = Listed(as_started(lease, seen.box, ledger=ledger))
             lease, _ = observe(lease, seen.box, ledger=ledger)
             _must_be_as_quoted(lease, seen.box)
             last = seen.box.words or f"it is {seen.box.state}"

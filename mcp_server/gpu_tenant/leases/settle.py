@@ -84,8 +84,6 @@ if TYPE_CHECKING:
 _ORPHAN_TERMS_H = 24
 _LOOKS_ON_RECORD = timedelta(minutes=10)
 """Looks that find all as recorded are themselves recorded this far apart."""
-_STARTS_WITHIN_S, _RELAUNCHES_WITHIN_S = 120, 600
-"""How long a box that was started again may be shown as stopped, and as ended."""
 _LIST_LATE_S = 60
 """A provider's list may be this many seconds older than its answer, besides the lag in its profile."""
 PATIENCE_S = 40
@@ -161,8 +159,6 @@ async def settle(
         listing = None
         now = ledger.now()
         told = None
-        if isinstance(seen, Listed):
-            seen = Listed(as_started(lease, seen.box, ledger=ledger))
         if isinstance(seen, Listed) and lease.state in (LeaseState.ACTIVE, LeaseState.TERMINATING):
             if rental_has_moved(lease, seen.box.rental_ends_at):
                 assert seen.box.rental_ends_at is not None
@@ -411,22 +407,6 @@ def _guard_stops(lease: Lease, events: Lines, now: datetime) -> str:
     if terms.idle_h is not None and terms.when_idle == "end" and is_long:
         return f"if it was idle for {terms.idle_h:g} h"
     return ""
-
-
-def as_started(lease: Lease, box: Box, *, ledger: Ledger) -> Box:
-    """Return the box. If it was just started again and is still shown as it was left, return it as one that boots.
-
-    Vast.ai shows a container as ended for up to 10 minutes after a start (seen on 2026-10-02). Lists are late anyway.
-    """
-    late_s = {BoxState.PARKED: _STARTS_WITHIN_S, BoxState.BROKEN: _RELAUNCHES_WITHIN_S}
-    if box.state not in late_s or box.taken is not None or lease.ready_at is not None:
-        return box
-    turns = ledger.events(lease.id, *TURNS)
-    if not turns or not isinstance(turns[-1].event, timeline.Resumed):
-        return box
-    if ledger.now() >= turns[-1].at + timedelta(seconds=late_s[box.state]):
-        return box
-    return box.model_copy(update={"state": BoxState.BOOTING, "price_usd_h": None})
 
 
 def _note_fate(context: Context, lease: Lease, box: Box) -> None:
