@@ -15,7 +15,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import ProviderTrouble, TenantError
 from gpu_tenant.domain.fact_life import asks_to_read_again
 from gpu_tenant.domain.model import MARK_PREFIX, Box, Profile
-from gpu_tenant.domain.ports import Clock, Connector, Funded
+from gpu_tenant.domain.ports import Clock, Connector, Funded, Prechecking
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.volumes import VolumeState, sum_usd_h
 from gpu_tenant.domain.wording import some
@@ -337,6 +337,15 @@ async def _provider(
             f"boxes of ours without a lease: {', '.join(orphans)}; {Command('leases')} adopts them",
         )
     words = f"key: {source}; {some(len(boxes), 'box')} listed"
+    if isinstance(connector, Prechecking):
+        try:
+            missing = await connector.obstacles()
+        except TenantError as error:
+            return _warning(
+                profile.id, f"{words}; whether a box could be reached is unknown: {error}"
+            )
+        if missing:
+            return _warning(profile.id, f"{words}; no box could be reached: {'; '.join(missing)}")
     if isinstance(connector, Funded):
         try:
             balance = await connector.balance()

@@ -168,6 +168,88 @@ async def test_what_is_not_told_of_a_box_yet_hides_no_box(staged: Staged) -> Non
     )
 
 
+async def test_a_box_is_found_whether_the_query_or_the_body_must_name_it(staged: Staged) -> None:
+    lease, box, permit = await rented(staged)
+    staged.fault("wants_body")
+
+    (seen,) = await staged.connector.list_boxes()
+    found = await cast("AutodlConnector", staged.connector).find_box(lease)
+
+    assert seen.address == box.address is not None
+    assert found is not None
+    assert found.address == box.address
+    await staged.connector.destroy(permit)
+    staged.wait(60)
+    assert staged.alive == []
+
+
+async def test_a_refusal_to_tell_the_address_is_told(staged: Staged) -> None:
+    await rented(staged)
+    body = {"code": "ServerError", "msg": "系统繁忙"}
+    staged.fault("status", "GET", "/snapshot$", status=200, body=body)
+
+    (seen,) = await staged.connector.list_boxes()
+
+    assert (seen.state, seen.address) == (BoxState.READY, None)
+    assert "AutoDL does not tell its address and price" in (seen.words or "")
+    assert "系统繁忙" in (seen.words or "")
+
+
+async def test_answers_that_leave_out_what_can_be_done_without_hide_nothing(
+    staged: Staged,
+) -> None:
+    _, box, _ = await rented(staged)
+    staged.fault("sparse")
+
+    (seen,) = await staged.connector.list_boxes()
+
+    assert (seen.address, seen.price_usd_h) == (box.address, box.price_usd_h)
+    assert "the account holds" not in str((await offered(staged)).notes)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"payg_price": None, "proxy_host": None, "ssh_port": "x", "ssh_command": 7},
+        {"payg_price": "1980", "proxy_host": ["a"]},
+        {},
+        None,
+    ],
+    ids=str,
+)
+async def test_details_of_another_form_hide_no_box(staged: Staged, data: object) -> None:
+    _, box, _ = await rented(staged)
+    answer = {"code": "Success", "data": data}
+    staged.fault("status", "GET", "/snapshot$", status=200, body=answer)
+
+    (seen,) = await staged.connector.list_boxes()
+
+    assert (seen.id, seen.state, seen.address) == (box.id, BoxState.READY, None)
+    assert "no address for ssh" in (seen.words or "")
+
+
+async def test_money_that_is_blocked_pays_for_nothing(staged: Staged) -> None:
+    staged.fault("blocked")
+
+    assert "the account holds 0 CNY, and an hour costs 1.98" in (await offered(staged)).notes
+
+
+@pytest.mark.parametrize("held", [{}, {"assets": None, "voucher_balance": 5}], ids=str)
+async def test_what_the_account_holds_may_be_unknown(staged: Staged, held: object) -> None:
+    answer = {"code": "Success", "data": held}
+    staged.fault("status", "POST", "/wallet/balance$", status=200, body=answer)
+
+    assert "the account holds" not in str((await offered(staged)).notes)
+
+
+async def test_the_price_of_a_box_that_boots_is_unknown_and_not_zero(staged: Staged) -> None:
+    made = await staged.connector.create(await wanted(staged))
+
+    (seen,) = await staged.connector.list_boxes()
+
+    assert (made.price_usd_h, seen.price_usd_h) == (None, None)
+
+
 async def test_a_page_that_is_another_than_was_asked_for_is_no_list(staged: Staged) -> None:
     staged.fault("page_boundary", "POST", "/pro/list$", amount=1)
 
@@ -355,7 +437,7 @@ async def test_cards_with_more_memory_than_they_are_sold_with_go_by_their_own_na
         ("H800", 80),
     }
     assert all(
-        "whether one is in stock is known only when a box is created" in str(o.notes)
+        "whether one is in stock is certain only when a box is created" in str(o.notes)
         for o in offers
     )
 

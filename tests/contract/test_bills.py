@@ -117,3 +117,17 @@ async def test_runpod_s_books_are_as_its_document_has_them_by_the_hour_and_by_th
         assert "bucketSize=day&startTime=" in staged.ask("requests")[-1]["query"]
         assert isinstance(books, Funded)
         assert await books.balance() is None, "the older API may be gone"
+
+
+async def test_a_charge_of_a_kind_that_nobody_knows_makes_no_bill_unreadable(
+    tmp_path: Path,
+) -> None:
+    with on_stage("vastai", tmp_path) as staged:
+        lease, books = await rented(staged)
+        staged.fault("fee")
+
+        billed = await books.ask_bill(lease)
+
+        assert billed is not None
+        assert billed.by_part["other"] == Decimal("0.01")
+        assert {"gpu", "disk"} <= set(billed.by_part)

@@ -232,6 +232,7 @@ async def test_volumes_and_snapshots_are_leftovers_and_an_unknown_price_is_none(
 async def test_a_destroy_takes_one_droplet_and_nothing_that_belongs_to_it(staged: Staged) -> None:
     intent, permit = await rented(staged)
     staged.fault("leftover")
+    staged.wait(60)
 
     await staged.connector.destroy(permit)
 
@@ -252,6 +253,7 @@ async def test_a_404_that_is_not_the_api_s_is_no_proof_of_absence(staged: Staged
 
 async def test_the_last_calls_of_an_hour_are_kept_for_the_end_of_a_box(staged: Staged) -> None:
     _, permit = await rented(staged)
+    staged.wait(60)
     staged.fault("allowance", amount=4)
     await staged.connector.list_boxes()
 
@@ -283,7 +285,10 @@ async def test_more_than_a_minute_s_calls_wait_for_the_next(staged: Staged) -> N
         ("Region is not available", NoCapacity),
         ("size is unavailable", NoCapacity),
         ("creating this/these droplet(s) will exceed your droplet limit", NoQuota),
-        ("59891906 are invalid key identifiers for Droplet creation.", ProviderTrouble),
+        ("The image you specified is not available in the selected region.", ProviderTrouble),
+        ("This size is currently restricted. Please open a ticket.", NoQuota),
+        ("GPU Droplets are not enabled for your account.", NoQuota),
+        ("You specified an invalid size for Droplet creation.", ProviderTrouble),
     ],
 )
 async def test_a_create_is_refused_in_words_and_makes_no_box(
@@ -302,6 +307,17 @@ async def test_a_create_is_refused_in_words_and_makes_no_box(
     assert staged.alive == []
 
 
+@pytest.mark.parametrize("status", [200, 302, 408, 409, 418])
+async def test_a_create_that_is_answered_strangely_may_have_made_a_droplet(
+    staged: Staged, status: int
+) -> None:
+    intent = await staged.intent()
+    staged.fault("status", "POST", "/droplets$", status=status, body={"message": "odd"})
+
+    with pytest.raises(ProviderSilent):
+        await staged.connector.create(intent)
+
+
 async def test_our_public_key_is_added_once_and_nobody_s_is_touched(staged: Staged) -> None:
     await rented(staged)
     await rented(staged, "bbbb")
@@ -312,12 +328,84 @@ async def test_our_public_key_is_added_once_and_nobody_s_is_touched(staged: Stag
     assert {str(box.facts["ssh_keys"]) for box in staged.stage.world.things()} == {f"[{key.id}]"}
 
 
+async def test_the_first_create_of_an_account_waits_until_its_new_key_is_known(
+    staged: Staged,
+) -> None:
+    await rented(staged)
+
+    made = sent(staged, "POST", "/v2/droplets")
+    assert [order["status"] for order in made] == [422] * (len(made) - 1) + [202]
+    assert len({str(order["body"]) for order in made}) == 1, "the same order, with the same key"
+    assert len(staged.alive) == 1
+
+
+async def test_a_key_that_stays_unknown_ends_the_wait_and_makes_no_box(staged: Staged) -> None:
+    intent = await staged.intent()
+    words = "512001 are invalid key identifiers for Droplet creation."
+    body = {"id": "unprocessable_entity", "message": words}
+    staged.fault("status", "POST", "/droplets$", status=422, body=body, times=99)
+    began = staged.clock.now()
+
+    with pytest.raises(ProviderTrouble, match="invalid key identifiers"):
+        await staged.connector.create(intent)
+
+    assert 100 < (staged.clock.now() - began).total_seconds() < 180
+    assert staged.alive == []
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (422, "Droplet already has a pending event."),
+        (422, "The Droplet is locked by another action."),
+        (409, "The resource is being changed."),
+    ],
+)
+async def test_a_destroy_that_is_refused_for_now_is_asked_for_again(
+    staged: Staged, status: int, words: str
+) -> None:
+    _, permit = await rented(staged)
+    staged.wait(100)
+    body = {"id": "unprocessable_entity", "message": words}
+    staged.fault("status", "DELETE", "/droplets/", status=status, body=body, times=3)
+
+    await staged.connector.destroy(permit)
+
+    staged.wait(60)
+    assert staged.alive == []
+
+
+async def test_a_destroy_right_after_the_create_ends_the_meter(staged: Staged) -> None:
+    _, permit = await rented(staged)
+
+    await staged.connector.destroy(permit)
+
+    staged.wait(60)
+    assert staged.alive == []
+    refused = [r["status"] for r in sent(staged, "DELETE", f"/v2/droplets/{permit.box_id}")]
+    assert refused[0] == 422
+    assert refused[-1] == 204
+
+
+async def test_a_destroy_that_stays_refused_is_an_error_in_its_provider_s_words(
+    staged: Staged,
+) -> None:
+    _, permit = await rented(staged)
+    body = {"id": "unprocessable_entity", "message": "Droplet already has a pending event."}
+    staged.fault("status", "DELETE", "/droplets/", status=422, body=body, times=99)
+
+    with pytest.raises(ProviderTrouble, match="pending event"):
+        await staged.connector.destroy(permit)
+
+
 async def test_a_key_that_somebody_added_meanwhile_is_found(staged: Staged) -> None:
     await rented(staged)
     empty = {"ssh_keys": [], "links": {}, "meta": {"total": 0}}
     staged.fault("status", "GET", "/account/keys$", status=200, body=empty)
+    another = staged.anew()
+    assert another is not None
 
-    await rented(staged, "bbbb")
+    await another.create(await staged.intent("bbbb"))
 
     assert [request["status"] for request in sent(staged, "POST", "/v2/account/keys")] == [201, 422]
     assert len(staged.alive) == 2
@@ -437,6 +525,7 @@ async def test_what_the_rehearsal_answers_is_what_the_document_says(staged: Stag
         "tags": ["a:b"],
     }
     several = {name: said for name, said in order.items() if name != "name"}
+    staged.wait(60)
     for fault in ("leftover", "snapshot", "foreign_box"):
         staged.fault(fault)
     asked: list[tuple[str, str, object, int]] = [
@@ -459,7 +548,7 @@ async def test_what_the_rehearsal_answers_is_what_the_document_says(staged: Stag
         ("POST", "/v2/droplets", {**order, "ssh_keys": [1]}, 422),
         ("GET", "/v2/account/keys", None, 200),
         ("POST", "/v2/account/keys", {"name": "k", "public_key": "ssh-ed25519 AAAA"}, 201),
-        ("POST", "/v2/account/keys", {"name": "k", "public_key": "ssh-ed25519 AAAA"}, 422),
+        ("POST", "/v2/account/keys", {"name": "k", "public_key": key.facts["public_key"]}, 422),
         ("GET", "/v2/volumes", None, 200),
         ("POST", "/v2/volumes", {"name": "d", "size_gigabytes": 10, "region": "nyc2"}, 201),
         ("POST", "/v2/volumes", {"name": "d", "size_gigabytes": 10, "region": "nyc2"}, 409),

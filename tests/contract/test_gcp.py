@@ -27,6 +27,7 @@ from gpu_tenant.domain.errors import (
     ProviderSilent,
     ProviderTrouble,
     RateLimited,
+    Rejected,
 )
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseId, LeaseState, SshAddress
 from gpu_tenant.domain.offers import USD_STEP, Attachable, Quote, Wish
@@ -1300,3 +1301,36 @@ def test_what_google_would_not_take_is_not_taken(stage: Stage, spoil: dict[str, 
     assert refused.status_code == 400
     assert refused.json()["error"]["errors"][0]["reason"] in ("badRequest", "invalid")
     assert taken.status_code == 200
+
+
+# What an organisation forbids
+
+
+async def test_a_usual_project_lets_us_reach_a_box(google: GcpConnector) -> None:
+    assert await google.obstacles() == []
+
+
+@pytest.mark.parametrize(
+    ("do", "words"), [("no_network", "no network `default`"), ("no_ssh_rule", "lets ssh in")]
+)
+async def test_what_would_keep_us_from_a_box_is_told_before_it_is_rented(
+    stage: Stage, google: GcpConnector, do: str, words: str
+) -> None:
+    fault(stage, do)
+
+    (obstacle,) = await google.obstacles()
+
+    assert words in obstacle
+
+
+async def test_a_rule_of_the_organisation_is_called_one_and_no_box_is_made(
+    stage: Stage, google: GcpConnector, clock: RehearsalClock
+) -> None:
+    intended = await wanted(google, clock)
+    fault(stage, "no_external_ip")
+
+    with pytest.raises(Rejected, match="vmExternalIpAccess") as told:
+        await google.create(intended)
+
+    assert "a rule of the project's organisation" in told.value.remedy
+    assert meter(stage)["running"] == []

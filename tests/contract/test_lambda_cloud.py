@@ -25,6 +25,9 @@ LAUNCH = "/api/v1/instance-operations/launch"
 TERMINATE = "/api/v1/instance-operations/terminate"
 
 
+LAUNCH = "/api/v1/instance-operations/launch"
+
+
 @pytest.fixture
 def staged(tmp_path: Path) -> Iterator[Staged]:
     with on_stage("lambda_cloud", tmp_path) as stage:
@@ -64,6 +67,27 @@ def api(
     except HTTPError as refusal:
         with refusal:
             return refusal.code, json.load(refusal)
+
+
+async def test_a_launch_waits_for_a_key_that_is_not_known_yet(staged: Staged) -> None:
+    intent = await staged.intent()
+    said = {"code": "global/object-does-not-exist", "message": "SSH key gpu-tenant was not found"}
+    staged.fault("status", "POST", "/launch$", status=404, body={"error": said}, times=2)
+
+    await staged.connector.create(intent)
+
+    assert [order["status"] for order in sent(staged, LAUNCH)] == [404, 404, 200]
+    assert len(staged.alive) == 1
+
+
+async def test_a_launch_that_is_answered_strangely_may_have_made_an_instance(
+    staged: Staged,
+) -> None:
+    intent = await staged.intent()
+    staged.fault("status", "POST", "/launch$", status=409, body={"error": {}})
+
+    with pytest.raises(ProviderSilent, match="may exist"):
+        await staged.connector.create(intent)
 
 
 async def test_where_there_is_nothing_the_api_says_so_in_its_own_form(staged: Staged) -> None:

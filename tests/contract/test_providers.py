@@ -264,6 +264,8 @@ BROKEN_LISTS: dict[str, dict[str, object]] = {
     "403": {"do": "status", "status": 403, "body": "error code: 1010"},
     "429 in plain text": {"do": "status", "status": 429, "body": "API requests too frequent"},
     "429 for a day": {"do": "status", "status": 429, "headers": {"Retry-After": "86400"}},
+    "200 in HTML": {"do": "status", "status": 200, "body": "<html>In maintenance</html>"},
+    "a redirect": {"do": "status", "status": 301},
     "not JSON": {"do": "status", "status": 200, "body": "welcome"},
     "an empty object": {"do": "status", "status": 200, "body": {}},
     "null": {"do": "status", "status": 200, "body": None},
@@ -325,6 +327,9 @@ UNCLEAR: dict[str, dict[str, object]] = {
     "the answer is cut in the middle": {"do": "cut"},
     "500": {"do": "status", "status": 500},
     "502 in HTML": {"do": "status", "status": 502, "body": "<html>Bad gateway</html>"},
+    "200 in HTML": {"do": "status", "status": 200, "body": "<html>In maintenance</html>"},
+    "a redirect": {"do": "status", "status": 302},
+    "403 of a firewall": {"do": "status", "status": 403, "body": "error code: 1010"},
 }
 
 
@@ -477,6 +482,12 @@ REFUSALS: dict[str, tuple[dict[str, object], type[Exception]]] = {
     "500": ({"do": "status", "status": 500}, ProviderSilent),
     "502": ({"do": "status", "status": 502, "body": "<html>Bad gateway</html>"}, ProviderSilent),
     "no answer": ({"do": "drop_before"}, ProviderSilent),
+    "a redirect": ({"do": "status", "status": 301}, ProviderSilent),
+    "a page": ({"do": "status", "status": 200, "body": "<html>Soon</html>"}, ProviderSilent),
+    "403 of a firewall": (
+        {"do": "status", "status": 403, "body": "error code: 1010"},
+        ProviderSilent,
+    ),
     "a failure inside a 200": ({"do": "soft_failure"}, ProviderTrouble),
     "404 for a bad key": ({"do": "auth_404"}, ProviderTrouble),
 }

@@ -27,6 +27,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState, SshAddress
 from gpu_tenant.domain.offers import Wish
+from gpu_tenant.domain.order import Order
 from gpu_tenant.emulators.boxes import MARKER
 from gpu_tenant.emulators.runpod.responses import pod_key
 from gpu_tenant.emulators.world import KEY
@@ -374,7 +375,7 @@ async def test_the_wall_before_the_api_is_not_taken_for_a_full_pool(
     intent = await staged.intent()
     staged.fault("status", "POST", "/v2/pods$", status=403, body="error code: 1010")
 
-    with pytest.raises(CredentialRefused, match="1010"):
+    with pytest.raises(ProviderSilent, match=r"1010.*says nothing about the key"):
         await runpod.create(intent)
 
 
@@ -385,7 +386,7 @@ async def test_a_create_that_is_answered_strangely_may_have_made_a_pod(
     intent = await staged.intent()
     staged.fault("status", "POST", "/v2/pods$", status=status, body={"detail": "odd"})
 
-    with pytest.raises(ProviderSilent, match="may exist"):
+    with pytest.raises(ProviderSilent, match=r"may (exist|have been done)"):
         await runpod.create(intent)
 
 
@@ -864,3 +865,130 @@ async def test_runpod_s_own_client_lists_makes_and_ends_a_pod_here(
         200,
         204,
     ]
+
+
+# What a real account does
+
+
+async def test_a_running_pod_without_a_public_port_says_so_and_since_when_it_runs(
+    staged: Staged,
+) -> None:
+    staged.fault("no_public_port")
+    await staged.connector.create(await staged.intent())
+    staged.wait(300)
+
+    (box,) = await staged.connector.list_boxes()
+
+    assert (box.state, box.address) == (BoxState.READY, None)
+    assert "no public port for ssh" in (box.words or "")
+    assert box.runs_since is not None
+    assert 200 < (staged.clock.now() - box.runs_since).total_seconds() < 300
+
+
+@pytest.mark.parametrize("runtime", [None, {}])
+async def test_a_pod_whose_container_has_not_started_boots(staged: Staged, runtime: object) -> None:
+    lease = await rented(staged)
+    shown = said(staged, "GET", f"/v2/pods/{lease.box_id}").json()
+    shown |= {"runtime": runtime, "ssh": {**shown["ssh"], "direct": None}}
+    staged.fault("status", "GET", "/v2/pods$", status=200, body={"pods": [shown]})
+
+    (box,) = await staged.connector.list_boxes()
+
+    assert (box.state, box.words) == (BoxState.BOOTING, None)
+
+
+async def test_a_start_without_a_gpu_is_taken_back_and_told(
+    staged: Staged, runpod: RunpodConnector
+) -> None:
+    lease = await rented(staged)
+    await runpod.park(lease)
+    staged.fault("no_gpu")
+
+    with pytest.raises(NoCapacity, match="without one"):
+        await runpod.resume(lease)
+
+    (box,) = await runpod.list_boxes()
+    assert box.state is BoxState.PARKED
+    await runpod.resume(lease)
+    assert (await staged.ready(lease)).words is None
+
+
+async def test_a_start_without_a_gpu_that_cannot_be_taken_back_is_not_called_parked(
+    staged: Staged, runpod: RunpodConnector
+) -> None:
+    lease = await rented(staged)
+    await runpod.park(lease)
+    staged.fault("no_gpu")
+    body = {"title": "Conflict", "status": 409, "detail": "the pod is locked"}
+    match = {"method": "POST", "path_regex": "/action$", "nth": 2}
+    staged.ask("faults", [{"do": "status", "status": 409, "body": body, "match": match}])
+
+    with pytest.raises(ProviderSilent, match="did not stop it again"):
+        await runpod.resume(lease)
+
+
+async def test_a_pod_that_came_without_a_gpu_says_so(staged: Staged) -> None:
+    lease = await rented(staged)
+    staged.stage.world.things()[0].facts["no_gpu"] = True
+
+    (box,) = await staged.connector.list_boxes()
+
+    assert (box.id, box.words) == (lease.box_id, "RunPod has started it without a GPU")
+
+
+@pytest.mark.parametrize("newer", [True, False], ids=["entrypoint known", "entrypoint unknown"])
+async def test_an_own_image_is_ordered_as_the_schema_of_the_day_allows(
+    staged: Staged, newer: bool
+) -> None:
+    if newer:
+        staged.fault("takes_entrypoint")
+    order = Order(image="vllm/vllm-openai:v0.11.0")
+
+    await staged.connector.create(await staged.intent(order=order))
+
+    staged.wait(300)
+    (box,) = await staged.connector.list_boxes()
+    assert (box.address is not None) is newer, "args alone go to the image's own ENTRYPOINT"
+    assert len(staged.alive) == 1
+    (pod,) = staged.stage.world.things()
+    assert pod.facts["asked"]["args"].startswith("sh -c '")  # type: ignore[call-overload,index,union-attr]
+
+
+async def test_a_delete_that_is_refused_for_now_is_asked_for_again(
+    staged: Staged, runpod: RunpodConnector
+) -> None:
+    lease = await rented(staged)
+    staged.fault("busy")
+
+    await runpod.destroy(never_used(lease))
+
+    assert staged.alive == []
+
+
+async def test_a_firewall_before_the_api_ends_no_teardown_as_refused_and_no_create_as_undone(
+    staged: Staged, runpod: RunpodConnector
+) -> None:
+    intent = await staged.intent()
+    staged.fault("firewall", "POST", "/v2/pods$")
+    with pytest.raises(ProviderSilent, match="says nothing about the key"):
+        await runpod.create(intent)
+    lease = await rented(staged)
+    staged.fault("firewall", "DELETE", "/v2/pods/")
+
+    await runpod.destroy(never_used(lease))
+
+    assert staged.alive == []
+
+
+async def test_a_key_that_may_not_use_graphql_is_right_for_all_else(
+    staged: Staged, runpod: RunpodConnector
+) -> None:
+    lease = await rented(staged)
+    staged.fault("no_graphql")
+
+    with pytest.raises(ProviderTrouble, match="by GraphQL alone") as told:
+        await runpod.balance()
+
+    assert not isinstance(told.value, CredentialRefused)
+    assert "check that the key" not in str(told.value)
+    assert (await runpod.account(), await runpod.last_change(lease)) == (None, None)

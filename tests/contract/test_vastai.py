@@ -21,7 +21,9 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState, SshAddress
 from gpu_tenant.domain.offers import USD_STEP, Wish
+from gpu_tenant.domain.order import Order
 from gpu_tenant.domain.ports import Growing, Storing, VolumeMarket
+from gpu_tenant.emulators.vastai import market
 from gpu_tenant.emulators.world import KEY
 from gpu_tenant.providers.vastai.connector import VastConnector
 
@@ -93,6 +95,104 @@ def billed(staged: Staged) -> dict[str, Decimal]:
 
 def near(usd: Decimal, expected: Decimal) -> bool:
     return abs(usd - expected) < Decimal("0.000002")
+
+
+# What a search shows
+
+
+@pytest.mark.parametrize(
+    ("wish", "found"),
+    [
+        ({"vram_gib": 80}, {"A100 SXM 80GB", "H100 SXM"}),
+        ({"vram_gib": 24, "region": "oregon"}, {"RTX 4090"}),
+        ({"region": "Iceland"}, {"RTX 3060"}),
+        ({"host": "vastai:41"}, {"RTX 4090"}),
+        ({"host": "vastai:2290"}, {"RTX 3060"}),
+    ],
+)
+async def test_what_fits_is_found_behind_any_number_of_cheaper_offers(
+    staged: Staged, vast: VastConnector, wish: dict[str, object], found: set[str]
+) -> None:
+    staged.fault("crowded")
+
+    offers = await vast.offers(Wish.model_validate(wish))
+
+    assert {offer.gpu for offer in offers} == found
+
+
+async def test_offers_of_one_price_fill_a_page_and_hide_nothing(
+    staged: Staged, vast: VastConnector
+) -> None:
+    cheap = {**market.CHEAP, "dph_base": "0.05"}
+    day = [
+        {**cheap, "id": n, "machine_id": n, "geolocation": "Brno, CZ", "since": 0, "until": 1e12}
+        for n in range(1, 81)
+    ]
+    day.append({**day[0], "id": 81, "dph_base": "0.06", "geolocation": "Iceland"})
+    staged.stage.world.state.facts["market_day"] = day
+
+    (offer,) = await vast.offers(Wish(region="iceland"))
+
+    assert offer.id == "81"
+
+
+async def test_a_search_that_shows_no_end_is_no_proof_that_nothing_fits(
+    staged: Staged, vast: VastConnector
+) -> None:
+    staged.fault("crowded", amount=4000)
+
+    with pytest.raises(ProviderSilent, match="name a GPU"):
+        await vast.offers(Wish(region="Atlantis"))
+
+
+async def test_filters_that_the_provider_does_not_apply_are_applied_here(
+    staged: Staged, vast: VastConnector
+) -> None:
+    strict = {offer.id for offer in await vast.offers(Wish(gpu="RTX 4090", disk_gb=400))}
+    staged.fault("loose_filters")
+
+    loose = {offer.id for offer in await vast.offers(Wish(gpu="RTX 4090", disk_gb=400))}
+
+    assert loose == strict == {"9001"}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"direct_port_count": 0},
+        {"disk_space": 12},
+        {"duration": 1200},
+        {"rentable": False},
+        {"rented": True},
+        {"num_gpus": 2},
+        {"cuda_max_good": 12.1},
+        {"gpu_ram": 8000},
+        {"verification": "unverified"},
+    ],
+    ids=str,
+)
+async def test_a_row_that_does_not_fit_is_no_offer_whatever_was_asked_for(
+    staged: Staged, vast: VastConnector, told: dict[str, object]
+) -> None:
+    body = {"type": "on-demand", "gpu_name": {"eq": "RTX 3090"}}
+    (row,) = ask(staged, "POST", "/api/v0/bundles/", body).json()["offers"]
+    row |= {"verification": "verified"}
+    wish = Wish(
+        gpu="RTX 3090", vram_gib=20, trust="verified", order=Order(cuda="12.4"), disk_gb=100
+    )
+    for change, fits in (({}, True), (told, False)):
+        answer = {"offers": [{**row, **change}]}
+        staged.fault("status", "POST", "/bundles/", status=200, body=answer)
+
+        assert bool(await vast.offers(wish)) is fits
+
+
+async def test_the_memory_of_a_part_of_a_machine_is_that_part(
+    staged: Staged, vast: VastConnector
+) -> None:
+    (offer,) = await vast.offers(Wish(gpu="RTX 3090"))
+
+    assert offer.ram_gib == 128000 / 1024 * 16 / 64
 
 
 # What it costs
@@ -170,6 +270,77 @@ async def test_a_container_that_ended_by_itself_is_broken_and_its_disk_bills(
     assert box.state is BoxState.BROKEN
     assert "the container is not running" in (box.words or "")
     assert near(staged.billing_usd_h, DISK_USD_H)
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [("image_not_found", "pull access denied"), ("cannot_start", "OCI runtime create failed")],
+)
+async def test_a_box_that_can_never_start_is_broken_in_its_provider_s_words(
+    staged: Staged, vast: VastConnector, fault: str, why: str
+) -> None:
+    staged.fault(fault)
+    await vast.create(await staged.intent(gpu="RTX 3090"))
+    staged.wait(60)
+
+    box = await seen(vast)
+
+    assert box.state is BoxState.BROKEN
+    assert why in (box.words or "")
+
+
+@pytest.mark.parametrize("told", ["pulling layer 3 of 9", "Error: slow \x1b[31mregistry"])
+async def test_what_is_said_of_a_box_that_boots_is_shown_and_ends_no_wait(
+    staged: Staged, vast: VastConnector, told: str
+) -> None:
+    await vast.create(await staged.intent(gpu="RTX 3090"))
+    staged.stage.world.things()[0].facts["message"] = told
+    staged.wait(30)
+
+    box = await seen(vast)
+
+    assert box.state is BoxState.BOOTING
+    assert told.split()[-1].removeprefix("\x1b[31m") in (box.words or "")
+    assert "\x1b" not in (box.words or "")
+
+
+@pytest.mark.parametrize("price", [None, "0.44", {"usd": 1}], ids=str)
+async def test_a_price_that_cannot_be_read_is_unknown_and_said_to_be(
+    staged: Staged, vast: VastConnector, price: object
+) -> None:
+    await rented(staged, vast)
+    answer = ask(staged, "GET", "/api/v1/instances/").json()
+    answer["instances"][0]["instance"] = {"totalHour": price}
+    staged.fault("status", "GET", "/api/v1/instances/$", status=200, body=answer)
+
+    box = await seen(vast)
+
+    assert (box.state, box.price_usd_h) == (BoxState.READY, None)
+    assert "does not tell its price" in (box.words or "")
+
+
+async def test_a_running_box_without_a_port_says_so(staged: Staged, vast: VastConnector) -> None:
+    staged.fault("no_address")
+    await vast.create(await staged.intent(gpu="RTX 3090"))
+    staged.wait(200)
+
+    box = await seen(vast)
+
+    assert (box.state, box.address) == (BoxState.READY, None)
+    assert "no port of its own for ssh" in (box.words or "")
+
+
+async def test_a_box_that_starts_again_is_called_exited_for_a_while(
+    staged: Staged, vast: VastConnector
+) -> None:
+    lease, _ = await rented(staged, vast)
+    await vast.park(lease)
+
+    await vast.resume(lease)
+
+    box = await seen(vast)
+    assert "for up to 10 min after a start" in (box.words or "")
+    assert (await staged.ready(lease)).state is BoxState.READY
 
 
 async def test_a_stopped_box_is_parked_although_its_container_reads_as_a_dead_one_s(

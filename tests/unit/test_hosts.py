@@ -279,6 +279,24 @@ async def test_an_image_of_the_tenant_s_own_may_be_what_fails(
 
 
 @pytest.mark.parametrize(
+    ("words", "is_hosts"),
+    [
+        ("OCI runtime create failed: nvidia-container-cli", True),
+        ("it runs, and its provider shows no address for ssh", True),
+        ("manifest unknown", False),
+        ("pull access denied, repository does not exist", False),
+        ("toomanyrequests: You have reached your pull rate limit", False),
+    ],
+)
+async def test_a_host_is_blamed_for_what_another_host_would_not_do(
+    ledger: Ledger, clock: HandClock, words: str, is_hosts: bool
+) -> None:
+    remember_not_ready(rented(ledger), words, ledger=ledger)
+
+    assert bool(ledger.host_records(at=clock.now())) is is_hosts
+
+
+@pytest.mark.parametrize(
     ("shown", "what"),
     [
         ({"taken": "host_lost"}, ["host lost"]),

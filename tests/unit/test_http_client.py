@@ -97,8 +97,8 @@ async def test_a_redirect_is_not_followed_with_the_key(
 ) -> None:
     desk.says(Answer(302, headers={"Location": f"{desk.url}/elsewhere"}))
 
-    with pytest.raises(Rejected):
-        await wire.get("/boxes")
+    with pytest.raises(ProviderSilent, match="302"):
+        await wire.call("POST", "/boxes")
 
     assert [asked.path for asked in desk.asked] == ["/boxes"]
 
@@ -315,6 +315,58 @@ async def test_a_status_that_nobody_expected_is_told_with_the_provider_s_words(
 
     with pytest.raises(meant, match=f"POST /boxes with {status}: .*not like this"):
         await wire.call("POST", "/boxes")
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, "<html>We are in maintenance.</html>"),
+        (201, '{"id": 7}'),
+        (202, ""),
+        (301, ""),
+        (302, "<a href='https://login'>"),
+        (408, "{}"),
+    ],
+)
+async def test_an_answer_that_is_neither_yes_nor_no_may_have_done_what_was_asked_for(
+    desk: Desk, wire: Wire, status: int, body: str
+) -> None:
+    desk.says(Answer(status, body))
+
+    with pytest.raises(ProviderSilent, match=f"with {status}.*may have been done"):
+        await wire.call("POST", "/boxes", expect=(200, 404))
+
+
+async def test_a_page_for_people_is_asked_for_again_as_any_lost_answer(
+    desk: Desk, wire: Wire
+) -> None:
+    desk.says(Answer(200, " <!DOCTYPE html>"), Answer(200, '{"boxes": []}'))
+
+    assert (await wire.get("/boxes")).fields == {"boxes": []}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "meant"),
+    [
+        (403, "error code: 1010", ProviderSilent),
+        (403, "<!DOCTYPE html><html><title>Attention Required!</title></html>", ProviderSilent),
+        (403, "", ProviderSilent),
+        (403, '{"cloudflare_error": true, "title": "Error 1010"}', ProviderSilent),
+        (401, "<html>log in to this network</html>", ProviderSilent),
+        (407, "proxy authentication required", ProviderSilent),
+        (401, "Unauthorized", CredentialRefused),
+        (403, '{"title": "Forbidden", "detail": "access denied"}', CredentialRefused),
+    ],
+)
+async def test_a_firewall_on_the_way_says_nothing_about_the_key(
+    desk: Desk, wire: Wire, status: int, body: str, meant: type[ProviderTrouble]
+) -> None:
+    desk.says(Answer(status, body))
+
+    with pytest.raises(meant) as told:
+        await wire.call("POST", "/boxes")
+
+    assert ("check that the key" in told.value.remedy) is (meant is CredentialRefused)
 
 
 async def test_a_status_that_is_expected_is_an_answer_and_what_is_rejected_keeps_its_words(

@@ -13,7 +13,7 @@ from arranged import NOON, HandClock, context_of, intended, setting
 from desk import Desk
 from fuzz.recorded import LISTS, PROVIDERS, answers, asking
 
-from gpu_tenant.domain.errors import PartlyListed
+from gpu_tenant.domain.errors import PartlyListed, ProviderSilent
 from gpu_tenant.domain.model import Box, BoxState, LeaseId
 from gpu_tenant.domain.ports import Connector, Credential
 from gpu_tenant.domain.reconcile import Blind, Listed
@@ -21,6 +21,7 @@ from gpu_tenant.files.skill_files import skill_directory
 from gpu_tenant.leases.provider_listing import boxes_of, look
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.kubernetes.job_manifest import Cluster, job
+from gpu_tenant.providers.list_rows import must_be_whole
 from gpu_tenant.providers.profiles import load_profiles
 
 PROFILES = load_profiles(skill_directory() / "profiles")
@@ -55,6 +56,54 @@ async def test_both_boxes_are_listed_as_they_were_recorded(tmp_path: Path, provi
 
     assert [box.state for box in boxes] == [BoxState.READY] * 2
     assert all(box.price_usd_h is not None and box.mark for box in boxes)
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"next": "/v3/boxes?page=2"},
+        {"next_page": 2},
+        {"nextPageToken": "abc"},
+        {"has_more": True},
+        {"links": {"pages": {"next": "https://x/2"}}},
+        {"meta": {"pagination": {"cursor": "abc"}}},
+        {"meta": {"total": 3}},
+        {"totalCount": 3},
+        {"count": 3},
+    ],
+    ids=str,
+)
+def test_more_pages_of_an_unknown_form_prove_nothing(beside: dict[str, object]) -> None:
+    with pytest.raises(ProviderSilent, match="nothing can be concluded"):
+        must_be_whole("X's list", {"boxes": [], **beside}, 2, known=("boxes",))
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {},
+        {"next": None, "has_more": False, "cursor": ""},
+        {"meta": {"total": 2}, "count": 2},
+        {"request_id": "next-week", "success": True},
+        {"links": {"self": "/boxes"}},
+    ],
+    ids=str,
+)
+def test_a_list_that_announces_no_more_is_whole(beside: dict[str, object]) -> None:
+    must_be_whole("X's list", {"boxes": [], **beside}, 2, known=("boxes",))
+
+
+@pytest.mark.parametrize("provider", ["runpod", "vastai", "lambda_cloud"])
+async def test_a_list_with_an_unknown_field_for_more_proves_no_box_gone(
+    tmp_path: Path, provider: str
+) -> None:
+    request, _ = LISTS[provider]
+    answer = {**answers(provider)[request], "nextPage": "p-2"}
+    with asking(provider, tmp_path) as (connector, desk):
+        desk.always[request] = json.dumps(answer)
+
+        with pytest.raises(ProviderSilent, match="nextPage"):
+            await connector.list_boxes()
 
 
 @pytest.mark.parametrize("price", [float("nan"), 1e308, -5, float("inf"), 10**400])
@@ -307,7 +356,8 @@ async def test_what_autodl_tells_oddly_of_one_box_hides_no_other(tmp_path: Path)
     finally:
         desk.close()
 
-    assert (odd.state, odd.mark) == (BoxState.UNKNOWN, MARKS[0].format("autodl"))
+    assert (odd.state, odd.address, odd.price_usd_h) == (BoxState.READY, None, None)
+    assert odd.mark == MARKS[0].format("autodl")
     assert "secret" not in str(odd)
     assert fine.mark == MARKS[1].format("autodl")
 

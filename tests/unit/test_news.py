@@ -40,6 +40,12 @@ def test_a_box_that_boots_or_runs_needs_no_words(state: BoxState) -> None:
     assert news(known(), shown(state)).words is None
 
 
+def test_what_a_provider_says_of_a_box_that_runs_is_told() -> None:
+    odd = shown(usd_h=None, words="X does not tell its price now")
+
+    assert news(known(), odd).words == "X does not tell its price now"
+
+
 def test_a_price_within_the_cap_is_news_for_the_meter_and_for_nobody_else() -> None:
     assert news(known(), shown(usd_h="0.60")) == News(usd_h=Decimal("0.60"))
 

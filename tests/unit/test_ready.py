@@ -16,8 +16,10 @@ from gpu_tenant.domain.errors import (
     PriceMoved,
     ProviderTrouble,
 )
+from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import BoxState, Lease, LeaseId, LeaseState, SshAddress
 from gpu_tenant.leases.provision import make_ready
+from gpu_tenant.leases.settle import settle
 from gpu_tenant.ledger import Ledger
 
 LEASE = LeaseId("tiny-abcd")
@@ -214,6 +216,103 @@ async def test_a_broken_box_is_given_up_at_once_with_its_provider_s_words(
 
     assert wait.passed_s == 0
     assert "destroy" not in wait.tiny.asked, "to give it back is the verb's part"
+
+
+async def started_again(wait: Waiting) -> Lease:
+    wait.ledger.note_parked(LEASE, Decimal("0.02"), at=wait.clock.now())
+    return wait.ledger.note_resumed(LEASE, Decimal("0.50"), at=wait.clock.now())
+
+
+async def test_a_box_that_was_started_again_may_still_be_shown_as_it_was_left(
+    wait: Waiting, lease: Lease
+) -> None:
+    patient = TINY.model_copy(update={"boot_timeout_s": 1200})
+    resumed = await started_again(wait)
+    wait.tiny.change(lease.box_id, state=BoxState.BROKEN, words="it is called exited")
+    context = context_of(wait.ledger, patient, wait.tiny)
+
+    still = await make_ready(context, resumed, reach=Door(), wait_s=590)
+    assert still.ready_at is None
+    wait.tiny.change(lease.box_id, state=BoxState.READY, address=SshAddress(target="me@box"))
+
+    ready = await make_ready(context, still, reach=Door(), wait_s=60)
+    assert ready.ready_at is not None
+
+
+@pytest.mark.parametrize("left", [BoxState.PARKED, BoxState.BROKEN])
+async def test_a_box_that_was_just_started_is_not_called_taken_for_how_it_was_left(
+    wait: Waiting, lease: Lease, left: BoxState
+) -> None:
+    resumed = await started_again(wait)
+    wait.tiny.change(lease.box_id, state=left, price_usd_h=Decimal("0.02"))
+    context = context_of(wait.ledger, TINY, wait.tiny)
+
+    wait.clock.advance(100)
+    soon, told = await settle(context, resumed)
+
+    assert (soon.parked_at, soon.price_usd_h, told) == (None, Decimal("0.50"), None)
+    assert recorded_fate(wait.ledger.events(LEASE)) is None
+
+
+async def test_a_box_that_stays_stopped_after_its_start_was_stopped(
+    wait: Waiting, lease: Lease
+) -> None:
+    resumed = await started_again(wait)
+    wait.tiny.change(lease.box_id, state=BoxState.PARKED)
+    wait.clock.advance(130)
+
+    await settle(context_of(wait.ledger, TINY, wait.tiny), resumed)
+
+    assert recorded_fate(wait.ledger.events(LEASE)) == "stopped_by_provider"
+
+
+async def test_a_box_that_stays_broken_after_its_start_is_given_up_after_ten_minutes(
+    wait: Waiting, lease: Lease
+) -> None:
+    patient = TINY.model_copy(update={"boot_timeout_s": 1200})
+    resumed = await started_again(wait)
+    wait.tiny.change(lease.box_id, state=BoxState.BROKEN, words="it is called exited")
+
+    with pytest.raises(NotReady, match="it is called exited"):
+        await make_ready(
+            context_of(wait.ledger, patient, wait.tiny), resumed, reach=Door(), wait_s=3600
+        )
+
+    assert wait.passed_s == 600
+
+
+async def test_a_box_that_runs_without_an_address_is_given_up_after_three_minutes(
+    wait: Waiting, lease: Lease
+) -> None:
+    wait.tiny.change(lease.box_id, state=BoxState.READY, address=None)
+
+    with pytest.raises(NotReady, match="runs, and its provider shows no address for ssh"):
+        await wait(lease)
+
+    assert wait.passed_s == 180
+
+
+async def test_the_minutes_without_an_address_are_counted_from_its_provider_s_word(
+    wait: Waiting, lease: Lease
+) -> None:
+    wait.clock.advance(200)
+    wait.tiny.change(lease.box_id, state=BoxState.READY, address=None, runs_since=NOON)
+
+    with pytest.raises(NotReady, match="no address"):
+        await wait(lease, wait_s=0)
+
+
+async def test_nobody_is_told_to_give_back_unused_what_holds_work(
+    wait: Waiting, lease: Lease
+) -> None:
+    wait.ledger.touch(LEASE, at=wait.clock.now())
+    wait.tiny.change(lease.box_id, state=BoxState.BROKEN)
+
+    with pytest.raises(NotReady) as told:
+        await wait(wait.ledger.lease(LEASE))
+
+    assert "unused" not in told.value.remedy
+    assert f"audit {LEASE}" in told.value.remedy
 
 
 async def test_a_box_above_the_cap_is_told_with_its_price_on_record(

@@ -28,7 +28,9 @@ class Billed(Record):
     until: AwareDatetime = Field(
         description="all use before this moment is included; later use may be included, too"
     )
-    by_part: dict[str, Decimal] = Field(description="as the provider splits it: gpu, disk, bytes")
+    by_part: dict[str, Decimal] = Field(
+        description="as the provider splits it: gpu, disk, bytes, other"
+    )
     words: str = Field(description="which of the provider's records shows this bill")
 
     @property

@@ -87,6 +87,9 @@ class Box(Record):
     created_at: AwareDatetime | None = Field(
         default=None, description="when it was made, as its provider says; None: it does not say"
     )
+    runs_since: AwareDatetime | None = Field(
+        default=None, description="since when it runs, as its provider says; None: it does not say"
+    )
     made_by_word_of: Literal["provider", "request"] = Field(
         default="provider",
         description="who says `created_at`; `request`: our own text, which a clone carries as well",

@@ -509,6 +509,19 @@ class Funded(Protocol):
         ...
 
 
+@runtime_checkable
+class Prechecking(Protocol):
+    """A connector that can tell before a rental what would keep us from reaching a box."""
+
+    async def obstacles(self) -> Sequence[str]:
+        """Return in words what the account lacks. Empty if it lacks nothing that is known.
+
+        Raises:
+            ProviderTrouble: the provider did not answer.
+        """
+        ...
+
+
 class Asking(NamedTuple):
     """How a provider is asked: at which address, with which key, for which account."""
 

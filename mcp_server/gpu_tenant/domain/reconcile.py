@@ -210,7 +210,8 @@ def news(
         words.append("it runs again although it was parked")
     if box.state in (BoxState.BROKEN, BoxState.UNKNOWN):
         words.append(f"its provider calls it {box.state}")
-    if words and box.words:
+    # A provider's words about a box that runs are rare, and always mean that something is odd.
+    if box.words and (words or box.state is BoxState.READY):
         words.append(box.words)
     return News(
         usd_h=moved,

@@ -19,6 +19,12 @@ _OWN_FAULT = re.compile(
     r"gpu \d+ (?:ecc|card|size|xid \d+)|rented gpus|burn (?:gpu|link) .*|clock|writing in .*"
 )
 """The subjects of audit findings that are the host's fault: no order and no image can cause them."""
+_IMAGES_FAULT = re.compile(
+    r"manifest unknown|failed to resolve reference|pull access denied|repository does not exist|unauthorized:"
+    r"|toomanyrequests",
+    re.IGNORECASE,
+)
+"""What a provider says if the image cannot be pulled: no other host could pull it either."""
 _SLOW = re.compile(r"gpu \d+ (?:throttle|temperature)")
 
 
@@ -34,9 +40,11 @@ def remember(lease: Lease, what: Misdeed, words: str, *, ledger: Ledger) -> None
 def remember_not_ready(lease: Lease, words: str, *, ledger: Ledger) -> None:
     """Record that the box never let us in.
 
-    In two cases this may not be the host's fault, and nothing is recorded: if the box was started again after a stop,
-    and if it was started from the tenant's own image.
+    In three cases this may not be the host's fault, and nothing is recorded: if the box was started again after a stop,
+    if it was started from the tenant's own image, and if its image cannot be pulled.
     """
+    if _IMAGES_FAULT.search(words):
+        return
     if lease.terms.order.image_at(lease.provider) != AtProvider():
         return
     if not any(isinstance(event, timeline.Resumed) for _, event in ledger.events(lease.id)):

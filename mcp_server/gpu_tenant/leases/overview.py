@@ -23,7 +23,7 @@ from gpu_tenant.leases.context import PAGE, Context
 from gpu_tenant.leases.kept_parked import only_there
 from gpu_tenant.leases.launch_again import again_step, cut_off_job, newest_launched
 from gpu_tenant.leases.lease_search import is_found, only
-from gpu_tenant.leases.provider_listing import is_of, shown_box
+from gpu_tenant.leases.provider_listing import as_started, is_of, shown_box
 from gpu_tenant.leases.readiness import (
     close_connections,
     fulfil_intent,
@@ -68,7 +68,7 @@ def card_of(
         alarm=alarm,
         now=now or context.clock.now(),
         events=events,
-        box=box,
+        box=box and as_started(lease, box, ledger=context.ledger),
         again=again_step(context.ledger, lease, cut_off) if cut_off is not None else None,
         unclaimed=known_unclaimed(context.ledger, lease) if lease.state.live else (),
         protection=context.protection(lease),

@@ -5,18 +5,27 @@ These looks decide whether a box is gone, was lost, or was never made.
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.clock_offset import offset_now
 from gpu_tenant.domain.errors import PartlyListed, ProviderTrouble
-from gpu_tenant.domain.model import MARK_PREFIX, Box, Lease, Profile
+from gpu_tenant.domain.interruption import TURNS
+from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxState, Lease, Profile
 from gpu_tenant.domain.ports import Connector, Tended, Timekeeping
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted, Patience, Seen
 from gpu_tenant.leases.account_check import note_asking, stranger
 from gpu_tenant.leases.context import Context
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.response_limits import await_list
+
+_STARTS_WITHIN_S, _RELAUNCHES_WITHIN_S = 120, 600
+"""How long a box that was started again may be shown as stopped, and as ended."""
+_ENDED_SINCE: dict[tuple[str, str, datetime], datetime] = {}
+"""When this process first saw a box as ended that its provider had stopped. The key names the ledger, the lease and
+when the stop was recorded."""
 
 
 def patience(profile: Profile, lease: Lease) -> Patience:
@@ -61,7 +70,7 @@ async def look(
         await note_asking(context, lease)
         if ledger.absences(lease.id):
             ledger.saw(lease.id, listed="listed", at=listing.asked_at)
-        return Listed(box)
+        return Listed(as_started(lease, box, ledger=ledger))
     if listing.gap is not None:
         return Blind(listing.gap)
     if isinstance(connector, Tended) and lease.goes_by_address and not ledger.is_attested(lease.id):
@@ -93,7 +102,30 @@ async def shown_box(context: Context, lease: Lease) -> Box | None:
         boxes = boxes_of(part)
     except ProviderTrouble:
         return None
-    return next((box for box in boxes if is_of(box, lease)), None)
+    box = next((box for box in boxes if is_of(box, lease)), None)
+    return box and as_started(lease, box, ledger=context.ledger)
+
+
+def as_started(lease: Lease, box: Box, *, ledger: Ledger) -> Box:
+    """Return the box. If it has just started again and is still shown as it was left, return it as one that boots.
+
+    Vast.ai shows a container as ended for up to 10 minutes after a start (seen on 2026-10-02). Lists are late anyway.
+    """
+    late_s = {BoxState.PARKED: _STARTS_WITHIN_S, BoxState.BROKEN: _RELAUNCHES_WITHIN_S}
+    turns = ledger.events(lease.id, *TURNS) if box.state in late_s and box.taken is None else ()
+    if not turns:
+        return box
+    stopped = isinstance(turns[-1].event, timeline.Taken) and turns[-1].event.fate is not None
+    if isinstance(turns[-1].event, timeline.Resumed):
+        since = turns[-1].at
+    elif stopped and box.state is BoxState.BROKEN:
+        # It was stopped, and has started by itself at some time before this process first saw it so.
+        since = _ENDED_SINCE.setdefault((str(ledger.path), lease.id, turns[-1].at), ledger.now())
+    else:
+        return box
+    if ledger.now() >= since + timedelta(seconds=late_s[box.state]):
+        return box
+    return box.model_copy(update={"state": BoxState.BOOTING, "price_usd_h": None})
 
 
 def boxes_of(part: PartlyListed) -> Sequence[Box]:

@@ -30,9 +30,11 @@ from gpu_tenant.domain.model import (
     Lease,
     LeaseId,
     LeaseState,
+    Profile,
     SshAddress,
 )
 from gpu_tenant.domain.offers import Quote
+from gpu_tenant.domain.order import AtProvider
 from gpu_tenant.domain.policy import must_be_doable
 from gpu_tenant.domain.ports import Connector, Market
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted
@@ -63,6 +65,9 @@ _POLL_S = 5
 YOUNG_LAGS = 5
 """A missing box is not replaced while it is younger than this many times the lag of the provider's list."""
 _PATIENCE_S = 60
+_ADDRESS_WITHIN_S = 180
+"""A box that runs for so long without an address for ssh gets none any more: its host has no public port."""
+_NO_ADDRESS = "it runs, and its provider shows no address for ssh"
 _DEADLINE_FACTOR = 1.5
 """The default deadline of a rented box, as a multiple of the hours of work."""
 
@@ -379,12 +384,9 @@ async def make_ready(
     profile, ledger = context.profile(lease.provider), context.ledger
     quoted_s = 3 * lease.quote.offer.setup_s if lease.quote else 0
     # Count from when the box was rented or started again, because an earlier call may already have waited.
-    begun = [
-        at
-        for at, event in ledger.events(lease.id)
-        if isinstance(event, timeline.Bound | timeline.Resumed)
-    ]
-    began = begun[-1] if begun else ledger.now()
+    begun = ledger.events(lease.id, timeline.Bound, timeline.Resumed)
+    began = begun[-1].at if begun else ledger.now()
+    runs_since: datetime | None = None
     give_up_at = began + timedelta(seconds=max(profile.boot_timeout_s, quoted_s))
     until = ledger.now() + timedelta(seconds=wait_s)
     last = "its provider has not shown it yet"
@@ -415,26 +417,38 @@ async def make_ready(
             last = seen.box.words or f"it is {seen.box.state}"
             if seen.box.state is BoxState.BROKEN:
                 remember_not_ready(lease, last, ledger=ledger)
-                raise _not_ready(lease, last)
-            if seen.box.state is BoxState.READY and seen.box.address is not None:
+                raise _not_ready(lease, last, profile)
+            if seen.box.state is BoxState.READY and seen.box.address is None:
+                last = seen.box.words or _NO_ADDRESS
+                runs_since = seen.box.runs_since or runs_since or ledger.now()
+                if ledger.now() >= runs_since + timedelta(seconds=_ADDRESS_WITHIN_S):
+                    remember_not_ready(lease, last, ledger=ledger)
+                    raise _not_ready(lease, last, profile)
+            elif seen.box.state is BoxState.READY:
                 try:
                     await reach(lease)
                 except AnotherBox:
                     raise
                 except BoxTrouble as trouble:
-                    last = trouble.message
+                    last = f"{trouble.message}{_own_image_words(lease)}"
                 else:
                     return ledger.ready(lease.id, at=ledger.now())
         if ledger.now() >= give_up_at:
             late = f"not within {(ledger.now() - began).total_seconds():.0f} s: {last}"
             if isinstance(seen, Listed):
                 remember_not_ready(lease, late, ledger=ledger)
-            raise _not_ready(lease, late)
+            raise _not_ready(lease, late, profile)
         if isinstance(seen, Listed) and lease.ready_at is None:
             ledger.saw(lease.id, listed="listed", at=ledger.now())
         if ledger.now() >= until:
             return lease
         await ledger.clock.sleep(_POLL_S)
+
+
+def _own_image_words(lease: Lease) -> str:
+    if lease.terms.order.image_at(lease.provider) == AtProvider():
+        return ""
+    return "; its image is your own, and may keep sshd from starting"
 
 
 def _given_back(lease: Lease) -> str:
@@ -458,10 +472,15 @@ def _must_be_as_quoted(lease: Lease, box: Box) -> None:
         )
 
 
-def _not_ready(lease: Lease, why: str) -> NotReady:
+def _not_ready(lease: Lease, why: str, profile: Profile) -> NotReady:
+    remedy = f"{Command('teardown', lease.id)} gives it back unused; {Command('offers')} has others"
+    if lease.touched_at is not None:
+        remedy = f"its work is on it, and it bills: {Command('audit', lease.id)} waits for it again"
+        if profile.park != "none":
+            remedy += f"; {Command('park', lease.id)} stops the meter of its GPU"
     return NotReady(
         f"the box {lease.box_id} of {lease.id} is not ready: {why}",
-        remedy=f"{Command('teardown', lease.id)} gives it back unused; {Command('offers')} has others",
+        remedy=remedy,
     )
 
 

@@ -416,7 +416,10 @@ def _note_fate(context: Context, lease: Lease, box: Box) -> None:
     met = fate(lease, profile, box, now=ledger.now(), guard_stops=guard_stops)
     if met is None and box.state is not BoxState.READY:
         return  # Nothing is known about the box's fate.
-    if (met.fate if met else None) != recorded_fate(ledger.events(lease.id)):
+    known = recorded_fate(ledger.events(lease.id))
+    if known is not None and box.state is BoxState.BROKEN and box.taken is None:
+        return  # A box that starts again may still be shown as its stop has left it.
+    if (met.fate if met else None) != known:
         told = timeline.Taken(fate=None)
         if met is not None:
             told = timeline.Taken(fate=met.fate, words=met.words)

@@ -45,6 +45,12 @@ _RESERVE = 5
 """How many calls of a provider's allowance are reserved for teardown."""
 _WORDS_CHARS = 300
 _LARGEST_FIGURE = 1e15
+_UNCLEAR = (408, 425, 499)
+"""Refusals that may come after the request was carried out: the time for it was over."""
+_FIREWALL = re.compile(
+    r"error code: 1\d{3}\b|cloudflare|cf-ray|captcha|incapsula|akamai|web application firewall",
+    re.IGNORECASE,
+)
 _SECRET_FIELDS = re.compile(
     r"instance_api_key|api_?key|jupyter_(token|url)|extra_env|user_?data|password|secret|result_url|^env$",
     re.IGNORECASE,
@@ -179,12 +185,13 @@ class Wire:
         `urgent="teardown"` may use the part of the allowance that other calls leave alone.
 
         Raises:
-            CredentialRefused: the status is 401 or 403.
+            CredentialRefused: the status is 401 or 403, and the answer is the provider's own.
             NoFunds: the status is 402.
             RateLimited: the status is 429 even after waiting, or the wait would be too long. The request was not
             carried out. ProviderSilent: there was no answer, or the status is 5xx: the request may have been carried
             out. Also if
                 the answer is too large, or not complete within a call's time, counted over all attempts.
+                It is raised as well for an unexpected success, a redirect, and a web page instead of data.
             ProviderTrouble: any other unexpected status, with the provider's words.
         """
         # Imported here, because the import takes a tenth of the start of a verb, and most verbs ask no
@@ -219,9 +226,12 @@ class Wire:
                     before=self.ahead,
                 )
                 answer = Reply(reply.status, reply.headers, self._without_key(reply.text))
-                if answer.status in expect:
+                is_expected = answer.status in expect
+                if is_expected and not (answer.status < 300 and _is_web_page(answer)):
                     return answer
                 problem = self.trouble(method, path, answer)
+                if answer.status < 400 or answer.status in _UNCLEAR:
+                    problem = silent(f"{problem.message}; what was asked for may have been done")
                 # A call that got a 429 was not carried out, so any such call may be sent again.
                 wait_s = _retry_after_s(reply, self._clock.now())
                 if isinstance(problem, RateLimited) and self._worth_waiting(wait_s, turned_away):
@@ -321,6 +331,11 @@ class Wire:
         """Return the error for that answer if nothing more specific is known, with the provider's words."""
         status = reply.status
         what = f"{self._title} answered {method} {path} with {status}: {words(reply.text)}"
+        if status in (401, 403, 407) and _is_from_a_firewall(reply):
+            return ProviderSilent(
+                f"{what}; this comes from a firewall or a proxy on the way, and says nothing about the key",
+                remedy=f"try again in a minute, or from another network; {Command('leases')} looks again",
+            )
         if status == 401 or status == 403:
             source = self._credential.source if self._credential else "none"
             return CredentialRefused(
@@ -336,6 +351,23 @@ class Wire:
                 what, remedy=f"{Command('leases')} looks again; the meter of a box may be running"
             )
         return rejection(status, reply.text, what)
+
+
+def _is_web_page(reply: Reply) -> bool:
+    """Whether the answer is a page for people, as during a maintenance, or from a network that wants a login."""
+    return reply.text.lstrip("\ufeff \t\r\n")[:1] == "<"
+
+
+def _is_from_a_firewall(reply: Reply) -> bool:
+    """Whether something in front of the API has refused the call. The providers' own refusals are JSON objects."""
+    if reply.status == 407 or _FIREWALL.search(reply.text):
+        return True
+    try:
+        is_object = isinstance(json.loads(reply.text), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    # A 401 in plain words is the provider's: a firewall does not ask for a key.
+    return not is_object and (reply.status == 403 or "<html" in reply.text.casefold())
 
 
 def place(base_url: str) -> str:

@@ -1,12 +1,14 @@
 """Reads a provider's list row by row, so that one unreadable row does not hide the others."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from pydantic import ValidationError
 
-from gpu_tenant.domain.errors import PartlyListed, ProviderTrouble
+from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.errors import PartlyListed, ProviderSilent, ProviderTrouble
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState
 from gpu_tenant.domain.untrusted_text import quote_text
 
@@ -37,6 +39,48 @@ class Subject:
             marks[0] if marks else None,
             mark_is_told=bool(marks) or are_texts,
         )
+
+
+_MORE = re.compile(r"next|cursor|more|token|contin|has_?rest|last_?key", re.IGNORECASE)
+_TOTAL = re.compile(
+    r"total(_?(count|results?|items?|rows?))?|count|num_?(results|items)", re.IGNORECASE
+)
+_DEPTH = 3
+
+
+def must_be_whole(
+    whose: str, answer: Mapping[str, object], shown: int, *, known: Collection[str]
+) -> None:
+    """Require that nothing beside the rows says that there are more than `shown`. `known` fields are read elsewhere.
+
+    A provider may begin to send its list in pages, in a form that is not known here. Then what this page lacks may be on
+    another.
+
+    Raises:
+        ProviderSilent: something says that there are more.
+    """
+    for name, value in _beside(answer, known, _DEPTH):
+        counted = isinstance(value, int) and not isinstance(value, bool) and _TOTAL.fullmatch(name)
+        if (counted and isinstance(value, int) and value > shown) or (
+            not counted and _MORE.search(name) and value not in (None, False, "", 0)
+        ):
+            raise ProviderSilent(
+                f"{whose} has more pages than this program can read: it says {quote_text(name)}; nothing can be "
+                "concluded from what it lacks",
+                remedy=f"look in the provider's console; {Command('leases')} looks again",
+            )
+
+
+def _beside(
+    answer: Mapping[str, object], known: Collection[str], depth: int
+) -> Iterator[tuple[str, object]]:
+    for name, value in answer.items():
+        if name in known or isinstance(value, list):
+            continue
+        if not isinstance(value, dict):
+            yield name, value
+        elif depth:
+            yield from _beside(value, known, depth - 1)
 
 
 def in_fields(identity: str, mark: str) -> Callable[[Mapping[str, object]], Subject]:

@@ -23,6 +23,7 @@ Assumed, because it is documented nowhere:
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -91,6 +92,9 @@ class AutodlEmulator:
         "balance_zero": "the account is empty: creates and starts are refused, boxes stay as they are",
         "unverified": "the owner's identity is not verified: every call is refused",
         "no_snapshot": "the box's address and price cannot be had: a failure inside a 200",
+        "wants_body": "the details and the state of a box are given only if the body names it",
+        "sparse": "answers leave out every field that a client can do without, and prices have decimals",
+        "blocked": "all the money of the account is blocked",
         "list_lag": "new boxes are listed `seconds` later",
         "created_despite_error": "the create is carried out and answered with InternalError",
         "foreign_box": "somebody else's instance appears in the account",
@@ -139,7 +143,9 @@ class AutodlEmulator:
                 state.facts["stuck"] = fault.amount != 0
             case "unknown_status" if box:
                 box.status = "migrating"
-            case "never_ready" | "balance_zero" | "unverified":
+            case (
+                "never_ready" | "balance_zero" | "unverified" | "wants_body" | "sparse" | "blocked"
+            ):
                 state.facts[fault.do] = True
             case "list_lag":
                 state.list_lag_s = fault.seconds
@@ -247,15 +253,29 @@ class AutodlEmulator:
         return ok(page(held, number, size, len(rows)))
 
     async def _status(self, request: Request) -> Response:
-        box = self._find_box(request.query_params.get("instance_uuid"))
+        if (wanted := await self._wanted(request)) is None:
+            return failure("RequestParameterIsWrong", "请求参数错误")
+        box = self._find_box(wanted)
         return _nothing() if box is None else ok(box.status)
 
+    async def _wanted(self, request: Request) -> str | None:
+        """The box that a GET is about. The official page names it in the body, and the official client in the query."""
+        body = json.loads(await request.body() or b"{}").get("instance_uuid")
+        if self._world.state.facts.get("wants_body"):
+            return cast("str | None", body)
+        return cast("str | None", body or request.query_params.get("instance_uuid"))
+
     async def _snapshot(self, request: Request) -> Response:
-        box = self._find_box(request.query_params.get("instance_uuid"))
+        if (wanted := await self._wanted(request)) is None:
+            return failure("RequestParameterIsWrong", "请求参数错误")
+        box = self._find_box(wanted)
         if box is None or _fault_of(request) == "no_snapshot":
             return _nothing()
         price = int(self._cny_h(box) * 1000)
-        return ok(snapshot(box, payg_price=price, secret=_id(f"password {box.id}")))
+        told = snapshot(box, payg_price=price, secret=_id(f"password {box.id}"))
+        if self._world.state.facts.get("sparse"):
+            told = {"payg_price": float(price), "ssh_command": told["ssh_command"]}
+        return ok(told)
 
     async def _power_on(self, request: Request) -> Response:
         body = await request.json()
@@ -311,10 +331,15 @@ class AutodlEmulator:
     async def _balance(self, request: Request) -> Response:
         spent = sum(self._world.billed_by_component().values(), Decimal(0))
         held = 0 if self._world.state.facts.get("balance_zero") else self._world.state.balance_usd
+        assets = int(max(Decimal(0), held - spent) / _CNY_USD * 1000)
+        if self._world.state.facts.get("sparse"):
+            return ok({"assets": assets, "voucher_balance": None})
         return ok(
             {
-                "assets": int(max(Decimal(0), held - spent) / _CNY_USD * 1000),
+                "assets": assets,
                 "voucher_balance": 0,
+                # Answers of real accounts have it, and it cannot be spent.
+                "blocked_asset": assets if self._world.state.facts.get("blocked") else 0,
                 "accumulate": int(spent / _CNY_USD * 1000),
             }
         )

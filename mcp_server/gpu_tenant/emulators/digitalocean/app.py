@@ -36,6 +36,12 @@ TARIFF = Tariff(rounding_s=1, minimum_s=60)
 """CPU Droplets are billed like this. The provider does not say how GPU Droplets are billed."""
 
 _BOOT_S, _ENDING_S, _GROWS_S = 60.0, 10.0, 15.0
+_KEY_LAG_S = 45.0
+"""How long after a key was added the list of keys, the check for a duplicate and the create of a Droplet do not know
+it: seen on a real account on 2026-10-05, by visgotti/asap-vps, DigitalOcean.ts."""
+_EVENT_S = 30.0
+"""How long the event of a create is pending here. Meanwhile a delete is refused: hashicorp/packer#1814, 2015-01-05."""
+_PENDING = "Droplet already has a pending event."
 _HOUR_S, _HOURLY = 3600.0, 5000
 _MINUTE_S, _MINUTELY = 60.0, 250
 _MOST_A_PAGE = 200
@@ -259,10 +265,9 @@ class DigitalOceanEmulator:
     async def _create(self, request: Request) -> Response:
         body = cast("Json", await request.json())
         names: JsonValue = body["names"] if "names" in body else [body.get("name")]
-        wrong = self._wrong(body, names)
         fault = _fault_of(request)
-        if wrong is None and fault is not None:
-            wrong = {"no_capacity": _FULL, "no_quota": _TOO_MANY}.get(fault.do)
+        struck = {"no_capacity": _FULL, "no_quota": _TOO_MANY}.get(fault.do) if fault else None
+        wrong = struck or self._wrong(body, names)
         if wrong is not None:
             return refusal(wrong)
         boxes = [self._droplet({**body, "name": name}) for name in cast("list[str]", names)]
@@ -296,7 +301,7 @@ class DigitalOceanEmulator:
         ):
             return "Only valid hostname characters are allowed. (a-z, A-Z, 0-9, . and -)"
         strange = [
-            k for k in cast("list[JsonValue]", body.get("ssh_keys") or []) if not self._key(k)
+            k for k in cast("list[JsonValue]", body.get("ssh_keys") or []) if not self._known_key(k)
         ]
         if strange:
             return f"{strange[0]} are invalid key identifiers for Droplet creation."
@@ -315,6 +320,8 @@ class DigitalOceanEmulator:
         box = self._find_box(request)
         if box is None:
             return not_found()
+        if self._world.now - box.created_at < _EVENT_S:
+            return refusal(_PENDING)
         self._end(box)
         return Response(status_code=204, media_type="application/json")
 
@@ -351,7 +358,7 @@ class DigitalOceanEmulator:
         return JSONResponse({"action": shown}, 201)
 
     async def _list_keys(self, request: Request) -> Response:
-        return self._page(request, "ssh_keys", [shown_key(k) for k in self._world.things("key")])
+        return self._page(request, "ssh_keys", [shown_key(k) for k in self._known_keys()])
 
     async def _add_key(self, request: Request) -> Response:
         body = await request.json()
@@ -361,7 +368,7 @@ class DigitalOceanEmulator:
         except (IndexError, ValueError):
             return refusal("Key invalid, key should be of the format `type key [comment]`")
         fingerprint = ":".join(re.findall("..", digest))
-        if not name or self._key(fingerprint):
+        if not name or self._known_key(fingerprint):
             return refusal("SSH Key is already in use on your account")
         key = self._world.rent(
             str(512_000 + self._world.number()),
@@ -496,6 +503,14 @@ class DigitalOceanEmulator:
     def _key(self, named: JsonValue) -> Thing | None:
         keys = self._world.things("key")
         return next((k for k in keys if str(named) in (k.id, k.facts["fingerprint"])), None)
+
+    def _known_keys(self) -> list[Thing]:
+        since = self._world.now - _KEY_LAG_S
+        return [key for key in self._world.things("key") if key.created_at <= since]
+
+    def _known_key(self, named: JsonValue) -> Thing | None:
+        key = self._key(named)
+        return key if key in self._known_keys() else None
 
     def _droplet(self, body: Json) -> Thing:
         """Make a new Droplet, which bills from now on."""

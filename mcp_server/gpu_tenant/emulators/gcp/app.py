@@ -42,6 +42,9 @@ class GcpEmulator:
         "host_lost": "the host fails, and the box is stopped",
         "never_ready": "the next box never leaves STAGING",
         "unknown_status": "a box shows a status that nobody knows",
+        "no_network": "the project has no network `default`, as where an organisation forbids it",
+        "no_ssh_rule": "no rule of the project's network lets ssh in",
+        "no_external_ip": "inserts are refused: the organisation allows no external address",
         "page_boundary": "the next list repeats its cursor",
         "partial_list": "the next list leaves a zone out, and says so in a warning",
         "list_lag": "new boxes are listed `seconds` later",
@@ -64,6 +67,8 @@ class GcpEmulator:
         zone = "/zones/{zone}"
         table: list[tuple[str, str, Callable[[Request], Awaitable[Body]]]] = [
             ("GET", "", self._project),
+            ("GET", "/global/networks/{network}", self._network),
+            ("GET", "/global/firewalls", self._firewalls),
             ("GET", "/regions", self._regions),
             ("GET", "/regions/{region}", self._region_get),
             ("GET", "/global/images/family/{family}", self._family),
@@ -108,6 +113,40 @@ class GcpEmulator:
             "id": "424242424242",
             "quotas": [self._quota("GPUS_ALL_REGIONS", None)],
         }
+
+    async def _network(self, request: Request) -> Body:
+        name = request.path_params["network"]
+        if name != "default" or self._world.state.facts.get("no_network"):
+            said = f"The resource 'projects/{PROJECT}/global/networks/{name}' was not found"
+            raise Refusal(404, "notFound", said)
+        return {
+            "kind": "compute#network",
+            "id": "4242424242",
+            "name": "default",
+            "selfLink": gce.link("global/networks/default"),
+            "autoCreateSubnetworks": True,
+        }
+
+    async def _firewalls(self, request: Request) -> Body:
+        """The rules that a default network comes with: internal traffic, ICMP and ssh."""
+        ports = {"internal": ["0-65535"], "ssh": ["22"]}
+        if self._world.state.facts.get("no_ssh_rule"):
+            del ports["ssh"]
+        rules = [
+            {
+                "kind": "compute#firewall",
+                "id": str(4_242_424_300 + place),
+                "name": f"default-allow-{name}",
+                "network": gce.link("global/networks/default"),
+                "direction": "INGRESS",
+                "priority": 65534,
+                "disabled": False,
+                "sourceRanges": ["0.0.0.0/0" if name == "ssh" else "10.128.0.0/9"],
+                "allowed": [{"IPProtocol": "tcp", "ports": [*of]}],
+            }
+            for place, (name, of) in enumerate(ports.items())
+        ]
+        return {"kind": "compute#firewallList", "items": rules}
 
     async def _regions(self, request: Request) -> Body:
         regions = sorted({gce.region_of(zone) for zone in ZONES})
@@ -247,6 +286,10 @@ class GcpEmulator:
         )
 
     def _within_quota(self, zone: str, body: Body, fault: str) -> None:
+        if self._world.state.facts.get("no_external_ip"):
+            # gardener-extension-provider-gcp#415, and others.
+            said = "Constraint constraints/compute.vmExternalIpAccess violated for project."
+            raise Refusal(412, "conditionNotMet", said)
         if fault == "no_quota":
             raise gce.over_quota("GPUS_ALL_REGIONS", 0, "globally")
         for metric, need in gce.needs(body):

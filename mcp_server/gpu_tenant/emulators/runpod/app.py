@@ -62,6 +62,12 @@ class RunpodEmulator:
         "host_lost": "the box's host is gone: status ERROR, nothing answers, nothing is billed",
         "container_exits": "the container ends and is started again, empty; the meter never stops",
         "never_ready": "the next box never gets beyond STARTING",
+        "no_public_port": "the next box's host has no public port, so the box never shows one for ssh",
+        "no_gpu": "the next start resumes its pod without a GPU",
+        "busy": "the next delete is refused: the pod is being changed",
+        "takes_entrypoint": "creates take `entrypoint` and `cmd`, as a newer schema may",
+        "no_graphql": "the key may not use the older API",
+        "firewall": "the next create, list or delete is refused by the firewall before the API",
         "paged": "lists come in pages of `amount`, with a pagination object; 0: whole, without one",
         "page_boundary": "the list names no next cursor though there is more; amount=1: the cursor"
         " it was asked with again; amount=2: 500",
@@ -130,8 +136,8 @@ class RunpodEmulator:
                 self._unreachable(box)
                 self._sites.wipe(box.id)
                 world.later(_SSHD_S, "sshd", box.id)
-            case "never_ready":
-                facts["never_ready"] = True
+            case "never_ready" | "no_public_port" | "takes_entrypoint" | "no_graphql":
+                facts[fault.do] = amount != 0
             case "paged":
                 facts["page_size"] = int(amount or 0)
             case "balance_zero":
@@ -186,7 +192,9 @@ class RunpodEmulator:
     async def _create_pod(self, request: Request) -> Response:
         body: Json = await request.json()
         struck, _ = self._matching_fault(request, "no_capacity", "no_pool", "created_despite_error")
-        wrong = violations(body)
+        wrong = violations(
+            body, "newer" if self._world.state.facts.get("takes_entrypoint") else "2026-08"
+        )
         if wrong:
             return problem(422, "Request validation failed.", wrong)
         if struck == "no_pool":
@@ -228,6 +236,7 @@ class RunpodEmulator:
             place=GPUS[body["gpu"]["id"]].places_for(body)[0],
             host=f"203.0.113.{number % 200 + 1}",
             started_at=None,
+            no_port=self._world.state.facts.pop("no_public_port", False),
         )
         self._changed(pod, "Rented by User")
         pod.phase = "booting"
@@ -253,16 +262,19 @@ class RunpodEmulator:
         )
 
     async def _delete_pod(self, request: Request) -> Response:
+        struck, _ = self._matching_fault(request, "busy")
         pod = self._existing(request, "box")
         if pod is None:
             return problem(404, "pod not found")
+        if struck:
+            return problem(409, "the pod is being changed")
         if not self._world.state.facts.get("stuck"):
             self._terminate(pod)
         return Response(status_code=204)
 
     async def _act(self, request: Request) -> Response:
         body: Json = await request.json()
-        struck, _ = self._matching_fault(request, "no_capacity")
+        struck, _ = self._matching_fault(request, "no_capacity", "no_gpu")
         pod = self._existing(request, "box")
         if pod is None:
             return problem(404, "pod not found")
@@ -274,8 +286,12 @@ class RunpodEmulator:
             return problem(409, f"action {action} is not valid for a pod that is {pod.status}")
         if action == "terminate":
             return await self._delete_pod(request)
-        if action == "start" and struck:
+        if action == "start" and struck == "no_capacity":
             return problem(400, HOST_FULL)
+        if action == "start":
+            # A host that has rented its GPU out meanwhile may start the pod without one: runpod/docs,
+            # pods/manage-pods.
+            pod.facts["no_gpu"] = struck == "no_gpu"
         if action == "stop":
             self._stop(pod)
         else:
@@ -318,7 +334,10 @@ class RunpodEmulator:
         mounts = [kept["path"]] if kept else []
         volumes = {m["path"]: m["volumeId"] for m in asked.get("mounts", {}).get("network", [])}
         gpu = asked.get("gpu", {})
-        gpus = rented_gpus(str(gpu.get("id", "")), int(gpu.get("count", 1)) if gpu else 0)
+        gpus = rented_gpus(
+            str(gpu.get("id", "")),
+            int(gpu.get("count", 1)) if gpu and not facts.get("no_gpu") else 0,
+        )
         at = self._sites.open(pod.id, keys, environ=own, mounts=mounts, volumes=volumes, gpus=gpus)
         pod.target = f"root@{facts['host']}:{40_000 + self._world.number()}"
         self._world.state.routes[pod.target] = at
@@ -434,6 +453,10 @@ class RunpodEmulator:
         async def answer_if_admitted(request: Request) -> Response:
             if request.headers.get("user-agent", "").startswith("Python-urllib"):
                 return PlainTextResponse("error code: 1010", 403)
+            if self._matching_fault(request, "firewall")[0]:
+                return PlainTextResponse("error code: 1010", 403)
+            if self._world.state.facts.get("no_graphql") and request.url.path == "/graphql":
+                return problem(403, "this API key may not use GraphQL")
             kind, _, key = request.headers.get("authorization", "").partition(" ")
             if kind != "Bearer" or not key:
                 return problem(401, "missing bearer token")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -143,6 +143,9 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("."))
 
 
+_WITH_ENTRYPOINT = ("vllm/vllm-openai",)
+"""Images whose ENTRYPOINT is a server of their own."""
+
 # --- what is shown
 
 
@@ -166,13 +169,13 @@ def shown_pod(pod: Thing, now: float) -> Json:
             "username": "root",
             "command": f"ssh root@{host} -p {port}",
         }
-        if running and port
+        if running and port and not facts.get("no_port")
         else None
     )
     mapped = [
         {"private": number, "public": int(port) + place, "type": "tcp", "ip": host}
         for place, number in enumerate([22, *_open_tcp(asked)])
-        if port
+        if port and not facts.get("no_port")
     ]
     runtime = {"uptime": int(now - started_at), "ports": mapped} if running else None
     return {
@@ -189,7 +192,10 @@ def shown_pod(pod: Thing, now: float) -> Json:
         "registry": asked.get("registry"),
         "template": None,
         "locked": False,
-        "gpu": {"id": asked["gpu"]["id"], "count": asked["gpu"].get("count", 1)},
+        "gpu": {
+            "id": asked["gpu"]["id"],
+            "count": 0 if facts.get("no_gpu") else asked["gpu"].get("count", 1),
+        },
         "cloud": asked.get("cloud", "SECURE"),
         "dataCenterId": facts["place"],
         "cudaVersion": CUDA,
@@ -301,16 +307,19 @@ _FIELDS: Mapping[str, type] = {
     "templateId": str,
     "registry": str,
 }
+_NEWER_FIELDS: Mapping[str, type] = {"entrypoint": list, "cmd": list}
+"""The schema of 2026-08-18 does not have them for pods. A client of late September sends `cmd`: visgotti/asap-vps."""
 _INNER = {
     "gpu": {"id", "count", "allowedCudaVersions", "minCudaVersion"},
     "mounts": {"persistent", "network"},
 }
 
 
-def violations(body: Json) -> list[str]:
+def violations(body: Json, schema: Literal["2026-08", "newer"] = "2026-08") -> list[str]:
     """The places where a create's body violates the schema."""
-    wrong = [f"$: additional properties '{n}' not allowed" for n in body if n not in _FIELDS]
-    wrong += [f"{n}: wrong type" for n, v in body.items() if type(v) is not _FIELDS.get(n, type(v))]
+    fields = {**_FIELDS, **(_NEWER_FIELDS if schema == "newer" else {})}
+    wrong = [f"$: additional properties '{n}' not allowed" for n in body if n not in fields]
+    wrong += [f"{n}: wrong type" for n, v in body.items() if type(v) is not fields.get(n, type(v))]
     needed = ("name",) if body.get("templateId") else ("name", "image")
     wrong += [f"$: missing property '{n}'" for n in needed if not body.get(n)]
     if wrong:
@@ -348,8 +357,14 @@ def broken_rule(body: Json) -> str:
 
 
 def has_sshd(asked: Json) -> bool:
-    """Whether anything in the container listens for logins: RunPod's own images do, and so does what `args` starts."""
-    return asked["image"].startswith("runpod/") or "sshd" in asked.get("args", "")
+    """Whether anything in the container listens for logins: RunPod's own images do, and so does what `args` starts.
+
+    By RunPod's schema `args` are the arguments of the image's ENTRYPOINT, which may be a program that starts no sshd.
+    """
+    if asked["image"].startswith("runpod/"):
+        return True
+    has_entrypoint = asked["image"].startswith(_WITH_ENTRYPOINT) and not asked.get("entrypoint")
+    return "sshd" in asked.get("args", "") and not has_entrypoint
 
 
 # --- keys and allowances

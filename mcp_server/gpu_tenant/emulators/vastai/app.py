@@ -35,7 +35,20 @@ from gpu_tenant.emulators.world import KEY, Thing, World
 TARIFF = Tariff(rounding_s=1, model="prepaid")
 
 _LOAD_S, _BOOT_S = 10, 80
+_RELAUNCH_S = 40
+"""How long a container that is started again is still shown as it was left, as `exited`. A real one was shown so for
+several minutes on 2026-10-02: visgotti/asap-vps, mappers.ts."""
 _MAY_DELETE_S = 48 * 3600
+_NO_IMAGE = (
+    'Error response from daemon: failed to resolve reference "docker.io/me/train:1": pull access denied, repository does '
+    "not exist or may require authorization"
+)
+"""As a client in production had it on 2026-10-06. The container is shown as loading meanwhile."""
+_NO_START = (
+    "Error response from daemon: failed to create task for container: failed to create shim task: OCI runtime create "
+    "failed: nvidia-container-cli: initialization error"
+)
+"""As dstackai/dstack, backends/vastai/compute.py, had it on 2026-08-21. The container is shown as created meanwhile."""
 _OF_A_REQUEST = (
     "no_capacity",
     "created_despite_error",
@@ -131,6 +144,11 @@ class VastEmulator:
             self._stop(thing, "created")
         else:
             self._world.later(_LOAD_S, "load", thing.id)
+        ill = self._world.state.facts.pop("ill", None)
+        if ill is not None:
+            thing.facts["never_ready"] = True
+            thing.facts["message"] = ill
+            thing.facts["shown"] = "loading" if ill == _NO_IMAGE else None
         if not failed:
             return yes(new_contract=int(thing.id), instance_api_key=thing.facts["api_key"])
         said = "The bid is below the minimum of this offer."
@@ -163,6 +181,7 @@ class VastEmulator:
             end_date=now + seconds,
             api_key=f"ik-{number:06d}",
             never_ready=self._world.state.facts.pop("never_ready", False),
+            no_address=self._world.state.facts.pop("no_address", False),
         )
         thing.phase = "booting"
         self._meter(thing)
@@ -199,7 +218,7 @@ class VastEmulator:
         self._sites.close(thing.id)
         self._world.state.routes.pop(thing.target or "", None)
         thing.target = None
-        under_way = ("load", "boot", "regain")
+        under_way = ("load", "boot", "regain", "relaunch")
         self._world.state.due = [
             d for d in self._world.state.due if d.thing != thing.id or d.event not in under_way
         ]
@@ -207,7 +226,8 @@ class VastEmulator:
     def _start(self, thing: Thing) -> None:
         thing.phase = "booting"
         self._intend(thing, "running")
-        self._turn(thing, "loading", "running")
+        self._turn(thing, "exited", "running")
+        self._world.later(_RELAUNCH_S, "relaunch", thing.id)
         self._world.later(_BOOT_S, "boot", thing.id)
 
     def _delete(self, thing: Thing) -> None:
@@ -259,6 +279,8 @@ class VastEmulator:
                 self._turn(thing, "running", "running")
             case "regain":
                 self._start(thing)
+            case "relaunch":
+                self._turn(thing, "loading", "running")
             case "end_date":
                 thing.facts["end_date"] = self._world.now
                 self._stop(thing)
@@ -404,8 +426,16 @@ class VastEmulator:
                 self._go_broke(fault.seconds)
             case "list_lag":
                 state.list_lag_s = fault.seconds
-            case "never_ready":
-                state.facts["never_ready"] = True
+            case "never_ready" | "no_address" | "fee":
+                state.facts[fault.do] = True
+            case "image_not_found":
+                state.facts["ill"] = _NO_IMAGE
+            case "cannot_start":
+                state.facts["ill"] = _NO_START
+            case "crowded":
+                state.facts["crowd"] = int(300 if fault.amount is None else fault.amount)
+            case "loose_filters":
+                state.facts["loose_filters"] = fault.amount != 0
             case "leftover":
                 self._volumes.add(30, "old-checkpoints")
             case "foreign_box":

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from decimal import Decimal
+from typing import Literal
 
 from pydantic import JsonValue
 from starlette.requests import Request
@@ -275,6 +276,26 @@ _DLPERF = {
 }
 """A score for one GPU, made up, as the prices are. Only their order is meant."""
 
+_MOST_SHOWN = 64
+"""The most offers that one search shows, whatever its `limit`: seen on a real account on 2026-09-29, by
+visgotti/asap-vps, VastAI.ts."""
+CHEAP = {**ASKS[3], "gpu_name": "RTX 3060", "gpu_ram": 12288, "min_bid": "0.01", "of": 1}
+_BOUNDS = ("gt", "gte", "lt", "lte")
+
+
+def _crowd(world: World) -> list[Row]:
+    """Cheap offers, each on a machine of its own. Every ten of them have the same price."""
+    return [
+        {
+            **CHEAP,
+            "id": 20_001 + n,
+            "machine_id": 2_001 + n,
+            "dph_base": f"0.0{50 + n // 10}",
+            "geolocation": "Reykjavik, Iceland" if n == 299 else "Brno, CZ",
+        }
+        for n in range(int(str(world.state.facts.get("crowd", 0))))
+    ]
+
 
 def asks(world: World) -> list[Row]:
     """What the hosts ask now: the usual asks, or the asks of a market day.
@@ -283,7 +304,7 @@ def asks(world: World) -> list[Row]:
     """
     day = world.state.facts.get("market_day")
     if not isinstance(day, list):
-        return list(ASKS)
+        return [*ASKS, *_crowd(world)]
     return [
         ask
         for ask in day
@@ -308,10 +329,12 @@ class VastMarket:
             _offer(ask, disk, self._world, kind=kind, free=self.free(ask))
             for ask in asks(self._world)
         ]
-        found = matching(rows, tests, order)
+        loose = self._world.state.facts.get("loose_filters")
+        found = matching(rows, tests, order, bounds="loose" if loose else "kept")
         if isinstance(found, Response):
             return found
-        return JSONResponse({"offers": found[: limit if isinstance(limit, int) else len(found)]})
+        most = min(limit, _MOST_SHOWN) if isinstance(limit, int) else _MOST_SHOWN
+        return JSONResponse({"offers": found[:most]})
 
     def free(self, ask: Row) -> int:
         """How many more boxes of this ask's kind its machine has room for. A stopped box holds no GPU."""
@@ -376,8 +399,13 @@ def _offer(ask: Row, disk: Decimal, world: World, *, kind: str, free: int) -> Ro
     }
 
 
-def matching(rows: list[Row], tests: Row, order: JsonValue) -> list[Row] | Response:
-    """The rows that pass every filter, in order, or a refusal."""
+def matching(
+    rows: list[Row], tests: Row, order: JsonValue, *, bounds: Literal["kept", "loose"] = "kept"
+) -> list[Row] | Response:
+    """The rows that pass every filter, in order, or a refusal.
+
+    If `bounds` are loose, no bound of a number is applied: a client in production saw that on 2026-10-06.
+    """
     shown = rows[0] if rows else {}
     for name, wanted in tests.items():
         known = name in shown or not rows
@@ -385,6 +413,8 @@ def matching(rows: list[Row], tests: Row, order: JsonValue) -> list[Row] | Respo
             return no(400, "invalid_request", f"Error in query: {name} is not a valid search key")
     for name, wanted in tests.items():
         for op, value in wanted.items() if isinstance(wanted, dict) else ():
+            if bounds == "loose" and op in _BOUNDS:
+                continue
             if name == "id":
                 rows = []  # It is no key of a search: clients note that it finds nothing. `ask_contract_id` is one.
             # `datacenter` and `external` are scopes and no fields. Without these scopes, community machines and

@@ -52,6 +52,12 @@ FAULTS: Mapping[str, str] = {
     "end_date": "a box's rental ends: it is stopped, and 48 h later deleted",
     "gpu_taken": "a parked box's starts are put off, until struck with amount 0",
     "never_ready": "the next box never gets past loading",
+    "image_not_found": "the next box's image cannot be pulled: it loads on, and its message says why",
+    "cannot_start": "the next box's host cannot start its container: its message says why",
+    "no_address": "the next box runs, and has no port for ssh",
+    "crowded": "`amount` cheap offers crowd the market",
+    "loose_filters": "searches apply no bound of a number, until struck with amount 0",
+    "fee": "the bills have a charge of a kind that nobody knows",
     "page_boundary": "this list's cursor leads back to its start; amount 1: its last row is lost",
     "balance_zero": "the credit is gone: all is stopped, and after `seconds`, when given, destroyed",
     "list_lag": "new boxes are listed `seconds` late",
@@ -251,7 +257,8 @@ def instance(thing: Thing, now: float) -> Row:
         f"-v V.{id}:{at}": "1" for at, id in (mounted if isinstance(mounted, dict) else {}).items()
     }
     ports: JsonValue = None
-    if thing.target is not None and "ssh_direc" in str(facts["runtype"]):
+    is_direct = "ssh_direc" in str(facts["runtype"]) and not facts.get("no_address")
+    if thing.target is not None and is_direct:
         opened = [name.rpartition(":")[2] for name in env if name.startswith("-p ")]
         ports = {
             f"{port}/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(int(str(facts["port"])) + place)}]  # noqa: S104
@@ -347,6 +354,8 @@ def charge_row(thing: Thing, world: World) -> Row:
         }
         for part, usd in world.cost_of(thing).items()
     ]
+    if world.state.facts.get("fee"):
+        items.append({**span, "type": "platform_fee", "source": None, "amount": 0.01, "items": []})
     return {
         **span,
         "type": kind,

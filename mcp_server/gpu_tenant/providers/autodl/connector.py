@@ -31,7 +31,7 @@ from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.providers.autodl.instances import ANYWHERE, offers, order_of, owners_word
-from gpu_tenant.providers.http_client import Json, Method, Reply, Wire, rejection, words
+from gpu_tenant.providers.http_client import Json, Method, Reply, Wire, figure, rejection, words
 from gpu_tenant.providers.list_rows import in_fields, read_each, try_read
 from gpu_tenant.providers.response_limits import Leafing
 
@@ -57,16 +57,35 @@ class _Instance(BaseModel):
     status: str
     start_mode: str | None = None
     charge_type: str | None = None
-    req_gpu_amount: int
+    req_gpu_amount: int | None = None
     created_at: JsonValue = None
 
 
 class _Snapshot(BaseModel):
-    """The part of the provider's answer that we keep. The rest contains the root password."""
+    """The part of the provider's answer that we keep. The rest contains the root password.
 
-    payg_price: int | None = None
-    proxy_host: str | None = None
-    ssh_port: int | None = None
+    Any of it may be left out, or have another form. That must hide no box.
+    """
+
+    payg_price: JsonValue = None
+    proxy_host: JsonValue = None
+    ssh_port: JsonValue = None
+    ssh_command: JsonValue = None
+
+    @property
+    def target(self) -> str | None:
+        """Where sshd answers. None if the answer does not say it."""
+        host, port = self.proxy_host, self.ssh_port
+        if isinstance(host, str) and host and str(port).isdigit() and int(str(port)):
+            return f"root@{host}:{port}".removesuffix(":22")
+        told = re.fullmatch(r"ssh -p (\d+) (root@[\w.-]+)", str(self.ssh_command))
+        return f"{told[2]}:{told[1]}".removesuffix(":22") if told else None
+
+    @property
+    def cny_h(self) -> Decimal | None:
+        """The price of an hour in yuan. None if it is not told."""
+        price = figure(self.payg_price)
+        return Decimal(str(price)) / 1000 if price else None
 
 
 class _Image(BaseModel):
@@ -76,13 +95,14 @@ class _Image(BaseModel):
 
 
 class _Balance(BaseModel):
-    assets: int
-    voucher_balance: int
+    assets: Decimal | None = None
+    voucher_balance: Decimal | None = None
+    blocked_asset: Decimal | None = None
 
 
 class _Page(BaseModel):
     list: list[JsonValue] | None
-    page_index: int
+    page_index: int | None = None
     max_page: int
     result_total: int
 
@@ -156,7 +176,7 @@ class AutodlConnector:
             mark=lease.mark,
             state=BoxState.BOOTING,
             address=None,
-            price_usd_h=Decimal(0),
+            price_usd_h=None,
         )
 
     def refused_image(self, source: AtProvider) -> str | None:
@@ -195,7 +215,7 @@ class AutodlConnector:
             charge_type="payg",
             req_gpu_amount=lease.quote.offer.gpu_count if lease.quote else 0,
         )
-        details: dict[str, Json] = {}
+        details: dict[str, Json | Rejected] = {}
         if self._is_looked_into(ordered):
             details[box_id] = await self._snapshot(box_id)
         return self._box(ordered, details)
@@ -266,11 +286,15 @@ class AutodlConnector:
     async def offers(self, wish: Wish) -> Sequence[Offer]:
         """Implement `Market.offers`: return an offer for every kind of GPU that the API rents.
 
-        Whether a kind is in stock is known only when a box is created. The API gives no price before a box exists, so
+        Whether a kind is in stock is certain only when a box is created. The API gives no price before a box exists, so
         the prices are those that the owner states.
         """
         held = _read(_HELD, await self._unwrap("POST", _BALANCE, body={}))
-        cny = Decimal(held.assets + held.voucher_balance) / 1000
+        cny = None
+        if held.assets is not None:
+            # What is blocked cannot be spent.
+            free = held.assets + (held.voucher_balance or 0) - (held.blocked_asset or 0)
+            cny = max(Decimal(0), free) / 1000
         return offers(wish, self._owner(), cny, today=self._clock.now().date())
 
     async def leftovers(self) -> Sequence[Leftover]:
@@ -303,20 +327,26 @@ class AutodlConnector:
             BoxState.UNKNOWN,
         )
 
-    def _box(self, shown: _Instance, details: Mapping[str, Json]) -> Box:
+    def _box(self, shown: _Instance, details: Mapping[str, "Json | Rejected"]) -> Box:
         state = self._states.get(shown.status, BoxState.UNKNOWN)
         mark = _mark(shown)
         address, price = None, None
-        if state in (BoxState.BOOTING, BoxState.PARKED):
-            # Billing starts when the box runs. The included disks cost nothing.
-            price = Decimal(0)
+        told = f"AutoDL calls it {words(shown.status)}"
+        said = told if state in (BoxState.BROKEN, BoxState.UNKNOWN) else None
+        if state is BoxState.PARKED:
+            price = Decimal(0)  # the included disks cost nothing
         elif self._is_looked_into(shown):
-            detail = _read(_SNAPSHOT, details[shown.uuid])
-            price = self._usd_h(shown, detail)
-            if state is BoxState.READY and detail.proxy_host and detail.ssh_port:
-                target = f"root@{detail.proxy_host}:{detail.ssh_port}".removesuffix(":22")
-                address = ssh_address(target)
-        told = state in (BoxState.BROKEN, BoxState.UNKNOWN)
+            detail = details[shown.uuid]
+            if isinstance(detail, Rejected):
+                why = f"AutoDL does not tell its address and price: {detail.message}"
+                said = f"{said}; {why}" if said else why
+                detail = None
+            known = _read(_SNAPSHOT, detail or {})
+            price = self._usd_h(shown, known)
+            if state is BoxState.READY and known.target:
+                address = ssh_address(known.target)
+            elif state is BoxState.READY and said is None:
+                said = "it runs, and AutoDL shows no address for ssh"
         return Box(
             provider="autodl",
             id=BoxId(shown.uuid),
@@ -325,7 +355,7 @@ class AutodlConnector:
             address=address,
             price_usd_h=price,
             name=shown.name or None,
-            words=f"AutoDL calls it {words(shown.status)}" if told else None,
+            words=said,
             created_at=instant(shown.created_at),
         )
 
@@ -339,30 +369,39 @@ class AutodlConnector:
             "gpu",
             "payg",
         )
-        if not detail.payg_price or not plain_one:
+        if detail.cny_h is None or not plain_one:
             return None
         try:
             owner = self._owner()
         except LocalTrouble:
             return None  # a bad line in our own configuration must not hide a box
-        usd_h = owner.usd(Decimal(detail.payg_price) / 1000)
+        usd_h = owner.usd(detail.cny_h)
         return None if usd_h is None else usd_h.quantize(USD_STEP)
 
-    async def _snapshot(self, box_id: str) -> Json:
-        """Return the answer with the box's address and price. Empty while the provider does not give them."""
-        query = {"instance_uuid": box_id}
+    async def _snapshot(self, box_id: str) -> "Json | Rejected":
+        """Return the answer with the box's address and price, or the refusal to give them."""
         try:
-            return await self._unwrap("GET", f"{_PRO}/snapshot", query=query)
-        except Rejected:
-            return {}
+            return await self._about("snapshot", box_id)
+        except Rejected as refusal:
+            return refusal
+
+    async def _about(self, what: str, box_id: str, *, urgent: Literal["", "teardown"] = "") -> Json:
+        """Return what the provider tells of that box.
+
+        A public client names the box in the query, and the official page in the body.
+        """
+        path, named = f"{_PRO}/{what}", {"instance_uuid": box_id}
+        try:
+            return await self._unwrap("GET", path, query=named, urgent=urgent)
+        except Rejected as refusal:
+            if refusal.status != 200 or not _WRONG_ORDER.search(refusal.body):
+                raise
+        return await self._unwrap("GET", path, body={**named}, urgent=urgent)
 
     async def _status(self, box_id: str, *, urgent: Literal["", "teardown"] = "") -> str | None:
         """Return the provider's word for the box's state. None if the provider knows no such box and lists none."""
-        query = {"instance_uuid": box_id}
         try:
-            return _read(
-                _TEXT, await self._unwrap("GET", f"{_PRO}/status", query=query, urgent=urgent)
-            )
+            return _read(_TEXT, await self._about("status", box_id, urgent=urgent))
         except Rejected as error:
             if not _NOT_THERE.search(error.body):
                 raise
@@ -402,7 +441,7 @@ class AutodlConnector:
         while True:
             body: Json = {"page_index": page, "page_size": _PAGE}
             shown = _read(_PAGE_OF, await self._unwrap("POST", path, body=body, urgent=urgent))
-            if shown.page_index != page:
+            if shown.page_index not in (None, page):
                 raise _unusable(path, f"page {shown.page_index} was answered for page {page}")
             rows += shown.list or []
             if page >= shown.max_page:

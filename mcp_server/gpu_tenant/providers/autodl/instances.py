@@ -118,8 +118,10 @@ def order_of(offer_id: str) -> Ordered | None:
     return Ordered(told[1], int(told[2]), told[3]) if told and told[1] in _SPECS else None
 
 
-def offers(wish: Wish, owner: AutodlSettings, held_cny: Decimal, *, today: date) -> list[Offer]:
-    """Return an offer for each kind of GPU. Whether a kind is in stock is known only when a box is created."""
+def offers(
+    wish: Wish, owner: AutodlSettings, held_cny: Decimal | None, *, today: date
+) -> list[Offer]:
+    """Return an offer for each kind of GPU. Whether a kind is in stock is certain only when a box is created."""
     if wish.offer is not None:
         again = order_of(wish.offer)
         return [] if again is None else [_offer(again, owner, held_cny, today)]
@@ -135,7 +137,7 @@ def offers(wish: Wish, owner: AutodlSettings, held_cny: Decimal, *, today: date)
     return [offer for offer in found if offer.suits(wish)]
 
 
-def _offer(order: Ordered, owner: AutodlSettings, held_cny: Decimal, today: date) -> Offer:
+def _offer(order: Ordered, owner: AutodlSettings, held_cny: Decimal | None, today: date) -> Offer:
     called, vram_gib = _SPECS[order.spec]
     model = known_gpu(called)
     each_cny = owner.cny_h.get(order.spec)
@@ -169,7 +171,11 @@ def _offer(order: Ordered, owner: AutodlSettings, held_cny: Decimal, today: date
 
 
 def _notes(
-    order: Ordered, owner: AutodlSettings, cny: Decimal | None, held_cny: Decimal, today: date
+    order: Ordered,
+    owner: AutodlSettings,
+    cny: Decimal | None,
+    held_cny: Decimal | None,
+    today: date,
 ) -> list[str]:
     notes = []
     if cny is None:
@@ -180,7 +186,7 @@ def _notes(
         notes.append(f"{cny} CNY/h; for the price in USD, state `cny_usd` below `[rates]`")
     if cny is not None and (converted := owner.conversion_words(cny, today)):
         notes.append(converted)
-    if cny is not None and owner.cny_usd is not None and held_cny < cny:
+    if cny is not None and owner.cny_usd is not None and held_cny is not None and held_cny < cny:
         notes.append(f"the account holds {held_cny} CNY, and an hour costs {cny}")
     if order.gpu_count > 1:
         notes.append(
@@ -191,7 +197,7 @@ def _notes(
             "the image's PyTorch 2.0 cannot use this GPU: name a newer image below `[autodl]`"
         )
     notes += [
-        "whether one is in stock is known only when a box is created; a stopped box may find no GPU when it starts",
+        "whether one is in stock is certain only when a box is created; a stopped box may find no GPU when it starts",
         "30 GB at / and about 50 at /root/autodl-tmp; a box that was stopped for 15 days is released",
     ]
     return notes

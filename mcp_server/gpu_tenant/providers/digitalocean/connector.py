@@ -37,7 +37,8 @@ from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import Json, Reply, Wire
 from gpu_tenant.providers.list_rows import Subject, read_each
 from gpu_tenant.providers.mount_script import mount_script
-from gpu_tenant.providers.response_limits import Leafing
+from gpu_tenant.providers.patience import ASK_AGAIN_S, insist
+from gpu_tenant.providers.response_limits import Leafing, silent
 
 _DROPLETS, _KEYS, _SIZES = "/v2/droplets", "/v2/account/keys", "/v2/sizes"
 _VOLUMES, _SNAPSHOTS = "/v2/volumes", "/v2/snapshots"
@@ -53,6 +54,8 @@ _DEVICE = "/dev/disk/by-id/scsi-0DO_Volume_"
 """The device of an attached volume is this and the volume's name (DigitalOcean's guide to mounting volumes)."""
 _MOST_VOLUMES = 15
 """The most volumes that one Droplet can have, by the reference of `doctl compute volume-action attach`."""
+_NOT_NOW = (409, 422, 423)
+"""The refusals of a destroy. It has no body that could be wrong, so all of them are about the Droplet's state."""
 _SURE = (400, 401, 403, 404, 422)
 """Statuses of a refused create after which no volume exists. Any other status leaves that unclear."""
 
@@ -60,8 +63,18 @@ _NO_CONTAINER = (
     "a Droplet is a virtual machine: name a machine image by its slug or number, as `template` "
     "in [provider.digitalocean]"
 )
+_KEY_WITHIN_S = 120
+"""A new key is unknown to the create for about 45 s (seen on a real account, 2026-10-05)."""
+_DESTROY_WITHIN_S = 300
+"""While an event of a Droplet is pending, its destroy is refused."""
+_KEY_UNKNOWN = re.compile(r"invalid key identifier", re.IGNORECASE)
+_KEY_THERE = re.compile(r"already|in use|duplicate", re.IGNORECASE)
 _FULL = re.compile(r"not available|unavailable|capacity|sold out", re.IGNORECASE)
-_TOO_MANY = re.compile(r"\blimit\b|quota", re.IGNORECASE)
+_TOO_MANY = re.compile(
+    r"\blimit\b|quota|restricted|open a ticket|contact support|not (?:allowed|enabled|permitted)",
+    re.IGNORECASE,
+)
+_IMAGE = re.compile(r"\bimage\b", re.IGNORECASE)
 """All refused creates have the same status. Only the words tell what was wrong."""
 
 
@@ -197,6 +210,8 @@ class DigitalOceanConnector:
     def __init__(self, setting: Setting) -> None:
         # Not the whole setting is kept, because its environment may contain the key.
         self._states, self._public_key = setting.profile.states, setting.public_key
+        self._clock = setting.clock
+        self._added_key = 0, setting.clock.now()
         self._wire = Wire(
             title=setting.profile.title,
             base_url=setting.api("https://api.digitalocean.com", variable="DIGITALOCEAN_API_URL"),
@@ -221,10 +236,26 @@ class DigitalOceanConnector:
             "tags": [lease.mark],
             **_fields_of_volumes(quote.wish),
         }
-        reply = await self._wire.call("POST", _DROPLETS, body=order, expect=(202, 422))
+        reply = await insist(
+            lambda: self._order(order),
+            is_passing=lambda reply: bool(
+                reply.status == 422 and _KEY_UNKNOWN.search(_message(reply))
+            ),
+            within_s=_KEY_WITHIN_S,
+            clock=self._clock,
+            words="DigitalOcean does not know the new ssh key yet; no box is made, and nothing bills",
+        )
         if reply.status != 202:
             raise self._refusal(reply)
         return self._box(_read(_MADE, reply).droplet)
+
+    async def _order(self, order: Json) -> Reply:
+        try:
+            return await self._wire.call("POST", _DROPLETS, body=order, expect=(202, 422))
+        except Rejected as no:
+            if no.status in _SURE:
+                raise
+            raise silent(f"{no.message}; a Droplet may exist") from no
 
     async def list_boxes(self) -> Sequence[Box]:
         """Implement `Connector.list_boxes`: every GPU Droplet.
@@ -265,13 +296,26 @@ class DigitalOceanConnector:
         return self._box(_read(_MADE, reply).droplet)
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """Implement `Connector.destroy`. Volumes and snapshots of the box are left as they are."""
+        """Implement `Connector.destroy`. Volumes and snapshots of the box are left as they are.
+
+        While an event of the Droplet is pending, the destroy is refused, and asked for again.
+        """
         permit = genuine(permit, provider="digitalocean")
         path = f"{_DROPLETS}/{permit.box_id}"
-        reply = await self._wire.call(
-            "DELETE", path, expect=(204, 404), repeatable="repeatable", urgent="teardown"
+        reply = await insist(
+            lambda: self._wire.call(
+                "DELETE",
+                path,
+                expect=(204, 404, *_NOT_NOW),
+                repeatable="repeatable",
+                urgent="teardown",
+            ),
+            is_passing=lambda reply: reply.status in _NOT_NOW,
+            within_s=_DESTROY_WITHIN_S,
+            clock=self._clock,
+            words=f"DigitalOcean does not destroy {permit.box_id} yet; it bills until then",
         )
-        if reply.status == 404 and _code(reply) != "not_found":
+        if reply.status != 204 and _code(reply) != "not_found":
             raise self._wire.trouble("DELETE", path, reply)
 
     def refused_image(self, source: AtProvider) -> str | None:
@@ -420,16 +464,24 @@ class DigitalOceanConnector:
         ours = self._public_key()
         text = ours.split()[1]
         name = f"gpu-tenant-{hashlib.sha256(base64.b64decode(text)).hexdigest()[:16]}"
-        for _ in range(2):
+        until = self._clock.now() + timedelta(seconds=_KEY_WITHIN_S)
+        while True:
             for key in await self._all(_KEYS, "ssh_keys", _KEY_LIST, {}):
                 if key.public_key.split()[:2] == ours.split()[:2]:
                     return key.id
+            added_id, added_at = self._added_key
+            if added_id and until - added_at < timedelta(seconds=2 * _KEY_WITHIN_S):
+                return added_id  # the list is late
             added: Json = {"name": name, "public_key": ours}
             reply = await self._wire.call("POST", _KEYS, body=added, expect=(201, 422))
             if reply.status == 201:
-                return _read(_ADDED, reply).ssh_key.id
-            # The key may be there by now: another user of this account may have added the same key.
-        raise self._wire.trouble("POST", _KEYS, reply)
+                made = _read(_ADDED, reply).ssh_key.id
+                self._added_key = made, self._clock.now()
+                return made
+            # Another process may have added the same key, and the list may be late.
+            if not _KEY_THERE.search(_message(reply)) or self._clock.now() >= until:
+                raise self._wire.trouble("POST", _KEYS, reply)
+            await self._clock.sleep(ASK_AGAIN_S)
 
     def _box(self, shown: _Droplet) -> Box:
         state = self._states.get(shown.status, BoxState.UNKNOWN)
@@ -456,6 +508,12 @@ class DigitalOceanConnector:
         """Return the error for the answer to a create after which no box was made."""
         told = self._wire.trouble("POST", _DROPLETS, reply)
         said = _message(reply)
+        if _IMAGE.search(said):
+            told.remedy = (
+                "name another `template` in [provider.digitalocean], or another region: no other size of this region "
+                "has the image either"
+            )
+            return told
         if _TOO_MANY.search(said):
             return NoQuota(told.message, remedy="ask its support for more, or rent elsewhere")
         if _FULL.search(said):

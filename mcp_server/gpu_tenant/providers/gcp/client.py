@@ -261,6 +261,11 @@ def _by_rows(compute: Message, body: bytes) -> Message:
     return compute.InstanceAggregatedList.from_json(json.dumps(page), ignore_unknown_fields=True)
 
 
+_OF_ORGANISATION = (
+    "this is a rule of the project's organisation: ask its administrator, or use another project"
+)
+
+
 def failure(operation: Message) -> ProviderTrouble | None:
     """Return what went wrong in an operation, or None. Google answers with 200 even when an operation failed."""
     said = [(entry.code, entry.message) for entry in operation.error.errors]
@@ -274,6 +279,8 @@ def failure(operation: Message) -> ProviderTrouble | None:
         )
     if "QUOTA" in codes:
         return NoQuota(what, remedy="ask Google for more: IAM & Admin, Quotas")
+    if "CONDITION_NOT_MET" in codes:
+        return ProviderTrouble(what, remedy=_OF_ORGANISATION)
     return ProviderTrouble(what, remedy=f"{Command('leases')} shows what runs")
 
 
@@ -294,13 +301,19 @@ def _refusal(call: str, error: Message) -> ProviderTrouble:
         return NoQuota(what, remedy="ask Google for more: IAM & Admin, Quotas")
     if status == 402:
         return NoFunds(what, remedy="check the billing account of the project, or rent elsewhere")
+    if status == 403 and not reasons:
+        # Google's own refusal names its reason. A firewall on the way says nothing about the key.
+        return ProviderSilent(what, remedy=_LOOKS_AGAIN)
     if status in (401, 403):
         return CredentialRefused(
             what, remedy="check that this account may use Compute Engine in this project"
         )
-    if status >= 500 or status in (0, 408):
+    if status >= 500 or status < 400 or status == 408:
         return ProviderSilent(what, remedy=_LOOKS_AGAIN)
-    return rejection(status, message, what)
+    refused = rejection(status, message, what)
+    if status == 412 or "conditionNotMet" in reasons:
+        refused.remedy = _OF_ORGANISATION
+    return refused
 
 
 def _whole(service: str, page: Message) -> None:

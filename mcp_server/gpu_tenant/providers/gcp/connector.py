@@ -34,7 +34,7 @@ from gpu_tenant.domain.ports import Asking, Setting, Turns
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.volumes import ListedVolume, Volume
-from gpu_tenant.providers.gcp import run_timer
+from gpu_tenant.providers.gcp import run_timer, way_in
 from gpu_tenant.providers.gcp.catalog import (
     ADDRESS_USD_H,
     AS_OF,
@@ -319,6 +319,10 @@ class GcpConnector:
     async def account(self) -> str | None:
         """Implement `Accounted.account`."""
         return f"project {self._calls.project}"
+
+    async def obstacles(self) -> Sequence[str]:
+        """Implement `Prechecking.obstacles`."""
+        return await way_in.obstacles(self._calls)
 
     async def find_box(self, lease: Lease) -> Box | None:
         """Implement `Findable.find_box`."""

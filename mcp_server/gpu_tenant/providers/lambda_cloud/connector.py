@@ -18,6 +18,7 @@ from gpu_tenant.domain.errors import (
     NoQuota,
     ProviderSilent,
     ProviderTrouble,
+    Rejected,
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import Attachable, Leftover, Offer, Price, Wish
@@ -34,7 +35,9 @@ from gpu_tenant.domain.untrusted_text import plain, quote_text
 from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import Json, Reply, Spacing, Wire, figure
-from gpu_tenant.providers.list_rows import Subject, read_each
+from gpu_tenant.providers.list_rows import Subject, must_be_whole, read_each
+from gpu_tenant.providers.patience import insist
+from gpu_tenant.providers.response_limits import silent
 
 _INSTANCES = "/api/v1/instances"
 _LAUNCH = "/api/v1/instance-operations/launch"
@@ -62,6 +65,15 @@ _NO_CONTAINER = (
     "[provider.lambda_cloud]"
 )
 _DESCRIPTION = re.compile(r"(?:\d+x )?(?:Tesla )?(?P<model>.+) \((?P<gb>\d+) GB ?(?P<form>\w*)\)")
+
+
+_KEY_WITHIN_S = 60
+_KEY_UNKNOWN = re.compile(
+    r"ssh.?keys?\b[^.]*(not |unknown|invalid)|(unknown|invalid) ssh", re.IGNORECASE
+)
+"""A key that was just added may be unknown to the launch, as it is at DigitalOcean. Nobody has reported it here."""
+_SURE = (401, 403, 404, 405, 422)
+"""Statuses of a refused launch after which no instance exists, besides those whose code is read."""
 
 
 class _Specs(BaseModel):
@@ -204,7 +216,15 @@ class LambdaCloudConnector:
                 {"key": _CREATED_TAG, "value": self._clock.now().isoformat()},
             ],
         }
-        reply = await self._wire.call("POST", _LAUNCH, body=order, expect=(200, 400, 403, 404))
+        reply = await insist(
+            lambda: self._order(order),
+            is_passing=lambda reply: bool(
+                reply.status in (400, 404) and _KEY_UNKNOWN.search(reply.text)
+            ),
+            within_s=_KEY_WITHIN_S,
+            clock=self._clock,
+            words="Lambda Cloud does not know the new ssh key yet; no box is made, and nothing bills",
+        )
         if reply.status != 200:
             raise self._refusal(_LAUNCH, reply)
         try:
@@ -217,9 +237,19 @@ class LambdaCloudConnector:
             raise self._unseen(reply)
         return self._box(shown)
 
+    async def _order(self, order: Json) -> Reply:
+        try:
+            return await self._wire.call("POST", _LAUNCH, body=order, expect=(200, 400, 403, 404))
+        except Rejected as no:
+            if no.status in _SURE:
+                raise
+            raise silent(f"{no.message}; an instance may exist") from no
+
     async def list_boxes(self) -> Sequence[Box]:
         """Implement `Connector.list_boxes`. The provider's list is one page. It leaves out terminated instances."""
-        shown = _payload(_INSTANCE_LIST, await self._wire.get(_INSTANCES))
+        reply = await self._wire.get(_INSTANCES)
+        shown = _payload(_INSTANCE_LIST, reply)
+        must_be_whole("Lambda Cloud's list", reply.fields, len(shown), known=("data",))
         return read_each(
             "lambda_cloud", shown, lambda row: self._box(_INSTANCE.validate_python(row)), _subject
         )

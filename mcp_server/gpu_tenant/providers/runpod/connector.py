@@ -11,6 +11,7 @@ from gpu_tenant.domain.billing import Balance, Billed
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
+    CredentialRefused,
     NoCapacity,
     ProviderSilent,
     ProviderTrouble,
@@ -30,9 +31,10 @@ from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gpu_catalog import known_gpu
-from gpu_tenant.providers.http_client import Json, Wire, counted_gpus, figure, words
-from gpu_tenant.providers.list_rows import Subject, read_each
-from gpu_tenant.providers.response_limits import Leafing
+from gpu_tenant.providers.http_client import Json, Reply, Wire, counted_gpus, figure, words
+from gpu_tenant.providers.list_rows import Subject, must_be_whole, read_each
+from gpu_tenant.providers.patience import insist
+from gpu_tenant.providers.response_limits import Leafing, silent
 from gpu_tenant.providers.runpod.billing import (
     GRAPHQL,
     MYSELF,
@@ -100,6 +102,9 @@ _FULL = re.compile(
 )
 """A lack of capacity has no code of its own. These texts in a 400 mean it."""
 
+_NOT_NOW, _DESTROY_WITHIN_S = (409, 422, 423), 300
+"""The refusals of a delete. It has no body that could be wrong, so all of them are about the pod's state."""
+
 _SURE = (400, 404, 405, 422)
 """Statuses of a refused create after which no pod exists. Any other status leaves that unclear."""
 
@@ -129,11 +134,15 @@ class RunpodConnector:
             return ours
         order = self._order(lease.mark, quote.offer.id, quote.wish)
         try:
-            reply = await self._wire.call(
-                "POST", "/v2/pods", body=order, expect=(200, 201, 202, 403)
-            )
+            reply = await self._post(order)
         except Rejected as no:
-            raise _refusal(no) from no
+            if no.status != 422 or "entrypoint" not in order or "entrypoint" not in no.body:
+                raise _refusal(no) from no
+            del order["entrypoint"]
+            try:
+                reply = await self._post(order)
+            except Rejected as again:
+                raise _refusal(again) from again
         if reply.status == 403 and '"title"' not in reply.text:
             # A 403 without a title comes from the firewall in front of the API, which refuses this client.
             raise self._wire.trouble("POST", "/v2/pods", reply)
@@ -143,6 +152,9 @@ class RunpodConnector:
                 remedy="take another offer; if every offer is refused in this way, the key may not create pods",
             )
         return self._box(reply.fields)
+
+    async def _post(self, order: Object) -> Reply:
+        return await self._wire.call("POST", "/v2/pods", body=order, expect=(200, 201, 202, 403))
 
     async def list_boxes(self) -> Sequence[Box]:
         """Implement `Connector.list_boxes`, with the members of clusters. A terminated pod is not listed."""
@@ -160,7 +172,10 @@ class RunpodConnector:
 
     async def account(self) -> str | None:
         """Implement `Accounted.account`, through the older API. Also None if the key may not use that API."""
-        return owner((await self._wire.call("POST", GRAPHQL, body=WHO)).fields)
+        try:
+            return owner((await self._wire.call("POST", GRAPHQL, body=WHO)).fields)
+        except CredentialRefused:
+            return None
 
     async def find_box(self, lease: Lease) -> Box | None:
         """Implement `Findable.find_box`. A 404 can also mean that this key may not see the pod."""
@@ -173,9 +188,21 @@ class RunpodConnector:
         """Implement `Connector.destroy`."""
         permit = genuine(permit, provider="runpod")
         path = f"/v2/pods/{permit.box_id}"
-        reply = await self._wire.call(
-            "DELETE", path, expect=(204, 404), repeatable="repeatable", urgent="teardown"
+        reply = await insist(
+            lambda: self._wire.call(
+                "DELETE",
+                path,
+                expect=(204, 404, *_NOT_NOW),
+                repeatable="repeatable",
+                urgent="teardown",
+            ),
+            is_passing=lambda reply: reply.status in _NOT_NOW,
+            within_s=_DESTROY_WITHIN_S,
+            clock=self._clock,
+            words=f"RunPod does not end {permit.box_id} yet; it bills until then",
         )
+        if reply.status in _NOT_NOW:
+            raise self._wire.trouble("DELETE", path, reply)
         # A 404 can mean that the pod is gone, or that this key may not see it.
         if reply.status == 404 and permit.box_id in {
             p.get("id") for p in await self._pods("teardown")
@@ -187,8 +214,26 @@ class RunpodConnector:
         await self._act(lease, "stop", done=("EXITED",))
 
     async def resume(self, lease: Lease) -> None:
-        """Implement `Parking.resume`. A pod stays on its host, and either starts there or waits."""
+        """Implement `Parking.resume`. A pod stays on its host, and either starts there or waits.
+
+        Its host may have rented out the GPU meanwhile, and start the pod without one. Such a pod is stopped again.
+        """
         await self._act(lease, "start", done=("RUNNING", "STARTING", "PROVISIONING"))
+        pod = (await self._wire.get(f"/v2/pods/{lease.box_id}")).fields
+        if figure(_at(pod, "gpu", "count")) != 0:
+            return
+        try:
+            await self.park(lease)
+        except ProviderTrouble as trouble:
+            # Any other error would say that it is parked as before.
+            raise silent(
+                f"RunPod has started {lease.box_id} without a GPU, and did not stop it again: {trouble.message}"
+            ) from trouble
+        raise NoCapacity(
+            f"the GPU of {lease.id} is in use by somebody else now: RunPod started its pod without one, and it was "
+            "stopped again",
+            remedy=f"{Command('resume', lease.id)} tries again; its volume is kept, and bills",
+        )
 
     async def _act(self, lease: Lease, action: str, *, done: Sequence[str]) -> None:
         """Tell the pod to do the action. A refusal is not an error if the pod has already done it."""
@@ -297,7 +342,9 @@ class RunpodConnector:
         if not isinstance(identity, str) or not identity or not isinstance(status, str):
             raise _unreadable("a pod without an id or a status")
         state = self._states.get(status, BoxState.UNKNOWN)
-        strange = state in (BoxState.BROKEN, BoxState.UNKNOWN)
+        uptime_s = figure(_at(pod, "runtime", "uptime"))
+        if state is BoxState.READY and uptime_s is None and _direct(pod) is None:
+            state = BoxState.BOOTING  # its container has not started yet
         gpu = shown if isinstance(shown := pod.get("gpu"), dict) else {}
         return Box(
             provider="runpod",
@@ -308,7 +355,10 @@ class RunpodConnector:
             price_usd_h=_price_usd_h(pod, state),
             name=name if isinstance(name := pod.get("name"), str) and name else None,
             gpus=counted_gpus(gpu.get("count"), gpu.get("id")),
-            words=f"RunPod calls it {quote_text(status)}" if strange else None,
+            words=_words(pod, status, state),
+            runs_since=self._clock.now() - timedelta(seconds=uptime_s)
+            if uptime_s is not None and state is BoxState.READY
+            else None,
             published=_published(pod) if state is BoxState.READY else (),
             created_at=instant(pod.get("createdAt")),
         )
@@ -357,12 +407,21 @@ class RunpodConnector:
 
     async def balance(self) -> Balance | None:
         """Implement `Funded.balance`, through the older API, because this one has no call for it."""
-        return balance((await self._wire.call("POST", GRAPHQL, body=MYSELF)).fields)
+        try:
+            return balance((await self._wire.call("POST", GRAPHQL, body=MYSELF)).fields)
+        except CredentialRefused as no:
+            raise ProviderTrouble(
+                "RunPod tells a balance by GraphQL alone, and this key may not use that",
+                remedy="nothing else needs it; a key with GraphQL `Read only` may, and the console shows it",
+            ) from no
 
     async def last_change(self, lease: Lease) -> str | None:
         """Implement `Chronicling.last_change`, through the older API, because this one does not report stops."""
         pod = str(lease.box_id)
-        asked = await self._wire.call("POST", GRAPHQL, body=asks_last_change(pod))
+        try:
+            asked = await self._wire.call("POST", GRAPHQL, body=asks_last_change(pod))
+        except CredentialRefused:
+            return None
         return last_change(asked.fields, pod)
 
     async def _pods(self, urgent: Urgency = "") -> list[Object]:
@@ -386,6 +445,7 @@ class RunpodConnector:
                 found[str(item.get("id"))] = item
             pagination = fields.get("pagination")
             if pagination is None:
+                must_be_whole(f"RunPod's list of {name}", fields, len(found), known=(name,))
                 return list(found.values())
             if not isinstance(pagination, dict):
                 raise _unreadable(f"{name} with an unknown form of pagination")
@@ -412,7 +472,14 @@ def _source(order: Order) -> Object:
         return {"image": _IMAGE}
     if source.image.startswith(_OWN_IMAGES):
         return {"image": source.image, **login}
-    return {"image": source.image, "args": f"sh -c '{_STARTS_SSHD}'", **login}
+    # `args` are the arguments of the image's ENTRYPOINT. `env` runs them, as no ENTRYPOINT would. Whether a create may
+    # name an entrypoint is not known: if it may not, it is refused, and ordered again without.
+    return {
+        "image": source.image,
+        "entrypoint": ["env"],
+        "args": f"sh -c '{_STARTS_SSHD}'",
+        **login,
+    }
 
 
 def _cuda(order: Order) -> dict[str, str]:
@@ -438,6 +505,18 @@ def _refusal(no: Rejected) -> ProviderTrouble:
         f"{no.message}; a pod may exist",
         remedy=f"{Command('leases')} looks again; the meter of a box may be running",
     )
+
+
+def _words(pod: Object, status: str, state: BoxState) -> str | None:
+    if state in (BoxState.BROKEN, BoxState.UNKNOWN):
+        return f"RunPod calls it {quote_text(status)}"
+    if state is BoxState.READY and _price_usd_h(pod, state) is None:
+        return "RunPod does not tell its price now"
+    if state is BoxState.READY and figure(_at(pod, "gpu", "count")) == 0:
+        return "RunPod has started it without a GPU"
+    if state is BoxState.READY and _direct(pod) is None:
+        return "it runs, and RunPod shows no public port for ssh: not every host of its community cloud has one"
+    return None
 
 
 def _published(pod: Object) -> tuple[str, ...]:
@@ -558,7 +637,18 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
         download_mbps=None,
         upload_mbps=None,
         setup_s=_SETUP_S,
-        notes=(stop, f"in {', '.join(places)}") if places else (stop,),
+        notes=tuple(
+            filter(
+                None,
+                (
+                    stop,
+                    f"in {', '.join(places)}" if places else "",
+                    "its host may have no public port for ssh; then it is given back after 3 min"
+                    if cloud == "COMMUNITY"
+                    else "",
+                ),
+            )
+        ),
     )
 
 

@@ -46,7 +46,7 @@ def charge(rows: Sequence[Mapping[str, Json]], box_id: str, now: datetime) -> Bi
         raise _unreadable(f"the charges of instance {box_id}")
     by_part: dict[str, Decimal] = {}
     for item in items if isinstance(items, list) else []:
-        part = _PARTS.get(str(item.get("type"))) if isinstance(item, dict) else None
+        part = _PARTS.get(str(item.get("type")), "other") if isinstance(item, dict) else None
         sum_usd = money(item.get("amount")) if isinstance(item, dict) else None
         if part is None or sum_usd is None:
             raise _unreadable(f"a part of the charges of instance {box_id}")

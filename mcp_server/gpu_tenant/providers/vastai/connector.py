@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -52,7 +53,7 @@ from gpu_tenant.providers.http_client import (
     figure,
     words,
 )
-from gpu_tenant.providers.list_rows import in_fields, read_each
+from gpu_tenant.providers.list_rows import in_fields, must_be_whole, read_each
 from gpu_tenant.providers.response_limits import Leafing, silent
 from gpu_tenant.providers.vastai.billing import (
     CHARGES,
@@ -93,6 +94,14 @@ _SPACING = (
     Spacing("POST", SEARCH, 5.5),
     Spacing("GET", CHARGES, 1.0),
 )
+_PAGE = 64
+"""The most offers that one search showed on a real account, whatever its `limit` (2026-09-29)."""
+_SMALL_PAGE = 16
+"""A page with fewer offers is the last. One with more may be cut, because the provider may change its limit."""
+_PAGES, _MOST_PAGES = 4, 40
+"""How many pages of offers are read if something fits, and how many at most."""
+_USABLE = 0.9
+"""A driver reports a little less memory than the maker."""
 _SETUP_S = 240
 # A create's answer is read whatever its status is, because an error may name a box that was made.
 # Only a 429 never names a box.
@@ -103,6 +112,13 @@ _BID = ":bid"
 _ENDED = (
     "its rental has ended: it cannot start again, its disk bills, and 48 h later it may be deleted"
 )
+_NEVER_STARTS = re.compile(
+    r"OCI runtime create failed|manifest unknown|failed to resolve reference|pull access denied"
+    r"|repository does not exist|unauthorized:",
+    re.IGNORECASE,
+)
+"""What the status message says if a box that is shown as created or loading will never run. Two clients that are used
+with real accounts match these texts: dstackai/dstack (2026-08-21), and one in production (2026-10-06)."""
 _OUTBID = "it may start again by itself, and bill"
 
 # Canonical names that differ from Vast.ai's. GPUs that share one of its names are told apart by their memory.
@@ -186,7 +202,8 @@ class VastConnector:
         if not isinstance(contract, int):
             refusal = self._refusal("PUT", path, reply)
             # The refusal names neither a box nor a known reason, so only the list can tell.
-            raise silent(refusal.message) if reply.status == 200 else refusal
+            is_clear = reply.status >= 400 and reply.status != 408
+            raise refusal if is_clear else silent(refusal.message)
         shown = f"/api/v0/instances/{contract}/"
         key: Json = {"ssh_key": self._setting.public_key()}
         try:
@@ -277,6 +294,8 @@ class VastConnector:
                 rows[number if number.isdigit() else f"none {len(rows)}"] = row
             token, total = page.get("next_token"), page.get("total_instances")
             if token is None:
+                known = ("instances", "next_token", "label_counts", "total_instances")
+                must_be_whole("Vast.ai's list", page, len(rows), known=known)
                 break
             if not isinstance(token, str) or token == query.get("after_token"):
                 raise silent("Vast.ai's list: the cursor to its next page leads to the same page")
@@ -289,9 +308,10 @@ class VastConnector:
     def _box(self, row: Mapping[str, Json]) -> Box:
         label, word = row.get("label"), _word(row)
         state = self._setting.profile.states.get(word, BoxState.UNKNOWN)
-        now = row.get("instance")
+        if state is BoxState.BOOTING and _NEVER_STARTS.search(str(row.get("status_msg"))):
+            state = BoxState.BROKEN
         # While the box loads, only its disk bills.
-        price = sane(money(now.get("totalHour") if isinstance(now, dict) else None))
+        price = _price_now(row)
         running = sane(money(row.get("dph_total"))) if state is BoxState.BOOTING else None
         return Box(
             provider="vastai",
@@ -323,10 +343,16 @@ class VastConnector:
         elif state is BoxState.PARKED and row.get("is_bid") is True:
             told.append(_OUTBID)
         if state in (BoxState.BROKEN, BoxState.UNKNOWN):
-            told += [
-                f"Vast.ai calls it {quote_text(word)}",
-                words(str(row.get("status_msg") or "")),
-            ]
+            told.append(f"Vast.ai calls it {quote_text(word)}")
+        if word == "exited" and row.get("intended_status") == "running":
+            told.append("for up to 10 min after a start it is called so, else it has ended")
+        if state is BoxState.READY and _price_now(row) is None:
+            told.append("Vast.ai does not tell its price now")
+        if state is BoxState.READY and _direct(row) is None:
+            told.append("it runs, and Vast.ai shows no port of its own for ssh")
+        if state in (BoxState.BROKEN, BoxState.UNKNOWN, BoxState.BOOTING):
+            why = row.get("status_msg")
+            told.append(words(why) if isinstance(why, str) and why.strip() else "")
         return "; ".join(filter(None, told)) or None
 
     def refused_image(self, source: AtProvider) -> str | None:
@@ -473,16 +499,57 @@ class VastConnector:
         if not all(volume.region.isdecimal() for volume in wish.volumes_at("vastai")):
             return []
         kinds = {"no": ["on-demand"], "yes": ["bid"], "either": ["on-demand", "bid"]}
-        found: list[Offer | None] = []
+        found: list[Offer] = []
         for kind in kinds["yes" if bid else "no" if number else wish.interruptible]:
             sought = _search(wish, kind)
             if number:
                 # A search by `id` finds nothing, whatever is offered. Eight public clients search by this field.
                 sought["ask_contract_id"] = {"eq": int(number)}
+            found += [
+                offer
+                for offer in await self._every_offer(wish, kind, sought)
+                if number in ("", offer.id.removesuffix(_BID))
+            ]
+        return found
+
+    async def _every_offer(self, wish: Wish, kind: str, sought: dict[str, Json]) -> list[Offer]:
+        """Return the offers that fit the wish. One search shows the cheapest ones only, so it is asked page by page.
+
+        Raises:
+            ProviderSilent: none fits among those that could be read, and there are more.
+        """
+        seen: set[str] = set()
+        fit: list[Offer] = []
+        largest = _SMALL_PAGE
+        is_whole = True
+        for page in range(1, _MOST_PAGES + 1):
             reply = await self._call("POST", "/api/v0/bundles/", body=sought, how="repeatable")
-            rows = _rows(reply.fields, "offers")
-            found += [_offer(row, wish, kind) for row in rows if number in ("", str(row.get("id")))]
-        return [offer for offer in found if offer is not None]
+            shown = _rows(reply.fields, "offers")
+            new = [row for row in shown if str(row.get("id")) not in seen]
+            seen |= {str(row.get("id")) for row in new}
+            fit += filter(None, (_offer(row, wish, kind) for row in new))
+            prices = [usd for row in shown if (usd := figure(row.get("dph_total"))) is not None]
+            is_last = len(shown) < largest or not prices
+            if (is_last and is_whole) or "ask_contract_id" in sought:
+                return fit
+            over = (
+                wish.max_price_usd_h is not None and max(prices, default=0) > wish.max_price_usd_h
+            )
+            if fit and (is_last or over or page >= _PAGES):
+                return fit
+            bounds = sought.get("dph_total")
+            stuck = not new and isinstance(bounds, dict) and "gt" in bounds
+            if is_last or stuck:
+                break
+            # A full page that shows nothing new has one price alone, and may hide more offers of that price.
+            is_whole &= bool(new)
+            largest = max(largest, len(shown))
+            sought = {**sought, "dph_total": {"gte" if new else "gt": max(prices)}}
+        if fit:
+            return fit
+        raise silent(
+            f"Vast.ai shows a few offers at a time, and none of the {len(seen)} cheapest fits; name a GPU to see the others"
+        )
 
     async def leftovers(self) -> Sequence[Leftover]:
         """Implement `Residue.leftovers`: volumes, which outlive the boxes they were made for."""
@@ -561,6 +628,11 @@ def _word(row: Mapping[str, Json]) -> str:
     return "created" if status is None else str(status)
 
 
+def _price_now(row: Mapping[str, Json]) -> Decimal | None:
+    now = row.get("instance")
+    return sane(money(now.get("totalHour") if isinstance(now, dict) else None))
+
+
 def _published(row: Mapping[str, Json]) -> tuple[str, ...]:
     """Return the open ports except sshd's, each with its port at the host's address, which other boxes share."""
     ports, ip = row.get("ports"), row.get("public_ipaddr")
@@ -598,9 +670,14 @@ def _search(wish: Wish, kind: str) -> dict[str, Json]:
         "direct_port_count": {"gte": 1 + len(wish.order.public_ports)},
         "order": [["dph_total", "asc"]],
         "type": kind,
-        "limit": 100,
+        "limit": _PAGE,
         "allocated_storage": float(wish.disk_gb),
     }
+    if wish.vram_gib is not None:
+        asked["gpu_ram"] = {"gte": _USABLE * wish.vram_gib * 1024}
+    provider, _, machine = (wish.host or "").partition(":")
+    if provider == "vastai" and machine.isdecimal():
+        asked["machine_id"] = {"eq": int(machine)}
     for volume in wish.volumes_at("vastai"):
         # A volume is on one machine, and no other sees it.
         asked["machine_id"] = {"eq": int(volume.region)}
@@ -619,13 +696,13 @@ def _search(wish: Wish, kind: str) -> dict[str, Json]:
 def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
     """Return the offer in that row. None if it does not fit the wish."""
     name, vram = _gpu(str(row.get("gpu_name")), figure(row.get("gpu_ram")))
-    ram_mb = figure(row.get("cpu_ram"))
     place, seconds = row.get("geolocation"), figure(row.get("duration"))
     region = plain(place) if isinstance(place, str) else None
     score = figure(row.get("dlperf"))
     ask, count, machine = row.get("id"), row.get("num_gpus"), row.get("machine_id")
     if (
         not (isinstance(ask, int) and isinstance(count, int))
+        or not _keeps_to(row, wish)
         or wish.preference(name) is None
         or (wish.vram_gib is not None and (vram is None or vram < wish.vram_gib))
         or not wish.reaches_volumes("vastai", str(machine))
@@ -668,9 +745,41 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
         upload_mbps=figure(row.get("inet_up")),
         dlperf=score if score is not None and 0 < score < math.inf else None,
         cpus=figure(row.get("cpu_cores_effective")),
-        ram_gib=None if ram_mb is None else ram_mb / 1024,
+        ram_gib=_ram_gib(row),
         notes=tuple(notes),
     )
+
+
+def _keeps_to(row: Mapping[str, Json], wish: Wish) -> bool:
+    """Whether the row keeps to what the search asked for. The provider does not always apply the bounds of a search.
+
+    What the row does not say is left to the provider.
+    """
+    least: dict[str, float] = {
+        "disk_space": wish.disk_gb,
+        "duration": wish.hours * 3600 + _SETUP_S,
+        "direct_port_count": 1 + len(wish.order.public_ports),
+        "cuda_max_good": float(wish.order.cuda or 0),
+    }
+    told = {name: figure(row.get(name)) for name in least}
+    return (
+        all(value is None or value >= least[name] for name, value in told.items())
+        and row.get("num_gpus") == wish.gpu_count
+        and row.get("rentable") is not False
+        and row.get("rented") is not True
+        and (wish.trust == "any" or row.get("verification") in (None, "verified"))
+    )
+
+
+def _ram_gib(row: Mapping[str, Json]) -> float | None:
+    """Return the memory of the offered part of the machine. Some rows state that of the whole machine."""
+    whole_mb, part, cores = (
+        figure(row.get(name)) for name in ("cpu_ram", "cpu_cores_effective", "cpu_cores")
+    )
+    if whole_mb is None:
+        return None
+    share = part / cores if part and cores and 0 < part < cores else 1
+    return whole_mb / 1024 * share
 
 
 def _gpu(theirs: str, ram_mb: float | None) -> tuple[str, float | None]:
