@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from gpu_tenant.artifacts.file_sets import incomplete_sets
+from gpu_tenant.artifacts.file_sets import cut_off_saves, half_sets
 from gpu_tenant.artifacts.local_evidence import reread_all
 from gpu_tenant.artifacts.unbegun_jobs import unbegun_jobs
 from gpu_tenant.domain import timeline
@@ -60,8 +60,7 @@ def outcome_of(
         doubts += _of_declarations(ledger, lease.id, seal)
         doubts += _of_files(evidence)
         if kept is not None:
-            names = [entry.name for entry in seal.entries if entry.role == "artifact"]
-            doubts += [Doubt("incomplete", words) for words in incomplete_sets(names, kept)]
+            doubts += _of_sets(ledger, lease.id, seal, kept)
             if not any(doubt.grade == "failed" for doubt in doubts):
                 doubts += _of_kept_logs(ledger, lease.id, seal.entries, kept)
     return outcome_from(doubts)
@@ -177,6 +176,26 @@ def _of_declarations(ledger: Ledger, lease_id: LeaseId, seal: Manifest) -> Itera
             yield Doubt(
                 "suspect", f"{name} is empty: no file of it has a byte, as if it is unfinished"
             )
+
+
+def _of_sets(ledger: Ledger, lease_id: LeaseId, seal: Manifest, kept: Path) -> Iterator[Doubt]:
+    """Judge the sets among the kept files, if the job wrote a part of them, and the saves that were cut off."""
+    sent, discard = ledger.sent_versions(lease_id), ledger.declarations(lease_id)[1]
+    files: dict[str, Path | None] = {
+        x.name: below(kept, x.name) for x in seal.entries if x.role in ("artifact", "unasked")
+    }
+    own = {x.name for x in seal.entries if x.role == "artifact" and not _is_as_sent(x, sent)}
+    for half in half_sets(files, discard):
+        if half.members & own or any(
+            name.startswith(f"{member}/") for member in half.members - {*files} for name in own
+        ):
+            yield Doubt("incomplete", half.words)
+    saves = cut_off_saves(own)
+    for name in saves[:_NAMED]:
+        shown = quote_text(name.removeprefix("work/"))
+        yield Doubt("suspect", f"{shown} is a save that did not end, by its name")
+    if len(saves) > _NAMED:
+        yield Doubt("suspect", f"and {some(len(saves) - _NAMED, 'more save')} that did not end")
 
 
 def _is_as_sent(entry: SealedFile, sent: dict[str, list[tuple[int, str]]]) -> bool:
