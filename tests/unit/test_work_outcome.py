@@ -3,7 +3,7 @@
 import pytest
 
 from gpu_tenant.domain.outcome import Doubt, outcome_from
-from gpu_tenant.jobs.failure_patterns import last_crash
+from gpu_tenant.jobs.log_end import last_crash
 
 TRACEBACK = """Traceback (most recent call last):
   File "/root/gpu-tenant/l-1/work/train.py", line 3, in <module>

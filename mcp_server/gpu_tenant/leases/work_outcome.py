@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -18,7 +17,7 @@ from gpu_tenant.domain.model import JobId, Lease, LeaseId
 from gpu_tenant.domain.outcome import Doubt, Outcome, outcome_from
 from gpu_tenant.domain.seal import Manifest, SealedFile
 from gpu_tenant.domain.story import story_of
-from gpu_tenant.domain.untrusted_text import plain, quote_text, sentence
+from gpu_tenant.domain.untrusted_text import quote_text, sentence
 from gpu_tenant.domain.wording import some
 from gpu_tenant.files.paths import below
 from gpu_tenant.files.patterns import is_readable, matches_kept_name
@@ -26,7 +25,7 @@ from gpu_tenant.files.state_dir import is_reached
 from gpu_tenant.ledger import Ledger
 
 if TYPE_CHECKING:
-    from gpu_tenant.jobs.failure_patterns import Crash
+    from gpu_tenant.jobs.log_end import Crash
 
 _LOG_BYTES = 64 << 10
 _JUDGED_BYTES = 2 << 30
@@ -96,7 +95,7 @@ def _of_job(
     crash = _crash_in(log)
     end = _recorded_end(events, job, story.state)
     if end is None:
-        if crash is not None:
+        if crash is not None and crash.grade == "failed":
             yield Doubt("failed", _shown(crash))
         elif story.cut_off is not None:
             yield Doubt("failed", f"the box was taken while {job} ran")
@@ -106,9 +105,9 @@ def _of_job(
     match end.state:
         case "finished":
             if crash is not None:
-                yield Doubt("failed", f"{_shown(crash)}, although its exit status is 0")
+                yield Doubt(crash.grade, f"{_shown(crash)}, although its exit status is 0")
             else:
-                yield from _of_metrics(log)
+                yield from _of_losses(log)
         case "stopped" if end.exit_code == 0:
             pass  # Its command had finished, and only what it left running was stopped.
         case "stopped":
@@ -147,15 +146,11 @@ def _failure(end: timeline.Progressed, crash: Crash | None, log: str) -> str:
     return ", ".join(told) or f"it was seen as {end.state}"
 
 
-def _of_metrics(log: str) -> Iterator[Doubt]:
-    from gpu_tenant.jobs.progress import read_progress
+def _of_losses(log: str) -> Iterator[Doubt]:
+    from gpu_tenant.jobs.log_end import last_loss
 
-    progress = read_progress(plain(log)) if log else None
-    for name, value in (progress.metrics if progress else {}).items():
-        if "loss" in name.lower() and not math.isfinite(value):
-            yield Doubt(
-                "suspect", f"its last {quote_text(name)} is {'NaN' if math.isnan(value) else value}"
-            )
+    if (told := last_loss(log)) is not None:
+        yield Doubt("suspect", f"its last word of a loss: {quote_text(told)}")
 
 
 def _of_declarations(ledger: Ledger, lease_id: LeaseId, seal: Manifest) -> Iterator[Doubt]:
@@ -219,7 +214,7 @@ def _of_files(evidence: Sequence[Evidence]) -> Iterator[Doubt]:
 def _of_kept_logs(
     ledger: Ledger, lease_id: LeaseId, entries: Sequence[SealedFile], kept: Path
 ) -> Iterator[Doubt]:
-    """Find a traceback at the end of a log among the artifacts. A command may write its errors there, and end with 0."""
+    """Find a failure at the end of a log among the artifacts. A command may write its errors there, and end with 0."""
     sent = ledger.sent_versions(lease_id)
     logs = [
         entry
@@ -232,9 +227,9 @@ def _of_kept_logs(
     newest = sorted(logs, key=lambda entry: -entry.mtime_ns)[:_MOST_LOGS]
     for entry in newest:
         crash = _crash_in(_end_of(kept, entry.name))
-        if crash is not None:
+        if crash is not None and (crash.grade == "failed" or not entry.name.endswith(".txt")):
             name = quote_text(entry.name.removeprefix("work/"))
-            yield Doubt("failed", f"{name} ends with a traceback: {_shown(crash)}")
+            yield Doubt(crash.grade, f"{name} ends with a failure: {_shown(crash)}")
 
 
 def _end_of(kept: Path, name: str) -> str:
@@ -250,7 +245,7 @@ def _end_of(kept: Path, name: str) -> str:
 
 def _crash_in(log: str) -> Crash | None:
     # Imported here, because compiling the patterns of failures takes long, and most calls judge no work.
-    from gpu_tenant.jobs.failure_patterns import last_crash
+    from gpu_tenant.jobs.log_end import last_crash
 
     return last_crash(log) if log else None
 
