@@ -17,8 +17,10 @@ from gpu_tenant.box.session import Session
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, HostKeyChanged, JobRunning, Refused, TenantError
 from gpu_tenant.domain.model import Job, JobId, Lease, SlurmAddress
+from gpu_tenant.domain.pipes import hidden_status
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.survival import accounted_paths
+from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.files.patterns import require_narrow, require_patterns
 from gpu_tenant.ledger import Ledger
 
@@ -50,6 +52,9 @@ class Launched(Record):
     )
     undeclared: str | None = Field(
         default=None, description="what the smoke test wrote and this job does not declare"
+    )
+    pipe: str | None = Field(
+        default=None, description="what hides the exit status of the command, if a pipe does"
     )
     sweep: str | None = Field(
         default=None,
@@ -133,7 +138,18 @@ async def launch(
         if died and died.missing
         else died and died.words,
         guard=armed.words,
+        pipe=_pipe_words(job.command),
         next=died.next(look) if died else str(look),
+    )
+
+
+def _pipe_words(command: str) -> str | None:
+    hiding = hidden_status(command)
+    if hiding is None:
+        return None
+    return (
+        f"its exit status is that of {quote_text(hiding)}: a failure before the pipe is not seen by it; "
+        "`set -o pipefail` in bash changes that"
     )
 
 

@@ -110,6 +110,11 @@ def _of_job(
                 yield from _of_losses(log)
         case "stopped" if end.exit_code == 0:
             pass  # Its command had finished, and only what it left running was stopped.
+        case "stopped" if story.lingers_since is not None:
+            status = "" if end.exit_code is None else f" (exit status {end.exit_code})"
+            yield Doubt(
+                "failed", f"its command failed{status}, and what it left running was stopped"
+            )
         case "stopped":
             cause = story.stop_cause
             yield Doubt("failed", cause.sentence if cause else "it was stopped before it ended")

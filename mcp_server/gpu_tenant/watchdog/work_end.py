@@ -169,8 +169,9 @@ class WorkEnd:
         lingering = [x.job for x in standing.jobs if x.state == "lingering" and x.job in since]
         busy = [job for job in standing.live if job not in lingering]
         failed = [*failures(ends, launched_at, events)]
+        bad = {x.job for x in standing.jobs if x.exit_code != 0}
         failed += [
-            f"the job {job} has ended, but processes that it started still run"
+            f"the job {job} has {'failed' if job in bad else 'ended'}, but processes that it started still run"
             for job in lingering
             if job not in setups  # a service that the setup started may go on running
         ]

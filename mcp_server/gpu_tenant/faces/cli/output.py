@@ -295,6 +295,7 @@ def print_launched(shown: Launched) -> None:
             ("keeps", ", ".join(shown.artifacts)),
             ("may lose", ", ".join(shown.discard) or "only well-known caches"),
             *([("warning", shown.undeclared)] if shown.undeclared else []),
+            *([("warning", shown.pipe)] if shown.pipe else []),
             *([("runs in", shown.environment)] if shown.environment else []),
             ("guard", shown.guard),
             *([("budget", shown.budget_end)] if shown.budget_end else []),
