@@ -79,6 +79,7 @@ from gpu_tenant.files.patterns import (
 )
 from gpu_tenant.files.worktree import LeftOut, left_out_reasons
 from gpu_tenant.jobs.cost_forecast import whole_s
+from gpu_tenant.jobs.launch import pipe_words
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
 from gpu_tenant.leases.last_start import LETS_IN_S, start_to_end
@@ -415,6 +416,8 @@ class Drive:
         # These raise the errors that a push or a renting would raise later. A smoke test may take minutes.
         files, left_out = await self._sendable()
         await self._must_be_rentable()
+        if (pipe := pipe_words(errand.command)) is not None:
+            self._face.hear(f"of the job's command: {pipe}")
         if errand.smoke == "none":
             self._note(Smoked(receipt="none"))
             return None
@@ -443,6 +446,8 @@ class Drive:
             include=errand.include,
             hear=self._hear_of_smoke,
         )
+        for doubt in receipt.doubtful:
+            self._face.hear(f"a job that ends like its smoke test would be doubted: {doubt}")
         if receipt.passed:
             self._note(Smoked(receipt=receipt.id, tree=tree, newest_ns=newest_ns))
             return None

@@ -138,12 +138,13 @@ async def launch(
         if died and died.missing
         else died and died.words,
         guard=armed.words,
-        pipe=_pipe_words(job.command),
+        pipe=pipe_words(job.command),
         next=died.next(look) if died else str(look),
     )
 
 
-def _pipe_words(command: str) -> str | None:
+def pipe_words(command: str) -> str | None:
+    """Say that a pipe hides the exit status of what is before it. None if none does."""
     hiding = hidden_status(command)
     if hiding is None:
         return None

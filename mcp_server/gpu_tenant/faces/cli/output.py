@@ -183,6 +183,7 @@ def smoke(receipt: SmokeReceipt) -> None:
             *([("peak memory", size(receipt.peak_bytes))] if receipt.peak_bytes else []),
             *([("on a GPU", receipt.gpu_memory.words)] if receipt.gpu_memory else []),
             ("wrote", ", ".join(receipt.wrote) or "nothing"),
+            *(("doubtful", line) for line in receipt.doubtful),
             *(("left out", line) for line in receipt.left_out),
             ("confined by", receipt.confined),
             ("next", receipt.next),
