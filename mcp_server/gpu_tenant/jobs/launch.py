@@ -2,13 +2,16 @@
 
 import asyncio
 import re
+import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import Field, JsonValue
 
 from gpu_tenant.artifacts.destination import require_its_own
 from gpu_tenant.artifacts.left_behind import Missing, missing_on_box
+from gpu_tenant.artifacts.push import pushed_trees
 from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.box.guard import arm
 from gpu_tenant.box.script_replies import SETUP_NAME
@@ -124,7 +127,7 @@ async def launch(
     ledger.counts_since(lease.id, started.since_ns)
     if job.launched_at is None:
         ledger.note_launched(job, at=ledger.now(), box_time_s=started.started_at)
-    died = None if started.already else await _died_at_once(session, job.id, ledger=ledger)
+    died = None if started.already else await _died_at_once(session, job.id, command, ledger=ledger)
     look = Command("monitor", lease.id)
     return Launched(
         lease=lease.id,
@@ -166,7 +169,9 @@ class _Death(NamedTuple):
         return f"{look}: the log says why; correct the command, and launch again"
 
 
-async def _died_at_once(session: Session, job: JobId, *, ledger: Ledger) -> _Death | None:
+async def _died_at_once(
+    session: Session, job: JobId, command: str, *, ledger: Ledger
+) -> _Death | None:
     """Say how the job ended, if it failed within a second, for example because its command is mistyped.
 
     None if the job did not fail, or if that is unknown. This waits in real time, because a job runs in real time even
@@ -184,11 +189,35 @@ async def _died_at_once(session: Session, job: JobId, *, ledger: Ledger) -> _Dea
     if seen.exit_code is None:
         return _Death(f"{seen.state} by {seen.signal}" if seen.signal else seen.state, None)
     found = _SHELLS_WORD.get(seen.exit_code)
+    if found is not None:
+        found = _interpreter_words(session.lease, command, ledger=ledger) or found
     log = seen.log.raw.decode("utf-8", "replace") if seen.log else ""
     return _Death(
         f"{seen.state}, exit status {seen.exit_code}" + (f": {found}" if found else ""),
         missing_on_box(session.lease, log, ledger=ledger),
     )
+
+
+def _interpreter_words(lease: Lease, command: str, *, ledger: Ledger) -> str | None:
+    """Say what is wrong with the first line of a pushed script that a shell could not start. None if nothing is."""
+    program = command.split(maxsplit=1)[0].strip("'\"")
+    if Path(program).is_absolute() or ".." in Path(program).parts:
+        return None
+    for tree in reversed(pushed_trees(ledger, lease.id)):
+        try:
+            with (Path(tree.directory) / program).open("rb") as file:
+                first = file.readline(256)
+        except OSError:
+            continue
+        if first.startswith(b"#!"):
+            named = first[2:].decode("utf-8", "replace").strip()
+            if first.rstrip(b"\n").endswith(b"\r"):
+                return (
+                    f"{quote_text(program)} has the line ends of Windows (CRLF), so its interpreter is not found: "
+                    f"`sed -i 's/\\r$//' {shlex.quote(program)}` corrects that"
+                )
+            return f"{quote_text(program)} is there; perhaps its interpreter, {quote_text(named)}, is not"
+    return None
 
 
 async def must_be_taken(session: Session, artifacts: Sequence[str], discard: Sequence[str]) -> None:

@@ -278,6 +278,8 @@ def print_pushed(shown: Pushed) -> None:
     )
     for line in shown.left_out:
         click.echo(f"left out: {line}")
+    for line in shown.holes:
+        click.echo(f"warning: {line}")
     if shown.lacks:
         click.echo(f"warning: {shown.lacks}")
     elif shown.left_out:
