@@ -77,6 +77,7 @@ from gpu_tenant.files.patterns import (
     require_patterns,
     told_apart,
 )
+from gpu_tenant.files.requirements_text import paths_of_a_computer
 from gpu_tenant.files.worktree import LeftOut, left_out_reasons
 from gpu_tenant.jobs.cost_forecast import whole_s
 from gpu_tenant.jobs.launch import pipe_words
@@ -416,6 +417,8 @@ class Drive:
         # These raise the errors that a push or a renting would raise later. A smoke test may take minutes.
         files, left_out = await self._sendable()
         await self._must_be_rentable()
+        if self._is_market():
+            await asyncio.to_thread(_refuse_paths_of_this_computer, files)
         if (pipe := pipe_words(errand.command)) is not None:
             self._face.hear(f"of the job's command: {pipe}")
         if errand.smoke == "none":
@@ -1514,6 +1517,30 @@ class Drive:
 
     def _note(self, event: Smoked | Agreed | Unprepared) -> None:
         self._tenancy.ledger.note_errand(self._run, event, at=self._tenancy.clock.now())
+
+
+def _refuse_paths_of_this_computer(files: Mapping[str, Path]) -> None:
+    """Check that the requirements name no path of a computer: a rented box does not have it.
+
+    Raises:
+        BadRequest: they do.
+    """
+    for name in ASKS & set(files):
+        told = paths_of_a_computer(files[name].read_bytes()) if name.endswith(".txt") else []
+        if told:
+            raise BadRequest(
+                f"{name} asks for {quote_text(told[0])}, a path of one computer: a rented box does not have it",
+                remedy="`pip list --format=freeze` writes versions instead",
+            )
+
+
+def _fingerprint(files: Mapping[str, Path]) -> tuple[str, int]:
+    """Return a hash of these files' names, sizes and times of change, and the newest of these times, in nanoseconds."""
+    digest, newest_ns = sha256(), 0
+    for name, seen in _stats(files):
+        newest_ns = max(newest_ns, seen.st_mtime_ns)
+        digest.update(f"{name}\0{seen.st_size}\0{seen.st_mtime_ns}\0".encode())
+    return digest.hexdigest(), newest_ns
 
 
 def _newer(files: Mapping[str, Path], than_ns: int) -> list[str]:
