@@ -116,6 +116,7 @@ class JobStatus(_Reply):
     now: float
     boot_id: str = ""
     log_bytes: int = 0
+    log_mtime: float | None = None
     log: LogPart | None = None
     sample: Sample | None = None
 
@@ -126,6 +127,9 @@ class Brief(_Reply):
     job: str
     state: JobState
     exit_code: int | None = None
+    started_at: float | None = None
+    log_bytes: int = 0
+    log_mtime: float | None = None
 
 
 class StoreCopied(_Reply):

@@ -24,6 +24,7 @@ from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.reconcile import overdue
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.rhythm import silence_of
 from gpu_tenant.domain.stop_cause import StopCause
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.terms import GRACE_S
@@ -259,7 +260,12 @@ def _answer(
         alarm="; ".join(
             filter(
                 None,
-                (overdue(lease, clock.now()), _short_of_disk(status, lease), _left_alive(status)),
+                (
+                    overdue(lease, clock.now()),
+                    _short_of_disk(status, lease),
+                    _left_alive(status),
+                    _silent(status),
+                ),
             )
         )
         or None,
@@ -355,6 +361,26 @@ def _left_alive(status: JobStatus) -> str | None:
     if status.state != "lingering" or status.exit_code == 0:
         return None
     return f"{status.job} has failed, and processes that it started still run and hold the GPU"
+
+
+def _silent(status: JobStatus) -> str | None:
+    """Say since when a running job is silent, and what of it still moves. Silence alone ends no job."""
+    if status.state != "running":
+        return None
+    silence = silence_of(
+        started_at=status.started_at,
+        log_mtime=status.log_mtime,
+        log_bytes=status.log_bytes,
+        now=status.now,
+    )
+    if silence is None:
+        return None
+    busy = [
+        f"{x.util_pct:.0f} %"
+        for x in (status.sample.gpus if status.sample else ())
+        if x.util_pct is not None
+    ]
+    return f"{silence.words}; GPU use now: {', '.join(busy)}" if busy else silence.words
 
 
 def by_itself_words(lease: Lease) -> str:
