@@ -1297,9 +1297,7 @@ def _told_by_shell(end: dict) -> int | None:
 def _left_running(job: Job, end: dict) -> dict:
     """Say how the command ended, and which processes it left. Only programs are named: arguments may be secret."""
     left = ["%d (%s)" % (process.pid, program_of(process.pid)) for process in job.members()]
-    how = (
-        "ended by SIG" + end["signal"] if end["signal"] else "exit status %d" % end["exit_code"]
-    )
+    how = "ended by SIG" + end["signal"] if end["signal"] else "exit status %d" % end["exit_code"]
     more = ", and %d more" % (len(left) - 5) if left[5:] else ""
     return {"code": "lingering", "evidence": "%s; left: %s%s" % (how, ", ".join(left[:5]), more)}
 

@@ -434,6 +434,7 @@ class Drive:
         if known is not None:
             ago = span((tenancy.clock.now() - known.at).total_seconds())
             self._face.hear(f"the smoke test of these files and this command passed {ago} ago")
+            self._hear_of_doubts(known)
             self._note(Smoked(receipt=known.id, tree=tree, newest_ns=newest_ns))
             return None
         self._face.hear(WORDS["smoke"])
@@ -449,8 +450,7 @@ class Drive:
             include=errand.include,
             hear=self._hear_of_smoke,
         )
-        for doubt in receipt.doubtful:
-            self._face.hear(f"a job that ends like its smoke test would be doubted: {doubt}")
+        self._hear_of_doubts(receipt)
         if receipt.passed:
             self._note(Smoked(receipt=receipt.id, tree=tree, newest_ns=newest_ns))
             return None
@@ -483,6 +483,10 @@ class Drive:
             log_of="the smoke test's log, from here",
             next=then,
         )
+
+    def _hear_of_doubts(self, receipt: SmokeReceipt) -> None:
+        for doubt in receipt.doubtful:
+            self._face.hear(f"a job that ends like its smoke test would be doubted: {doubt}")
 
     async def _sendable(self) -> tuple[dict[str, Path], list[LeftOut]]:
         """Return the files that the push of this run would send now, and what it would leave out."""
@@ -1532,15 +1536,6 @@ def _refuse_paths_of_this_computer(files: Mapping[str, Path]) -> None:
                 f"{name} asks for {quote_text(told[0])}, a path of one computer: a rented box does not have it",
                 remedy="`pip list --format=freeze` writes versions instead",
             )
-
-
-def _fingerprint(files: Mapping[str, Path]) -> tuple[str, int]:
-    """Return a hash of these files' names, sizes and times of change, and the newest of these times, in nanoseconds."""
-    digest, newest_ns = sha256(), 0
-    for name, seen in _stats(files):
-        newest_ns = max(newest_ns, seen.st_mtime_ns)
-        digest.update(f"{name}\0{seen.st_size}\0{seen.st_mtime_ns}\0".encode())
-    return digest.hexdigest(), newest_ns
 
 
 def _newer(files: Mapping[str, Path], than_ns: int) -> list[str]:
