@@ -18,21 +18,21 @@ _MOST_BYTES = 64 << 20
 _LONGEST_POINTER_BYTES = 512
 
 
-class Numbered(NamedTuple):
+class NumberedName(NamedTuple):
     """Names that say how many parts there are: `at` of `of`. The parts are counted from 0 or from 1."""
 
     name: str
     source: str
 
 
-class Counted(NamedTuple):
+class CountedName(NamedTuple):
     """Names that number their parts from 0 on, and do not say how many there are. Between them, none may be missing."""
 
     name: str
     source: str
 
 
-class Listing(NamedTuple):
+class PartsList(NamedTuple):
     """A file that lists others, by their paths below its own directory. `*` stands for any letters of a name."""
 
     seen: str
@@ -60,11 +60,11 @@ class Companion(NamedTuple):
 
 
 NUMBERED = (
-    Numbered(
+    NumberedName(
         r"(?P<head>.*?)(?P<at>\d{4,6})(?P<by>[-_]of[-_])(?P<of>\d{4,6})(?P<tail>(?:\.\w+)*)",
         "transformers `save_pretrained`, llama.cpp `gguf-split`, TensorFlow `ShardedFilename`",
     ),
-    Numbered(
+    NumberedName(
         r"(?P<head>(?:.*[-_.])?(?:shard|part|rank|split|piece|tp|pp)[-_.]?)(?P<at>\d{1,3})"
         r"(?P<by>[-_]?of[-_]?)(?P<of>\d{1,3})(?P<tail>(?:\.\w+)*)",
         "file names by hand, such as shard-1-of-4.pt",
@@ -74,27 +74,31 @@ NO_PARTS = re.compile(r"(?i)(?:^|.*[-_.])(?:epoch|step|iter|iteration|fold|run|s
 """What stands before a number that counts the progress of a job, and not the parts of a set."""
 
 COUNTED = (
-    Counted(
+    CountedName(
         r"(?P<head>\w*zero_pp_rank_)(?P<at>\d+)(?P<tail>_mp_rank_\d+_(?:optim|model)_states\.pt)",
         "DeepSpeed `engine._get_zero_ckpt_name`",
     ),
-    Counted(
+    CountedName(
         r"(?P<head>mp_rank_)(?P<at>\d+)(?P<tail>_model_states\.pt|(?:_\d{3})?)",
         "DeepSpeed `engine._get_ckpt_name`; Megatron `get_checkpoint_name`",
     ),
-    Counted(r"(?P<head>rng_state_)(?P<at>\d+)(?P<tail>\.pth)", "transformers `_save_rng_state`"),
-    Counted(r"(?P<head>random_states_)(?P<at>\d+)(?P<tail>\.pkl)", "accelerate `RNG_STATE_NAME`"),
-    Counted(
+    CountedName(
+        r"(?P<head>rng_state_)(?P<at>\d+)(?P<tail>\.pth)", "transformers `_save_rng_state`"
+    ),
+    CountedName(
+        r"(?P<head>random_states_)(?P<at>\d+)(?P<tail>\.pkl)", "accelerate `RNG_STATE_NAME`"
+    ),
+    CountedName(
         r"(?P<head>(?:pytorch_model|optimizer)_fsdp_rank)(?P<at>\d+)(?P<tail>\.bin)",
         "accelerate `save_fsdp_model`, LOCAL_STATE_DICT",
     ),
-    Counted(r"(?P<head>consolidated\.)(?P<at>\d\d)(?P<tail>\.pth)", "LLaMA's own releases"),
-    Counted(r"(?P<head>.+-shard)(?P<at>\d+)(?P<tail>\.pt)", "fairseq and metaseq, FSDP shards"),
-    Counted(
+    CountedName(r"(?P<head>consolidated\.)(?P<at>\d\d)(?P<tail>\.pth)", "LLaMA's own releases"),
+    CountedName(r"(?P<head>.+-shard)(?P<at>\d+)(?P<tail>\.pt)", "fairseq and metaseq, FSDP shards"),
+    CountedName(
         r"(?P<head>model-rank-)(?P<at>\d+)(?P<tail>-part-\d+\.safetensors)",
         "vLLM `ShardedStateLoader`",
     ),
-    Counted(r"(?P<head>ocdbt\.process_)(?P<at>\d+)(?P<tail>)", "Orbax, OCDBT"),
+    CountedName(r"(?P<head>ocdbt\.process_)(?P<at>\d+)(?P<tail>)", "Orbax, OCDBT"),
 )
 
 
@@ -243,63 +247,65 @@ def _onnx(path: Path) -> Iterable[str]:
 
 
 LISTINGS = (
-    Listing(
+    PartsList(
         r".+\.index\.json",
         _values("weight_map"),
         "transformers and diffusers, `*.safetensors.index.json`",
     ),
-    Listing(r"state\.json", _each("_data_files", "filename"), "datasets `save_to_disk`"),
-    Listing(r"dataset_dict\.json", _each("splits"), "datasets `DatasetDict.save_to_disk`"),
-    Listing(r"model_index\.json", _pipeline, "diffusers `DiffusionPipeline.save_pretrained`"),
-    Listing(r"modules\.json", _modules, "sentence-transformers `SentenceTransformer.save`"),
-    Listing(r"index\.json", _mosaic, "MosaicML streaming `MDSWriter`, LitData `BinaryWriter`"),
-    Listing(r"model\.json", _weights_manifest, "TensorFlow.js `weightsManifest`"),
-    Listing(r"Manifest\.json", _package, "Core ML packages", directory=r"\.mlpackage$"),
-    Listing(r"\.zmetadata", _keys("", "metadata"), "zarr 2, consolidated metadata"),
-    Listing(
+    PartsList(r"state\.json", _each("_data_files", "filename"), "datasets `save_to_disk`"),
+    PartsList(r"dataset_dict\.json", _each("splits"), "datasets `DatasetDict.save_to_disk`"),
+    PartsList(r"model_index\.json", _pipeline, "diffusers `DiffusionPipeline.save_pretrained`"),
+    PartsList(r"modules\.json", _modules, "sentence-transformers `SentenceTransformer.save`"),
+    PartsList(r"index\.json", _mosaic, "MosaicML streaming `MDSWriter`, LitData `BinaryWriter`"),
+    PartsList(r"model\.json", _weights_manifest, "TensorFlow.js `weightsManifest`"),
+    PartsList(r"Manifest\.json", _package, "Core ML packages", directory=r"\.mlpackage$"),
+    PartsList(r"\.zmetadata", _keys("", "metadata"), "zarr 2, consolidated metadata"),
+    PartsList(
         r"zarr\.json",
         _keys("/zarr.json", "consolidated_metadata", "metadata"),
         "zarr 3, consolidated metadata",
     ),
-    Listing(r"_CHECKPOINT_METADATA", _keys("", "item_handlers"), "Orbax, the items of a composite"),
-    Listing(r"\.metadata", _found(rb"(__\d+_\d+\.distcp)"), "torch.distributed.checkpoint"),
-    Listing(
+    PartsList(
+        r"_CHECKPOINT_METADATA", _keys("", "item_handlers"), "Orbax, the items of a composite"
+    ),
+    PartsList(r"\.metadata", _found(rb"(__\d+_\d+\.distcp)"), "torch.distributed.checkpoint"),
+    PartsList(
         r"\.snapshot_metadata",
         _found(rb"\"?location\"?: \"?([\w./%-]+)"),
         "torchsnapshot, its manifest",
     ),
-    Listing(r".+\.onnx", _onnx, "ONNX, external data"),
-    Listing(r"latest", _pointer(rb"(global_step\d+)"), "DeepSpeed `save_checkpoint`"),
-    Listing(
+    PartsList(r".+\.onnx", _onnx, "ONNX, external data"),
+    PartsList(r"latest", _pointer(rb"(global_step\d+)"), "DeepSpeed `save_checkpoint`"),
+    PartsList(
         r"latest",
         _pointer(rb"([\w.=-]+)"),
         "DeepSpeed with a tag of its user; Lightning's strategy has the tag `checkpoint`",
         beside=r"zero_to_fp32\.py",
     ),
-    Listing(
+    PartsList(
         r"mp_rank_00_model_states\.pt",
         _zero_ranks,
         "DeepSpeed, `dp_world_size` of a model state",
         beside=r"\w*zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt",
     ),
-    Listing(
+    PartsList(
         r"latest_checkpointed_iteration\.txt",
         _iteration,
         "Megatron `get_checkpoint_tracker_filename`",
     ),
-    Listing(
+    PartsList(
         r"checkpoint",
         _found(rb"(?m)^model_checkpoint_path: \"(?:[^\"\n]*/)?([^\"/\n]+)\"", "{}.index"),
         "TensorFlow `update_checkpoint_state`",
         beside=r".+\.(?:index|data-\d{5}-of-\d{5})",
     ),
-    Listing(
+    PartsList(
         r"last_checkpoint",
         _pointer(rb"(?:[^\n]*/)?([^/\n]+\.pth)"),
         "detectron2 `Checkpointer`, mmengine `CheckpointHook`",
         beside=r".+\.pth",
     ),
-    Listing(r"CURRENT", _pointer(rb"(MANIFEST-\d+)"), "LevelDB and RocksDB"),
+    PartsList(r"CURRENT", _pointer(rb"(MANIFEST-\d+)"), "LevelDB and RocksDB"),
 )
 
 POINTERS = ("/latest", "/latest_checkpointed_iteration.txt", "/checkpoint", "/last_checkpoint")
