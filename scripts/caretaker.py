@@ -789,6 +789,14 @@ def text_of(path: str) -> str:
         return ""
 
 
+def program_of(pid: int) -> str:
+    """Name the program that a process runs, and the script if there is one. No other arguments are shown."""
+    words = [word for word in text_of("/proc/%d/cmdline" % pid).split("\0") if word]
+    names = [os.path.basename(word) for word in words[:1]]
+    names += [os.path.basename(word) for word in words[1:2] if re.search(r"\.(?:py|sh)$", word)]
+    return re.sub(r"[^\w.:+ -]", "?", " ".join(names))[:60] or "unknown"
+
+
 def output_of(*argv: str) -> str:
     import subprocess
 
@@ -1240,7 +1248,7 @@ from __future__ import annotations
 from collections import namedtuple
 
 from box_scripts.caretaker.jobs import LIVE
-from box_scripts.caretaker.processes import restarted_since, text_of
+from box_scripts.caretaker.processes import program_of, restarted_since, text_of
 from box_scripts.caretaker.records import EXIT, read_record
 
 TYPE_CHECKING = False
@@ -1286,7 +1294,17 @@ def _told_by_shell(end: dict) -> int | None:
     return number if number in (1, 2, 3, 4, 6, 7, 8, 9, 11, 15) else None
 
 
+def _left_running(job: Job, end: dict) -> dict:
+    """Say how the command ended, and which processes it left. Only programs are named: arguments may be secret."""
+    left = ["%d (%s)" % (process.pid, program_of(process.pid)) for process in job.members()]
+    how = "ended by SIG" + end["signal"] if end["signal"] else "exit status %d" % end["exit_code"]
+    more = ", and %d more" % (len(left) - 5) if left[5:] else ""
+    return {"code": "lingering", "evidence": "%s; left: %s%s" % (how, ", ".join(left[:5]), more)}
+
+
 def end_reason(job: Job, seen: Observed) -> dict | None:
+    if seen.state == "lingering" and seen.end:
+        return _left_running(job, seen.end)
     if seen.state in LIVE or not seen.started:
         return None
     ending, end, started = job.ending(), seen.end, seen.started
@@ -4117,6 +4135,8 @@ def _is_whole(
         return False
     written_ns = max(mtime_ns for mtime_ns, _ in lasting.values())
     last = _last_of(name, inside, beside)
+    if last == [] and _is_followed(name, beside, written_ns):
+        last = None
     is_mark = any(matches(escape_path(name)) for matches in done)
     if last is None and STEP.search(name) and not is_mark:
         last = _done_of(what, listing, done)
@@ -4127,6 +4147,16 @@ def _is_whole(
             last = [] if is_usual else None
     # Old versions of transformers write their random states just after the file that is taken as the last one here.
     return last is None or any(at + max(quiet_ns, 2 * 10**9) >= written_ns for at in last)
+
+
+def _is_followed(name: bytes, beside: Dates, written_ns: int) -> bool:
+    """Whether the job has begun a checkpoint of a higher step since: then it has ended this one, with other files."""
+    step = [int(number) for _, _, number in STEP.findall(name)]
+    return any(
+        mtime_ns > written_ns and [int(number) for _, _, number in STEP.findall(other)] > step
+        for other, (mtime_ns, _) in beside.items()
+        if name_group(other) == name_group(name)
+    )
 
 
 def _last_of(name: bytes, inside: Dates, beside: Dates) -> list[int] | None:

@@ -15,6 +15,7 @@ is made in .venv/ there, out of the tree's way, with its record in .venv/prepare
 
 from __future__ import annotations
 
+import codecs
 import glob
 import hashlib
 import json
@@ -252,8 +253,8 @@ def _flat(path: str, work: str, constraints: list[str], seen: set[str]) -> list[
         return []
     seen.add(path)
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            text = file.read().replace("\\\r\n", " ").replace("\\\n", " ")
+        with open(path, "rb") as file:
+            text = _decoded(file.read()).replace("\\\r\n", " ").replace("\\\n", " ")
     except OSError as error:
         raise Failure("NO_SOURCE", "%s: %s" % (path, error.strerror)) from None
     here, lines = os.path.dirname(path), []
@@ -276,8 +277,33 @@ def _flat(path: str, work: str, constraints: list[str], seen: set[str]) -> list[
             at = os.path.abspath(os.path.join(work, local.group(2)))
             lines.append((local.group(1) or "") + at + local.group(3))
         else:
+            _refuse_a_path_of_another_computer(line, os.path.relpath(path, work))
             lines.append(line)
     return lines
+
+
+def _decoded(content: bytes) -> str:
+    """Decode a requirements file as pip does: by its byte order mark, or else as UTF-8. PowerShell writes UTF-16."""
+    for mark, encoding in (
+        (codecs.BOM_UTF8, "utf-8"),
+        (codecs.BOM_UTF32_LE, "utf-32"),
+        (codecs.BOM_UTF32_BE, "utf-32"),
+        (codecs.BOM_UTF16_LE, "utf-16"),
+        (codecs.BOM_UTF16_BE, "utf-16"),
+    ):
+        if content.startswith(mark):
+            return content.decode(encoding, "replace").lstrip("\ufeff")
+    return content.decode("utf-8", "replace")
+
+
+def _refuse_a_path_of_another_computer(line: str, name: str) -> None:
+    told = re.search(r"(?:^|@\s*|\s)(?:file://)?(/[^\s;#]+)$", line.split(" ;")[0])
+    if told and not line.startswith(("-i ", "--")) and not os.path.exists(told.group(1)):
+        raise Failure(
+            "NO_SOURCE",
+            "%s asks for %s, a path of another computer, as conda writes it; `pip list --format=freeze`"
+            " writes versions instead" % (name, told.group(1)),
+        )
 
 
 def _is_local(work: str, told: re.Match[str]) -> bool:

@@ -485,7 +485,7 @@ def test_an_artifact_that_does_not_load_keeps_no_box(owner: Owner) -> None:
         (
             f"{MODEL}; printf 'import no_such' > out/x.py; python3 out/x.py > out/log.txt 2>&1; true",
             [
-                "out/log.txt ends with a traceback: ModuleNotFoundError: No module named 'no_such' at x.py:1"
+                "out/log.txt ends with a failure: ModuleNotFoundError: No module named 'no_such' at x.py:1"
             ],
         ),
     ],

@@ -277,6 +277,40 @@ def test_a_launch_takes_its_lease_as_an_argument_too(
     assert f"two leases are named: another and {lease}" in twice[2]
 
 
+def test_a_word_before_the_command_that_a_pattern_was_expanded_to_is_refused(told: Tell) -> None:
+    _, out, _ = told("provision", "--smoke", "none", "--json")
+    lease = json.loads(out)["lease"]
+
+    status, _, err = told(
+        "launch", "--lease", lease, "--artifact", "out/a.pt", "out/b.pt", "--", "python3", "-c", "1"
+    )
+
+    assert status == 2
+    assert "'out/b.pt' stands before `--`" in err
+    assert "quote the pattern: `--artifact 'out/*.pt'`" in err
+
+
+def test_holes_windows_line_ends_and_a_status_hidden_by_a_pipe_are_named(
+    told: Tell, tmp_path: Path
+) -> None:
+    _, out, _ = told("provision", "--smoke", "none", "--json")
+    lease = json.loads(out)["lease"]
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "go.sh").write_bytes(b"#!/bin/bash\r\ntrue\r\n")
+    (tree / "go.sh").chmod(0o755)
+    with (tree / "data.mdb").open("wb") as file:
+        file.truncate(65 << 20)
+
+    pushed = told("push", str(tree), lease)[1]
+    windows = told("launch", lease, "--artifact", "x", "--", "./go.sh")[1]
+    piped = told("launch", lease, "--artifact", "x", "--", "sleep 9 | cat")[1]
+
+    assert "data.mdb has 0.1 GB, of which 0.0 GB are data" in pushed
+    assert "./go.sh has the line ends of Windows (CRLF)" in windows
+    assert "its exit status is that of cat" in piped
+
+
 def test_seconds_since_1970_are_told_as_a_date() -> None:
     assert with_dates("stopped: asked for at 1795285811.250; restart") == (
         "stopped: asked for at 2026-11-21 18:30:11 UTC; restart"

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -235,6 +236,16 @@ def test_a_command_that_daemonises_lingers_until_the_last_process_is_gone(box: B
     assert (lingering["exit_code"], lingering["sample"]["procs"]) == (0, 1)
     assert end["exit_code"] == 0
     assert box.ask("manifest", work=str(box.work))["ok"]
+
+
+def test_a_dead_launcher_and_its_living_workers_are_named(box: Box) -> None:
+    box.start("sh", "-c", "setsid env -i sleep 300 & exit 3")
+    until(lambda: box.state() == "lingering")
+
+    seen = box.ask("status", job="j1")
+
+    assert seen["exit_code"] == 3
+    assert re.fullmatch(r"exit status 3; left: \d+ \(sleep\)", str(seen["reason"]["evidence"]))
 
 
 # --- a lost supervisor, a recycled pid, a reboot ------------------------------------------------

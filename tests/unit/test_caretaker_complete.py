@@ -88,6 +88,16 @@ def test_what_no_rule_fits_is_taken_after_a_while() -> None:
     assert held_back({"c/checkpoint-100/my_weights.bin": 700}) == set()
 
 
+def test_a_checkpoint_with_other_files_than_is_usual_is_whole_once_the_next_is_begun() -> None:
+    first = {"c/checkpoint-100/weights.bin": 40.0}
+
+    assert held_back(first) == {*first}
+    assert held_back({**first, "c/checkpoint-200/weights.bin": 9.0}) == {
+        "c/checkpoint-200/weights.bin"
+    }
+    assert held_back({**first, "c/checkpoint-50/weights.bin": 9.0}) >= {*first}
+
+
 @pytest.mark.parametrize(
     ("files", "last"),
     [

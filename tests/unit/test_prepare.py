@@ -19,6 +19,7 @@ from gpu_tenant.box.environment.history import activation, newest_recorded
 from gpu_tenant.box.environment.mirrors import mirrors
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.errors import BadRequest, JobRunning, LocalTrouble, Refused, SecretRefused
+from gpu_tenant.files.requirements_text import paths_of_a_computer
 from gpu_tenant.ledger import Ledger
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "prepare.py"
@@ -102,6 +103,39 @@ def test_requirements_are_read_with_all_that_they_include(script: ModuleType, wo
 
     assert lines == ["a==1    --hash=sha256:00", "b", f"--find-links {own.parent}", str(own)]
     assert limits == ["c<2"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "utf-32"])
+def test_requirements_with_a_byte_order_mark_are_read_as_pip_does(
+    script: ModuleType, work: Path, encoding: str
+) -> None:
+    (work / "requirements.txt").write_bytes("six==1.17.0\r\n".encode(encoding))
+
+    assert script._flat(str(work / "requirements.txt"), str(work), [], set()) == ["six==1.17.0"]
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("six @ file:///croot/six_1644875935023/work", "/croot/six_1644875935023/work"),
+        ("-e /home/nobody/lib", "/home/nobody/lib"),
+        ("/nowhere/a.whl ; python_version > '3'", "/nowhere/a.whl"),
+        ("six @ https://example.invalid/six.whl", None),
+        ("--index-url /simple", None),
+        ("-e git+https://example.invalid/a.git#egg=a", None),
+    ],
+)
+def test_a_path_of_another_computer_is_refused_before_anything_is_installed(
+    script: ModuleType, work: Path, line: str, path: str | None
+) -> None:
+    (work / "requirements.txt").write_text(f"{line}\n", encoding="utf-8")
+
+    assert paths_of_a_computer(f"a==1\n{line}\n".encode()) == ([path] if path else [])
+    if path is None:
+        assert script._flat(str(work / "requirements.txt"), str(work), [], set()) == [line]
+    else:
+        with pytest.raises(script.Failure, match=path):
+            script._flat(str(work / "requirements.txt"), str(work), [], set())
 
 
 @pytest.mark.parametrize(

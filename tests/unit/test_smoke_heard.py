@@ -36,6 +36,31 @@ async def test_while_it_runs_its_time_and_the_last_line_of_its_log_are_told(
     assert [seconds for seconds, _ in heard] == sorted(seconds for seconds, _ in heard)
 
 
+async def test_what_would_be_doubted_of_a_job_that_ends_like_it_is_told(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    (tmp_path / "tree").mkdir()
+    command = (
+        "mkdir out; echo '<html>429</html>' > out/model.bin; echo '{}' > out/adapter_config.json; "
+        'printf \'{"a": 1}\\n{"a": 2}\\n\' > out/metrics.json; echo Killed'
+    )
+
+    receipt = await smoke(
+        tmp_path / "tree",
+        command,
+        time_limit_s=60,
+        environ=os.environ,
+        ledger=ledger,
+        guarded=Guarded((), tmp_path),
+    )
+
+    assert receipt.passed
+    assert receipt.doubtful == (
+        'out/model.bin does not load: "it is a web page or an error in XML, as a failed download leaves it"',
+        "Killed, although its exit status is 0",
+    )
+
+
 async def test_a_run_whose_job_is_its_own_smoke_test_says_first_that_a_shorter_command_can_be_named(
     tmp_path: Path,
 ) -> None:

@@ -134,6 +134,8 @@ def _is_whole(
         return False
     written_ns = max(mtime_ns for mtime_ns, _ in lasting.values())
     last = _last_of(name, inside, beside)
+    if last == [] and _is_followed(name, beside, written_ns):
+        last = None
     is_mark = any(matches(escape_path(name)) for matches in done)
     if last is None and STEP.search(name) and not is_mark:
         last = _done_of(what, listing, done)
@@ -144,6 +146,16 @@ def _is_whole(
             last = [] if is_usual else None
     # Old versions of transformers write their random states just after the file that is taken as the last one here.
     return last is None or any(at + max(quiet_ns, 2 * 10**9) >= written_ns for at in last)
+
+
+def _is_followed(name: bytes, beside: Dates, written_ns: int) -> bool:
+    """Whether the job has begun a checkpoint of a higher step since: then it has ended this one, with other files."""
+    step = [int(number) for _, _, number in STEP.findall(name)]
+    return any(
+        mtime_ns > written_ns and [int(number) for _, _, number in STEP.findall(other)] > step
+        for other, (mtime_ns, _) in beside.items()
+        if name_group(other) == name_group(name)
+    )
 
 
 def _last_of(name: bytes, inside: Dates, beside: Dates) -> list[int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import namedtuple
 
 from box_scripts.caretaker.jobs import LIVE
-from box_scripts.caretaker.processes import restarted_since, text_of
+from box_scripts.caretaker.processes import program_of, restarted_since, text_of
 from box_scripts.caretaker.records import EXIT, read_record
 
 TYPE_CHECKING = False
@@ -51,7 +51,17 @@ def _told_by_shell(end: dict) -> int | None:
     return number if number in (1, 2, 3, 4, 6, 7, 8, 9, 11, 15) else None
 
 
+def _left_running(job: Job, end: dict) -> dict:
+    """Say how the command ended, and which processes it left. Only programs are named: arguments may be secret."""
+    left = ["%d (%s)" % (process.pid, program_of(process.pid)) for process in job.members()]
+    how = "ended by SIG" + end["signal"] if end["signal"] else "exit status %d" % end["exit_code"]
+    more = ", and %d more" % (len(left) - 5) if left[5:] else ""
+    return {"code": "lingering", "evidence": "%s; left: %s%s" % (how, ", ".join(left[:5]), more)}
+
+
 def end_reason(job: Job, seen: Observed) -> dict | None:
+    if seen.state == "lingering" and seen.end:
+        return _left_running(job, seen.end)
     if seen.state in LIVE or not seen.started:
         return None
     ending, end, started = job.ending(), seen.end, seen.started

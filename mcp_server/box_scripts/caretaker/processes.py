@@ -19,6 +19,14 @@ def text_of(path: str) -> str:
         return ""
 
 
+def program_of(pid: int) -> str:
+    """Name the program that a process runs, and the script if there is one. No other arguments are shown."""
+    words = [word for word in text_of("/proc/%d/cmdline" % pid).split("\0") if word]
+    names = [os.path.basename(word) for word in words[:1]]
+    names += [os.path.basename(word) for word in words[1:2] if re.search(r"\.(?:py|sh)$", word)]
+    return re.sub(r"[^\w.:+ -]", "?", " ".join(names))[:60] or "unknown"
+
+
 def output_of(*argv: str) -> str:
     import subprocess
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -10,6 +10,9 @@ from pathlib import Path
 from pydantic import AwareDatetime, ValidationError
 
 from gpu_tenant.artifacts.formats import inspect
+from gpu_tenant.artifacts.half_checkpoints import files_of_half_checkpoints
+from gpu_tenant.artifacts.retention import checkpoints
+from gpu_tenant.artifacts.set_table import POINTERS
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import LocalTrouble
@@ -58,19 +61,24 @@ class Restorable:
     login: str
     files: Mapping[str, tuple[SealedFile, Path]]
     """For each name, the entry of the file, and its path on this computer."""
+    half: tuple[str, ...] = ()
+    """What is newer, and lacks a part or does not load, so that no job resumes from it: why, in words."""
 
 
 async def newest(lease: Lease, *, ledger: Ledger) -> Restorable | None:
     """Find the lease's newest snapshot or collect whose files are all here, and re-read them. None if there is none.
 
-    A file that does not load is left out. If a file is missing here, the next older snapshot or collect is
-    tried.
+    A file that does not load is left out, and so are all files of a checkpoint that lacks a part. If a file is
+    missing here, or no checkpoint is whole, the next older snapshot or collect is tried.
     """
     lease = ledger.lease(lease.id)
     if lease.kept_in is None:
         return None
     # If a collect to another directory was cut short, the earlier files are still where they were.
     places = dict.fromkeys((Path(lease.kept_in), ledger.directory / "kept" / lease.id))
+    discard = ledger.declarations(lease.id)[1]
+    best: Restorable | None = None
+    half: tuple[str, ...] = ()
     for at, event in reversed(ledger.events(lease.id)):
         login, entries = "", None
         if isinstance(event, timeline.Snapped):
@@ -85,17 +93,28 @@ async def newest(lease: Lease, *, ledger: Ledger) -> Restorable | None:
         for place in places:
             if entries is None:
                 break
-            files = await asyncio.to_thread(_find_kept, place, entries)
-            if files:
-                return Restorable(lease, at, login, files)
-    return None
+            found = await asyncio.to_thread(_find_kept, place, entries, discard)
+            if found is None:
+                continue
+            files, why = found
+            half = tuple(dict.fromkeys((*half, *why)))
+            if files and (not why or checkpoints(entry for entry, _ in files.values())):
+                return Restorable(lease, at, login, files, half)
+            if files and best is None:
+                best = Restorable(lease, at, login, files)
+    return best and replace(best, half=half)
 
 
 def _find_kept(
-    directory: Path, entries: Sequence[SealedFile]
-) -> Mapping[str, tuple[SealedFile, Path]] | None:
+    directory: Path, entries: Sequence[SealedFile], discard: Sequence[str]
+) -> tuple[dict[str, tuple[SealedFile, Path]], tuple[str, ...]] | None:
+    """Find the files from which a job can resume, and say what is left out because it is not whole.
+
+    None if one of the files is not here.
+    """
     superseded = sorted((directory / SUPERSEDED).glob("*"), key=_stamp_of, reverse=True)
     found: dict[str, tuple[SealedFile, Path]] = {}
+    broken: list[str] = []
     for entry in entries:
         place = next((place for place in (directory, *superseded) if is_here(place, entry)), None)
         if place is None:
@@ -103,7 +122,26 @@ def _find_kept(
         path = below(place, entry.name)
         if entry.kind == "link" or inspect(path, name=entry.name).outcome != "broken":
             found[entry.name] = (entry, path)
-    return found
+        else:
+            broken.append(entry.name)
+    paths = {name: path for name, (_, path) in found.items()}
+    half = files_of_half_checkpoints(paths, broken, discard)
+    left = {name: kept for name, kept in found.items() if name not in half}
+    for name in half:
+        # A job that saves in place replaces the pointer to its newest checkpoint. An older one may name a whole one.
+        older = [below(place, name) for place in superseded if name.endswith(POINTERS)]
+        for path in older:
+            there = {**{x: kept[1] for x, kept in left.items()}, name: path}
+            if path.is_file() and name not in files_of_half_checkpoints(there, (), discard):
+                left[name] = (_as_found(found[name][0], path), path)
+                break
+    return left, tuple(dict.fromkeys(half.values()))
+
+
+def _as_found(entry: SealedFile, path: Path) -> SealedFile:
+    content = path.read_bytes()
+    told = {"size_bytes": len(content), "sha256": sha256(content).hexdigest()}
+    return entry.model_copy(update=told)
 
 
 def _stamp_of(place: Path) -> str:

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from gpu_tenant.artifacts.checkpoints import LISTS, CheckpointList, put_list, read_list
 from gpu_tenant.artifacts.formats import inspect
-from gpu_tenant.artifacts.retention import Checkpoint, Retention, surplus
+from gpu_tenant.artifacts.half_checkpoints import files_of_half_checkpoints
+from gpu_tenant.artifacts.retention import Checkpoint, Retention, checkpoint_of, surplus
 from gpu_tenant.box.manifest_entries import Entries
 from gpu_tenant.box.session import Session
 from gpu_tenant.domain import timeline
@@ -155,10 +156,14 @@ async def prune_here(lease: Lease, policy: Retention, *, directory: Path, ledger
             return Pruned()
         brought = {e.name: e for e in listed.entries if e.name in listed.brought}
         brought |= {entry.name: entry for entry in listed.left}
+        half = _half(directory, listed.entries, lease, ledger)
         gone = [
             one
             for one in surplus(
-                (*listed.entries, *listed.left), policy, spared=_best(directory, listed.entries)
+                (*listed.entries, *listed.left),
+                policy,
+                unsound=half,
+                spared=_best(directory, listed.entries),
             )
             if all(entry.name in brought for entry in one.entries)
         ]
@@ -211,9 +216,10 @@ async def prune_box(
             done=done,
         )
         known = {entry.name: entry.sha256 for entry in listed.entries} if listed else {}
-        # A file counts as present only if a snapshot brought and proved it. Only such files count
-        # towards the number that the policy keeps.
+        # A file counts as present only if a snapshot brought and proved it, with the rest of its checkpoint.
+        # Only such files count towards the number that the policy keeps.
         absent = {e.name for e in seen.files if known.get(e.name) != e.sha256}
+        absent |= _half(directory, seen.files, lease, ledger)
         unwanted = surplus(seen.files, policy, unsound=absent, spared=_best(directory, seen.files))
         proved: list[Checkpoint] = []
         stayed: list[str] = []
@@ -266,6 +272,15 @@ async def prune_box(
         )
         _note(lease, directory, final, ledger, pruned_on_box=gone)
         return Pruned(on_the_box=gone, stayed=tuple(stayed))
+
+
+def _half(directory: Path, entries: Iterable[SealedFile], lease: Lease, ledger: Ledger) -> set[str]:
+    """Find the files of checkpoints of which a part is not on this computer."""
+    paths = {entry.name: below(directory, entry.name) for entry in entries}
+    here = {name: path for name, path in paths.items() if os.path.lexists(path)}
+    half = files_of_half_checkpoints(here, discard=ledger.declarations(lease.id)[1])
+    units = {checkpoint_of(name) for name in half} - {None}
+    return {*half, *(name for name in paths if checkpoint_of(name) in units)}
 
 
 def _name_of(one: Checkpoint, seen: Complete) -> JsonValue:

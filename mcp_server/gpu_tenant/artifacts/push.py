@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble, SecretRefused
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.files.git_commit import commit_of
 from gpu_tenant.files.paths import escape
 from gpu_tenant.files.protected_files import Guarded, is_key_by_content
@@ -38,6 +40,9 @@ _BODY_BYTES = 1 << 20
 """In this many further bytes of each file, only private keys and logins are searched for."""
 
 
+_LARGE_HOLES_BYTES, _NAMED_HOLES = 64 << 20, 3
+
+
 class Pushed(Record):
     """What is now on the box of the work tree."""
 
@@ -53,6 +58,9 @@ class Pushed(Record):
     )
     lacks: str | None = Field(
         default=None, description="files of the smoke test that no push has sent"
+    )
+    holes: tuple[str, ...] = Field(
+        default=(), description="files that are mostly holes here, and take their whole size there"
     )
     setup: str | None = Field(default=None, description="the job that sets the box up now")
     next: str
@@ -157,6 +165,9 @@ async def push(
         unchanged_files=len(here) - len(changed),
         overwritten=tuple(lost),
         left_out=left_out_lines(left_out),
+        holes=_mostly_holes(
+            {name: path for name, path in files.items() if escape(name) in changed}
+        ),
         next=f"{Command('prepare', lease.id)}, then {launch}" if ASKS & set(here) else launch,
     )
 
@@ -191,6 +202,21 @@ async def sendable(
     _refuse_keys(directory, files, guarded)
     _refuse_secrets(files, include_secrets)
     return files, left_out
+
+
+def _mostly_holes(files: Mapping[str, Path]) -> tuple[str, ...]:
+    """Name the large files of which this disk holds only a small part, as databases with a fixed size have them."""
+    told = []
+    for name, path in files.items():
+        with suppress(OSError):
+            seen = path.stat()
+            held = seen.st_blocks * 512
+            if seen.st_size >= _LARGE_HOLES_BYTES and held < seen.st_size / 2:
+                told.append(
+                    f"{quote_text(name)} has {seen.st_size / 1e9:.1f} GB, of which {held / 1e9:.1f} GB are data: "
+                    "the rest is holes here, and takes room on the box"
+                )
+    return tuple(told[:_NAMED_HOLES])
 
 
 def pushed_trees(ledger: Ledger, lease_id: LeaseId) -> list[PushedTree]:

@@ -20,7 +20,7 @@ _STEP = re.compile(
 """The same pattern as in `scripts/caretaker.py`."""
 _METRIC = re.compile(r"(?<==)\d+\.\d+")
 """A metric that Lightning writes into a name after the step. It differs between checkpoints of the same kind."""
-_WEIGHTS = re.compile(
+WEIGHTS = re.compile(
     r"(?i).+\.(?:pth?|ckpt|safetensors|bin|h5|keras|msgpack|distcp|gguf)"
     r"|.+\.(?:index|meta|data-\d{5}-of-\d{5})|_CHECKPOINT_METADATA|manifest\.ocdbt"
 )
@@ -110,13 +110,13 @@ def checkpoints(entries: Iterable[SealedFile]) -> list[Checkpoint]:
     of: dict[str, list[SealedFile]] = defaultdict(list)
     for entry in entries:
         if entry.kind == "file" and entry.role == "artifact":
-            top = _top(entry.name)
+            top = checkpoint_of(entry.name)
             if top is not None:
                 of[top].append(entry)
     return [
         Checkpoint(at, _kind(at), _step(at), tuple(files))
         for at, files in of.items()
-        if any(_WEIGHTS.fullmatch(basename(entry.name)) for entry in files)
+        if any(WEIGHTS.fullmatch(basename(entry.name)) for entry in files)
     ]
 
 
@@ -164,7 +164,7 @@ def surplus(
     return sorted(found, key=lambda one: (one.kind, one.step))
 
 
-def _top(name: str) -> str | None:
+def checkpoint_of(name: str) -> str | None:
     """The checkpoint to which the file belongs: the outermost directory named after its step, or the file itself."""
     found, step, directory = None, None, dirname(name)
     while "/" in directory:
@@ -176,7 +176,7 @@ def _top(name: str) -> str | None:
         directory = dirname(directory)
     if found is not None:
         return found
-    is_file = _STEP.search(basename(name)) and _WEIGHTS.fullmatch(basename(name))
+    is_file = _STEP.search(basename(name)) and WEIGHTS.fullmatch(basename(name))
     return name if is_file else None
 
 

@@ -13,6 +13,7 @@ from gpu_tenant.artifacts.checkpoint_interval import saves_of
 from gpu_tenant.artifacts.checkpoints import CheckpointList, put_list
 from gpu_tenant.artifacts.destination import claim_directory
 from gpu_tenant.artifacts.formats import inspect
+from gpu_tenant.artifacts.half_checkpoints import files_without_the_rest
 from gpu_tenant.artifacts.prune import (
     ARRIVES,
     QUIET_S,
@@ -151,6 +152,7 @@ async def snapshot(
         seen = await look(
             session, ledger, limit_bytes=_LIMIT_BYTES, limit_s=_LIMIT_S, quiet_s=quiet_s, done=done
         )
+        seen = _without_half_checkpoints(seen, ledger.declarations(lease.id)[1])
         one = _Look(session, directory, ledger, at=began_at, turn=turn, progress=progress)
         try:
             not_wanted = await one.take_all(seen.files, policy)
@@ -179,6 +181,15 @@ async def snapshot(
         if seen.running
         else home,
     )
+
+
+def _without_half_checkpoints(seen: Complete, discard: Sequence[str]) -> Complete:
+    """Count the files of a checkpoint that lacks weights as unfinished, however long nothing of it has changed."""
+    names = [*(entry.name for entry in seen.files), *seen.unfinished]
+    half = files_without_the_rest(names, discard)
+    unfinished = sorted({*seen.unfinished, *(x.name for x in seen.files if x.name in half)})
+    files = tuple(entry for entry in seen.files if entry.name not in half)
+    return seen.model_copy(update={"files": files, "unfinished": tuple(unfinished)})
 
 
 class _Look:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
@@ -19,6 +20,7 @@ from gpu_tenant.domain.errors import BoxTrouble, CaretakerFailed
 from gpu_tenant.domain.job_state import ENDED as ENDED
 from gpu_tenant.domain.job_state import JobState as JobState
 from gpu_tenant.domain.model import Job, JobId, Lease
+from gpu_tenant.domain.pipes import only_copied_by_pipes
 from gpu_tenant.domain.ports import Finished, Transport
 from gpu_tenant.domain.record import MOST_BYTES
 from gpu_tenant.domain.seal import Manifest, Problem
@@ -114,6 +116,7 @@ class JobStatus(_Reply):
     now: float
     boot_id: str = ""
     log_bytes: int = 0
+    log_mtime: float | None = None
     log: LogPart | None = None
     sample: Sample | None = None
 
@@ -123,6 +126,10 @@ class Brief(_Reply):
 
     job: str
     state: JobState
+    exit_code: int | None = None
+    started_at: float | None = None
+    log_bytes: int = 0
+    log_mtime: float | None = None
 
 
 class StoreCopied(_Reply):
@@ -237,6 +244,13 @@ PATH="$VIRTUAL_ENV/bin:$PATH"; export PATH; exec sh -c "$0"
 """Runs a command (the first argument) as if the environment in the second argument had been activated."""
 
 
+_PIPEFAIL = """\
+command -v bash >/dev/null 2>&1 && exec bash -o pipefail -c "$0"
+exec sh -c "$0"
+"""
+"""Runs a command so that a failure before a pipe counts, if the box has bash."""
+
+
 _FROM_STDIN = """\
 import sys, zlib
 script = zlib.decompress(sys.stdin.buffer.read(int(sys.argv[1])))
@@ -255,11 +269,14 @@ def start_request(
 ) -> dict[str, JsonValue]:
     """Build the request to `start` that job. If `env` has VIRTUAL_ENV, the job runs in that environment."""
     values = dict(env)
+    command = job.command
+    if role == "work" and only_copied_by_pipes(command):
+        command = shlex.join(["exec", "sh", "-c", _PIPEFAIL, command])
     place = values.pop("VIRTUAL_ENV", "")
     request: dict[str, JsonValue] = {
         "job": job.id,
         # The environment is activated on the box, because only the box knows its PATH.
-        "argv": ["sh", "-c", *([_ACTIVATED, job.command, place] if place else [job.command])],
+        "argv": ["sh", "-c", *([_ACTIVATED, command, place] if place else [command])],
         "cwd": lease.work_directory,
         "env": {**values},
         "artifacts": list(job.artifacts),

@@ -235,6 +235,10 @@ class Recovered(Told):
     budget_usd: Decimal | None = Field(
         default=None, description="the budget that both leases divide from then on"
     )
+    half: tuple[str, ...] = Field(
+        default=(),
+        description="newer checkpoints that are not whole, and why: no job resumes from them",
+    )
     of: str | None = Field(default=None, alias="from")
     by: str | None = Field(default=None, alias="to")
 

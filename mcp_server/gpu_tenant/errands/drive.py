@@ -77,8 +77,10 @@ from gpu_tenant.files.patterns import (
     require_patterns,
     told_apart,
 )
+from gpu_tenant.files.requirements_text import paths_of_a_computer
 from gpu_tenant.files.worktree import LeftOut, left_out_reasons
 from gpu_tenant.jobs.cost_forecast import whole_s
+from gpu_tenant.jobs.launch import pipe_words
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
 from gpu_tenant.leases.last_start import LETS_IN_S, start_to_end
@@ -415,6 +417,10 @@ class Drive:
         # These raise the errors that a push or a renting would raise later. A smoke test may take minutes.
         files, left_out = await self._sendable()
         await self._must_be_rentable()
+        if self._is_market():
+            await asyncio.to_thread(_refuse_paths_of_this_computer, files)
+        if (pipe := pipe_words(errand.command)) is not None:
+            self._face.hear(f"of the job's command: {pipe}")
         if errand.smoke == "none":
             self._note(Smoked(receipt="none"))
             return None
@@ -428,6 +434,7 @@ class Drive:
         if known is not None:
             ago = span((tenancy.clock.now() - known.at).total_seconds())
             self._face.hear(f"the smoke test of these files and this command passed {ago} ago")
+            self._hear_of_doubts(known)
             self._note(Smoked(receipt=known.id, tree=tree, newest_ns=newest_ns))
             return None
         self._face.hear(WORDS["smoke"])
@@ -443,6 +450,7 @@ class Drive:
             include=errand.include,
             hear=self._hear_of_smoke,
         )
+        self._hear_of_doubts(receipt)
         if receipt.passed:
             self._note(Smoked(receipt=receipt.id, tree=tree, newest_ns=newest_ns))
             return None
@@ -475,6 +483,10 @@ class Drive:
             log_of="the smoke test's log, from here",
             next=then,
         )
+
+    def _hear_of_doubts(self, receipt: SmokeReceipt) -> None:
+        for doubt in receipt.doubtful:
+            self._face.hear(f"a job that ends like its smoke test would be doubted: {doubt}")
 
     async def _sendable(self) -> tuple[dict[str, Path], list[LeftOut]]:
         """Return the files that the push of this run would send now, and what it would leave out."""
@@ -1509,6 +1521,21 @@ class Drive:
 
     def _note(self, event: Smoked | Agreed | Unprepared) -> None:
         self._tenancy.ledger.note_errand(self._run, event, at=self._tenancy.clock.now())
+
+
+def _refuse_paths_of_this_computer(files: Mapping[str, Path]) -> None:
+    """Check that the requirements name no path of a computer: a rented box does not have it.
+
+    Raises:
+        BadRequest: they do.
+    """
+    for name in ASKS & set(files):
+        told = paths_of_a_computer(files[name].read_bytes()) if name.endswith(".txt") else []
+        if told:
+            raise BadRequest(
+                f"{name} asks for {quote_text(told[0])}, a path of one computer: a rented box does not have it",
+                remedy="`pip list --format=freeze` writes versions instead",
+            )
 
 
 def _newer(files: Mapping[str, Path], than_ns: int) -> list[str]:

@@ -35,12 +35,12 @@ Kind = Literal[
 `talk`: the last line names no failure.
 """
 
-_LINES: Final = 400
+LINES: Final = 400
 _AFTER: Final = 40
 """At most this many lines may follow a traceback. If more follow, the traceback is not what ended the job."""
 
-_RANK = re.compile(r"^(?:\[(?:rank|default)?\d+\]:? ?|\(\w+ pid=\d+[^)]*\) ?|\d+: (?=\S))+")
-_HEADER = re.compile(r"(?:^|\])\s*(?:\w+ )?Traceback \(most recent call last\):$")
+RANK = re.compile(r"^(?:\[(?:rank|default)?\d+\]:? ?|\(\w+ pid=\d+[^)]*\) ?|\d+: (?=\S))+")
+HEADER = re.compile(r"(?:^|\])\s*(?:\w+ )?Traceback \(most recent call last\):$")
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_]\w*(?:\.\w+)*)(?:: ?(?P<text>.*))?$")
 _CHAINED = re.compile(
     r"^(?:During handling of the above exception|The above exception was the dir)"
@@ -49,10 +49,10 @@ _LIFE = re.compile(
     r"\d{1,3}%\|.*?(?P<bar>\d+/\d+)|^\W*(?:\w+ )?(?:step|epoch|iter|iteration|batch)s?\b\W{0,4}(?P<at>\d+)",
     re.IGNORECASE,
 )
-_WENT_ON = re.compile(
+WENT_ON = re.compile(
     r"\b(?:retry|retrying|resum\w+|continu\w+|skipp\w+|fall\w* back|recover\w+)\b", re.I
 )
-_SKIPPED = re.compile(r"^(?:frame #\d+|[=\-]{5,}|wandb: |\[W|W?ARNING[: ]|WARNING:|\s*$)")
+SKIPPED = re.compile(r"^(?:frame #\d+|[=\-]{5,}|wandb:(?: |$)|\[W|W?ARNING[: ]|WARNING:|\s*$)")
 _FAILURE = re.compile(
     r"error|exception|fail|fatal|cannot|can't|abort|invalid|not found|denied|missing|usage:", re.I
 )
@@ -133,7 +133,7 @@ _OF_EXCEPTIONS: Final = _kinds(
         ("network_lost", rf"^(?:\w+\.)*{_NETWORK_TYPES}: .*(?:{_NETWORK_TEXT})"),
     )
 )
-_OF_LINES: Final = _kinds(
+OF_LINES: Final = _kinds(
     (
         (
             "walltime",
@@ -211,7 +211,7 @@ class LastWords:
 
 
 @dataclass(slots=True)
-class _Raised:
+class Raised:
     """One exception at the end of a traceback in the log."""
 
     at: int
@@ -234,11 +234,11 @@ def read_last_words(log_tail: str, *, exit_code: int | None) -> LastWords:
     An uncaught exception ends Python with status 1. So if the status is not 1, the job only printed the traceback,
     and something else ended it.
     """
-    lines = [_RANK.sub("", line) for line in plain(log_tail).split("\n")]
-    lines = [line for line in lines if line.strip()][-_LINES:]
+    lines = [RANK.sub("", line) for line in plain(log_tail).split("\n")]
+    lines = [line for line in lines if line.strip()][-LINES:]
     lines = lines[_last_life(lines) :]
-    raised = [one for one in _tracebacks(lines) if len(_told_after(lines, one)) <= _AFTER]
-    if raised and any(_WENT_ON.search(line) for line in _told_after(lines, raised[-1])):
+    raised = [one for one in tracebacks(lines) if len(_told_after(lines, one)) <= _AFTER]
+    if raised and any(WENT_ON.search(line) for line in _told_after(lines, raised[-1])):
         raised, lines = [], lines[raised[-1].at + 1 :]
     if exit_code not in (None, 1):
         raised = []
@@ -251,7 +251,7 @@ def read_last_words(log_tail: str, *, exit_code: int | None) -> LastWords:
         return by_line
     if raised and (killed := raised[-1].kind) == "killed":
         return LastWords(killed, raised[-1].line)
-    last = next((line for line in reversed(lines) if not _SKIPPED.match(line)), "").strip()
+    last = next((line for line in reversed(lines) if not SKIPPED.match(line)), "").strip()
     if not last:
         return LastWords("silent")
     return LastWords("error" if _FAILURE.search(last) else "talk", last)
@@ -268,34 +268,34 @@ def _last_life(lines: Sequence[str]) -> int:
         if seen is None:
             continue
         now = seen.group("bar") or seen.group("at")
-        glued = bool(_HEADER.search(line) or "ProcessGroupNCCL.cpp" in line)
+        glued = bool(HEADER.search(line) or "ProcessGroupNCCL.cpp" in line)
         if now != place and not glued:
             after, place = index + 1, now
     return after
 
 
-def _tracebacks(lines: Sequence[str]) -> Iterator[_Raised]:
+def tracebacks(lines: Sequence[str]) -> Iterator[Raised]:
     """Find every exception with a traceback, in the order of the log."""
     index, before = 0, None
     while index < len(lines):
         if before and _CHAINED.match(lines[index]):
             before.caused = True
-        if not _HEADER.search(lines[index]):
+        if not HEADER.search(lines[index]):
             index += 1
             continue
         start = index = index + 1
         while index < len(lines) and lines[index].startswith((" ", "\t")):
             index += 1
         if index < len(lines) and index > start and _EXCEPTION.match(lines[index]):
-            before = _Raised(index, lines[index], lines[start:index])
+            before = Raised(index, lines[index], lines[start:index])
             yield before
 
 
-def _told_after(lines: Sequence[str], one: _Raised) -> Sequence[str]:
-    return [line for line in lines[one.at + 1 :] if not _SKIPPED.match(line)]
+def _told_after(lines: Sequence[str], one: Raised) -> Sequence[str]:
+    return [line for line in lines[one.at + 1 :] if not SKIPPED.match(line)]
 
 
-def _choose(raised: Sequence[_Raised]) -> LastWords | None:
+def _choose(raised: Sequence[Raised]) -> LastWords | None:
     """Choose the exception that ended the job. If another exception caused it and says more, choose the cause."""
     if not raised:
         return None
@@ -311,62 +311,10 @@ def _choose(raised: Sequence[_Raised]) -> LastWords | None:
 
 def _find_named(lines: Sequence[str]) -> LastWords | None:
     """Find the failure that a line near the end names, outside any traceback."""
-    telling = [line for line in lines if not _SKIPPED.match(line)]
+    telling = [line for line in lines if not SKIPPED.match(line)]
     near = telling[-_NEAR_THE_END:]
-    for kind, pattern in _OF_LINES:
+    for kind, pattern in OF_LINES:
         for line in reversed(lines if kind in _ANYWHERE else near):
             if pattern.search(line):
                 return LastWords(kind, line.strip())
     return None
-
-
-_PLACE = re.compile(r'^\s+File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
-_LIBRARIES = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<")
-_HIDDEN_AFTER: Final = 2
-"""At most this many lines may follow a traceback in the log of a command that ended with status 0."""
-_HIDDEN = re.compile(
-    r"^(?:\S+: (?:line )?\d+: .*(?:not found|No such file or directory|Permission denied)"
-    r"|(?:\S+: (?:line )?\d+: +(?:\d+ )?)?(?:Killed|Segmentation fault|Aborted|Bus error)\b.*)$"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Crash:
-    """The failure that a log ends with, and where in the program it was raised, if the log says so."""
-
-    line: str
-    place: str = ""
-    """As in `train.py:3`."""
-
-    @property
-    def words(self) -> str:
-        """The failure and its place, in one line."""
-        return f"{self.line} at {self.place}" if self.place else self.line
-
-
-def last_crash(log_tail: str) -> Crash | None:
-    """Return the uncaught exception or the shell's own error with which a log ends. None if it ends with neither.
-
-    Only the very end counts, because a program may print a traceback and go on.
-    """
-    lines = [_RANK.sub("", line) for line in plain(log_tail).split("\n")]
-    lines = [line for line in lines if line.strip()][-_LINES:]
-    raised = [
-        one
-        for one in _tracebacks(lines)
-        if len(_told_after(lines, one)) <= _HIDDEN_AFTER
-        and not any(_WENT_ON.search(line) for line in _told_after(lines, one))
-    ]
-    if raised:
-        return Crash(raised[-1].line.strip(), _place_of(raised[-1].block))
-    last = next((line for line in reversed(lines) if not _SKIPPED.match(line)), "").strip()
-    return Crash(last) if _HIDDEN.match(last) else None
-
-
-def _place_of(block: Sequence[str]) -> str:
-    """Return the last place of a traceback that is in the program itself, and not in a library."""
-    places = [found for line in block if (found := _PLACE.match(line))]
-    own = [found for found in places if not _LIBRARIES.search(found["file"])] or places
-    if not own:
-        return ""
-    return f"{own[-1]['file'].rpartition('/')[2]}:{own[-1]['line']}"

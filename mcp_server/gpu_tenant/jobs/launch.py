@@ -2,13 +2,16 @@
 
 import asyncio
 import re
+import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import Field, JsonValue
 
 from gpu_tenant.artifacts.destination import require_its_own
 from gpu_tenant.artifacts.left_behind import Missing, missing_on_box
+from gpu_tenant.artifacts.push import pushed_trees
 from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.box.guard import arm
 from gpu_tenant.box.script_replies import SETUP_NAME
@@ -17,8 +20,10 @@ from gpu_tenant.box.session import Session
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, HostKeyChanged, JobRunning, Refused, TenantError
 from gpu_tenant.domain.model import Job, JobId, Lease, SlurmAddress
+from gpu_tenant.domain.pipes import hidden_status
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.survival import accounted_paths
+from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.files.patterns import require_narrow, require_patterns
 from gpu_tenant.ledger import Ledger
 
@@ -50,6 +55,9 @@ class Launched(Record):
     )
     undeclared: str | None = Field(
         default=None, description="what the smoke test wrote and this job does not declare"
+    )
+    pipe: str | None = Field(
+        default=None, description="what hides the exit status of the command, if a pipe does"
     )
     sweep: str | None = Field(
         default=None,
@@ -119,7 +127,7 @@ async def launch(
     ledger.counts_since(lease.id, started.since_ns)
     if job.launched_at is None:
         ledger.note_launched(job, at=ledger.now(), box_time_s=started.started_at)
-    died = None if started.already else await _died_at_once(session, job.id, ledger=ledger)
+    died = None if started.already else await _died_at_once(session, job.id, command, ledger=ledger)
     look = Command("monitor", lease.id)
     return Launched(
         lease=lease.id,
@@ -133,7 +141,19 @@ async def launch(
         if died and died.missing
         else died and died.words,
         guard=armed.words,
+        pipe=pipe_words(job.command),
         next=died.next(look) if died else str(look),
+    )
+
+
+def pipe_words(command: str) -> str | None:
+    """Say that a pipe hides the exit status of what is before it. None if none does."""
+    hiding = hidden_status(command)
+    if hiding is None:
+        return None
+    return (
+        f"its exit status is that of {quote_text(hiding)}: a failure before the pipe is not seen by it; "
+        "`set -o pipefail` in bash changes that"
     )
 
 
@@ -149,7 +169,9 @@ class _Death(NamedTuple):
         return f"{look}: the log says why; correct the command, and launch again"
 
 
-async def _died_at_once(session: Session, job: JobId, *, ledger: Ledger) -> _Death | None:
+async def _died_at_once(
+    session: Session, job: JobId, command: str, *, ledger: Ledger
+) -> _Death | None:
     """Say how the job ended, if it failed within a second, for example because its command is mistyped.
 
     None if the job did not fail, or if that is unknown. This waits in real time, because a job runs in real time even
@@ -167,11 +189,35 @@ async def _died_at_once(session: Session, job: JobId, *, ledger: Ledger) -> _Dea
     if seen.exit_code is None:
         return _Death(f"{seen.state} by {seen.signal}" if seen.signal else seen.state, None)
     found = _SHELLS_WORD.get(seen.exit_code)
+    if found is not None:
+        found = _interpreter_words(session.lease, command, ledger=ledger) or found
     log = seen.log.raw.decode("utf-8", "replace") if seen.log else ""
     return _Death(
         f"{seen.state}, exit status {seen.exit_code}" + (f": {found}" if found else ""),
         missing_on_box(session.lease, log, ledger=ledger),
     )
+
+
+def _interpreter_words(lease: Lease, command: str, *, ledger: Ledger) -> str | None:
+    """Say what is wrong with the first line of a pushed script that a shell could not start. None if nothing is."""
+    program = command.split(maxsplit=1)[0].strip("'\"")
+    if Path(program).is_absolute() or ".." in Path(program).parts:
+        return None
+    for tree in reversed(pushed_trees(ledger, lease.id)):
+        try:
+            with (Path(tree.directory) / program).open("rb") as file:
+                first = file.readline(256)
+        except OSError:
+            continue
+        if first.startswith(b"#!"):
+            named = first[2:].decode("utf-8", "replace").strip()
+            if first.rstrip(b"\n").endswith(b"\r"):
+                return (
+                    f"{quote_text(program)} has the line ends of Windows (CRLF), so its interpreter is not found: "
+                    f"`sed -i 's/\\r$//' {shlex.quote(program)}` corrects that"
+                )
+            return f"{quote_text(program)} is there; perhaps its interpreter, {quote_text(named)}, is not"
+    return None
 
 
 async def must_be_taken(session: Session, artifacts: Sequence[str], discard: Sequence[str]) -> None:

@@ -24,12 +24,13 @@ from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.reconcile import overdue
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.rhythm import silence_of
 from gpu_tenant.domain.stop_cause import StopCause
 from gpu_tenant.domain.story import story_of
 from gpu_tenant.domain.terms import GRACE_S
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.trackers import link_words
-from gpu_tenant.domain.untrusted_text import fence, plain
+from gpu_tenant.domain.untrusted_text import fence, plain, quote_text
 from gpu_tenant.jobs.cost_forecast import ExitReason, keep_course
 from gpu_tenant.jobs.progress import Progress, read_progress, whole_lines
 from gpu_tenant.jobs.trackers import trackers_of
@@ -256,7 +257,17 @@ def _answer(
         running_s=running,
         cost_usd=cost_usd,
         deadline_in_s=round((lease.terms.deadline_at - clock.now()).total_seconds()),
-        alarm="; ".join(filter(None, (overdue(lease, clock.now()), _short_of_disk(status, lease))))
+        alarm="; ".join(
+            filter(
+                None,
+                (
+                    overdue(lease, clock.now()),
+                    _short_of_disk(status, lease),
+                    _left_alive(status),
+                    _silent(status),
+                ),
+            )
+        )
         or None,
         next=why.next(lease) or _next(status, lease, looked_after),
     )
@@ -288,6 +299,8 @@ async def _why(
     status: JobStatus, held: bytes, session: Session, box: BoxSeen | None, ledger: Ledger
 ) -> _Why:
     """Judge why a job ended, by the end of its log. `held` is the part of the log that has been read."""
+    if status.state == "lingering" and status.reason is not None:
+        return _Why(f"its command has ended: {quote_text(status.reason.evidence)}")
     if status.state not in ENDED or status.state == "finished":
         return _Why()
     if len(held) < min(status.log_bytes, _DIAGNOSED_BYTES):
@@ -341,6 +354,33 @@ def _short_of_disk(status: JobStatus, lease: Lease) -> str | None:
         f"the disk of the box has {free / 1e6:,.0f} MB left, and a file that is written now may be cut short: "
         f"{make_room(lease.id)}"
     )
+
+
+def _left_alive(status: JobStatus) -> str | None:
+    """Say that the command failed while processes that it started live on, as a dead launcher leaves its workers."""
+    if status.state != "lingering" or status.exit_code == 0:
+        return None
+    return f"{status.job} has failed, and processes that it started still run and hold the GPU"
+
+
+def _silent(status: JobStatus) -> str | None:
+    """Say since when a running job is silent, and what of it still moves. Silence alone ends no job."""
+    if status.state != "running":
+        return None
+    silence = silence_of(
+        started_at=status.started_at,
+        log_mtime=status.log_mtime,
+        log_bytes=status.log_bytes,
+        now=status.now,
+    )
+    if silence is None:
+        return None
+    busy = [
+        f"{x.util_pct:.0f} %"
+        for x in (status.sample.gpus if status.sample else ())
+        if x.util_pct is not None
+    ]
+    return f"{silence.words}; GPU use now: {', '.join(busy)}" if busy else silence.words
 
 
 def by_itself_words(lease: Lease) -> str:

@@ -24,6 +24,8 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
+from gpu_tenant.artifacts.file_sets import half_sets
+from gpu_tenant.artifacts.formats import inspect
 from gpu_tenant.artifacts.left_behind import left_out_words, reasons_of
 from gpu_tenant.artifacts.work_tree import read_work_tree
 from gpu_tenant.domain import timeline
@@ -34,7 +36,7 @@ from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.trackers import kept_by_default
 from gpu_tenant.domain.untrusted_text import fence, plain, quote_text
-from gpu_tenant.domain.wording import in_words
+from gpu_tenant.domain.wording import in_words, some
 from gpu_tenant.files.missing_file import missing_files
 from gpu_tenant.files.patterns import (
     literal_pattern,
@@ -66,6 +68,8 @@ _LARGEST = 20
 """So many of the largest files that the smoke test wrote are named in its receipt with their sizes."""
 _NAMED = 3
 """A command that we propose names at most this many undeclared files."""
+_JUDGED, _JUDGED_BYTES = 200, 64 << 20
+"""So many of the files that the smoke test wrote are judged, and none that is larger."""
 _CACHES_BY_NAME = (
     "__pycache__/",
     "*.pyc",
@@ -121,6 +125,10 @@ class SmokeReceipt(Record):
     gpu_memory: GpuMemory | None = Field(
         default=None,
         description="the GPU memory that it will want; None: torch took no optimizer step",
+    )
+    doubtful: tuple[str, ...] = Field(
+        default=(),
+        description="what would be doubted of a job's work that ends like this: files, sets, the log",
     )
 
 
@@ -180,7 +188,9 @@ async def smoke(
             wrote = [p for p in _files(copy) if before.get(p) != p.stat().st_mtime_ns]
             sizes = {str(path.relative_to(copy)): path.stat().st_size for path in wrote}
             seen = await asyncio.to_thread(memory_estimate.seen_in, own / _PROBE)
+            doubtful = await asyncio.to_thread(_doubts_of_files, copy, wrote)
     passed = exit_status == 0
+    doubtful += _doubts_of_log(output.decode(errors="replace")) if passed else []
     log_tail = plain(output.decode(errors="replace"))[-_TAIL_CHARS:]
     left_out = left_out_reasons(work.left_out)
     missing = () if passed else missing_files(log_tail, left_out, root=str(copy), here=directory)
@@ -207,9 +217,34 @@ async def smoke(
         tree=tree,
         include=tuple(include),
         gpu_memory=memory_estimate.estimate(seen),
+        doubtful=tuple(doubtful),
     )
     ledger.file_smoke(receipt.id, receipt.model_dump_json(), at=ledger.now())
     return receipt
+
+
+def _doubts_of_files(directory: Path, wrote: Sequence[Path]) -> list[str]:
+    """Judge what the command wrote as the work of a job is judged at its end."""
+    small = [path for path in wrote if path.stat().st_size <= _JUDGED_BYTES][:_JUDGED]
+    names = {path: str(path.relative_to(directory)) for path in wrote}
+    told = [
+        half.words for half in half_sets({f"work/{name}": path for path, name in names.items()})
+    ]
+    for path in small:
+        verdict = inspect(path, name=names[path])
+        if verdict.outcome == "broken":
+            as_what = "" if verdict.format == "unknown" else f" as {verdict.format}"
+            problem = quote_text(verdict.problem or "")
+            told.append(f"{quote_text(names[path])} does not load{as_what}: {problem}")
+    more = [f"and {some(len(told) - _NAMED, 'more file')}"] if told[_NAMED:] else []
+    return [*told[:_NAMED], *more]
+
+
+def _doubts_of_log(log: str) -> list[str]:
+    from gpu_tenant.jobs.log_end import last_crash
+
+    crash = last_crash(log)
+    return [f"{quote_text(crash.words)}, although its exit status is 0"] if crash else []
 
 
 @asynccontextmanager

@@ -723,6 +723,7 @@ def _on_record(
         lost_s=max(0.0, (until - since).total_seconds()),
         lost_usd=lost_usd(lost, new, since=since, until=max(since, until), now=now),
         trust=new.quote.offer.trust if new.quote else None,
+        half=kept.half if kept else (),
     )
     events = context.ledger.events(new.id, timeline.Recovered)
     known = [event for _, event in events if isinstance(event, timeline.Recovered)]

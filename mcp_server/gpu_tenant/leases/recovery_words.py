@@ -14,6 +14,7 @@ from gpu_tenant.domain.wording import some
 from gpu_tenant.leases.taken_step import end_step, known_unclaimed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from gpu_tenant.artifacts.checkpoints import Restorable
@@ -28,7 +29,8 @@ def recovery_words(
     """Say from which checkpoint the lease's work will continue, and what stays behind on its box."""
     taken_at = kept.taken_at if kept else None
     files = len(kept.files) if kept else 0
-    begins = _begins_words(ledger, lost, taken_at, files, looked_after)
+    half = kept.half if kept else ()
+    begins = _begins_words(ledger, lost, taken_at, files, looked_after, half)
     runs = lost.state is LeaseState.ACTIVE and lost.parked_at is None
     if runs and is_being_taken(ledger.events(lost.id), ledger.now()):
         # Its platform has given notice. While the box answers, a newer checkpoint is fetched before the work goes on.
@@ -50,7 +52,9 @@ def recovered_words(ledger: Ledger, new: Lease, looked_after: LookedAfter) -> st
         if isinstance(event, timeline.Recovered) and event.of is not None:
             lost = ledger.lease(event.of)
             files = event.restored_files or 0
-            begins = _begins_words(ledger, lost, event.checkpoint_at, files, looked_after)
+            begins = _begins_words(
+                ledger, lost, event.checkpoint_at, files, looked_after, event.half
+            )
             left = left_words(ledger, lost) if lost.state.live else None
             return "; ".join(filter(None, (begins, box_words(new), left)))
     return ""
@@ -97,11 +101,18 @@ def ends_early_words(lease: Lease, wanted_until: datetime) -> str | None:
 
 
 def _begins_words(
-    ledger: Ledger, lost: Lease, taken_at: datetime | None, files: int, looked_after: LookedAfter
+    ledger: Ledger,
+    lost: Lease,
+    taken_at: datetime | None,
+    files: int,
+    looked_after: LookedAfter,
+    half: Sequence[str],
 ) -> str:
     goes_on = f"the work of {lost.id} goes on"
     if taken_at is not None:
         words = f"{goes_on} from the checkpoint of {taken_at:%Y-%m-%d %H:%M:%S} UTC ({some(files, 'file')})"
+        if half:
+            words += f"; not from what is newer: {half[0]}"
         if lost.kept_in is None:
             return f"{words}; only checkpoints are put back"
         return (

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from gpu_tenant.artifacts.file_sets import incomplete_sets
+from gpu_tenant.artifacts.file_sets import cut_off_saves, half_sets
 from gpu_tenant.artifacts.local_evidence import reread_all
 from gpu_tenant.artifacts.unbegun_jobs import unbegun_jobs
 from gpu_tenant.domain import timeline
@@ -18,7 +17,7 @@ from gpu_tenant.domain.model import JobId, Lease, LeaseId
 from gpu_tenant.domain.outcome import Doubt, Outcome, outcome_from
 from gpu_tenant.domain.seal import Manifest, SealedFile
 from gpu_tenant.domain.story import story_of
-from gpu_tenant.domain.untrusted_text import plain, quote_text, sentence
+from gpu_tenant.domain.untrusted_text import quote_text, sentence
 from gpu_tenant.domain.wording import some
 from gpu_tenant.files.paths import below
 from gpu_tenant.files.patterns import is_readable, matches_kept_name
@@ -26,7 +25,7 @@ from gpu_tenant.files.state_dir import is_reached
 from gpu_tenant.ledger import Ledger
 
 if TYPE_CHECKING:
-    from gpu_tenant.jobs.failure_patterns import Crash
+    from gpu_tenant.jobs.log_end import Crash
 
 _LOG_BYTES = 64 << 10
 _JUDGED_BYTES = 2 << 30
@@ -60,8 +59,7 @@ def outcome_of(
         doubts += _of_declarations(ledger, lease.id, seal)
         doubts += _of_files(evidence)
         if kept is not None:
-            names = [entry.name for entry in seal.entries if entry.role == "artifact"]
-            doubts += [Doubt("incomplete", words) for words in incomplete_sets(names, kept)]
+            doubts += _of_sets(ledger, lease.id, seal, kept)
             if not any(doubt.grade == "failed" for doubt in doubts):
                 doubts += _of_kept_logs(ledger, lease.id, seal.entries, kept)
     return outcome_from(doubts)
@@ -97,7 +95,7 @@ def _of_job(
     crash = _crash_in(log)
     end = _recorded_end(events, job, story.state)
     if end is None:
-        if crash is not None:
+        if crash is not None and crash.grade == "failed":
             yield Doubt("failed", _shown(crash))
         elif story.cut_off is not None:
             yield Doubt("failed", f"the box was taken while {job} ran")
@@ -107,11 +105,16 @@ def _of_job(
     match end.state:
         case "finished":
             if crash is not None:
-                yield Doubt("failed", f"{_shown(crash)}, although its exit status is 0")
+                yield Doubt(crash.grade, f"{_shown(crash)}, although its exit status is 0")
             else:
-                yield from _of_metrics(log)
+                yield from _of_losses(log)
         case "stopped" if end.exit_code == 0:
             pass  # Its command had finished, and only what it left running was stopped.
+        case "stopped" if story.lingers_since is not None:
+            status = "" if end.exit_code is None else f" (exit status {end.exit_code})"
+            yield Doubt(
+                "failed", f"its command failed{status}, and what it left running was stopped"
+            )
         case "stopped":
             cause = story.stop_cause
             yield Doubt("failed", cause.sentence if cause else "it was stopped before it ended")
@@ -148,15 +151,11 @@ def _failure(end: timeline.Progressed, crash: Crash | None, log: str) -> str:
     return ", ".join(told) or f"it was seen as {end.state}"
 
 
-def _of_metrics(log: str) -> Iterator[Doubt]:
-    from gpu_tenant.jobs.progress import read_progress
+def _of_losses(log: str) -> Iterator[Doubt]:
+    from gpu_tenant.jobs.log_end import last_loss
 
-    progress = read_progress(plain(log)) if log else None
-    for name, value in (progress.metrics if progress else {}).items():
-        if "loss" in name.lower() and not math.isfinite(value):
-            yield Doubt(
-                "suspect", f"its last {quote_text(name)} is {'NaN' if math.isnan(value) else value}"
-            )
+    if (told := last_loss(log)) is not None:
+        yield Doubt("suspect", f"its last word of a loss: {quote_text(told)}")
 
 
 def _of_declarations(ledger: Ledger, lease_id: LeaseId, seal: Manifest) -> Iterator[Doubt]:
@@ -177,6 +176,26 @@ def _of_declarations(ledger: Ledger, lease_id: LeaseId, seal: Manifest) -> Itera
             yield Doubt(
                 "suspect", f"{name} is empty: no file of it has a byte, as if it is unfinished"
             )
+
+
+def _of_sets(ledger: Ledger, lease_id: LeaseId, seal: Manifest, kept: Path) -> Iterator[Doubt]:
+    """Judge the sets among the kept files, if the job wrote a part of them, and the saves that were cut off."""
+    sent, discard = ledger.sent_versions(lease_id), ledger.declarations(lease_id)[1]
+    files: dict[str, Path | None] = {
+        x.name: below(kept, x.name) for x in seal.entries if x.role in ("artifact", "unasked")
+    }
+    own = {x.name for x in seal.entries if x.role == "artifact" and not _is_as_sent(x, sent)}
+    for half in half_sets(files, discard):
+        if half.members & own or any(
+            name.startswith(f"{member}/") for member in half.members - {*files} for name in own
+        ):
+            yield Doubt("incomplete", half.words)
+    saves = cut_off_saves(own)
+    for name in saves[:_NAMED]:
+        shown = quote_text(name.removeprefix("work/"))
+        yield Doubt("suspect", f"{shown} is a save that did not end, by its name")
+    if len(saves) > _NAMED:
+        yield Doubt("suspect", f"and {some(len(saves) - _NAMED, 'more save')} that did not end")
 
 
 def _is_as_sent(entry: SealedFile, sent: dict[str, list[tuple[int, str]]]) -> bool:
@@ -200,7 +219,7 @@ def _of_files(evidence: Sequence[Evidence]) -> Iterator[Doubt]:
 def _of_kept_logs(
     ledger: Ledger, lease_id: LeaseId, entries: Sequence[SealedFile], kept: Path
 ) -> Iterator[Doubt]:
-    """Find a traceback at the end of a log among the artifacts. A command may write its errors there, and end with 0."""
+    """Find a failure at the end of a log among the artifacts. A command may write its errors there, and end with 0."""
     sent = ledger.sent_versions(lease_id)
     logs = [
         entry
@@ -213,9 +232,9 @@ def _of_kept_logs(
     newest = sorted(logs, key=lambda entry: -entry.mtime_ns)[:_MOST_LOGS]
     for entry in newest:
         crash = _crash_in(_end_of(kept, entry.name))
-        if crash is not None:
+        if crash is not None and (crash.grade == "failed" or not entry.name.endswith(".txt")):
             name = quote_text(entry.name.removeprefix("work/"))
-            yield Doubt("failed", f"{name} ends with a traceback: {_shown(crash)}")
+            yield Doubt(crash.grade, f"{name} ends with a failure: {_shown(crash)}")
 
 
 def _end_of(kept: Path, name: str) -> str:
@@ -231,7 +250,7 @@ def _end_of(kept: Path, name: str) -> str:
 
 def _crash_in(log: str) -> Crash | None:
     # Imported here, because compiling the patterns of failures takes long, and most calls judge no work.
-    from gpu_tenant.jobs.failure_patterns import last_crash
+    from gpu_tenant.jobs.log_end import last_crash
 
     return last_crash(log) if log else None
 

@@ -26,6 +26,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import JobId, Lease, LeaseState
 from gpu_tenant.domain.reconcile import rate_words
+from gpu_tenant.domain.rhythm import silence_of
 from gpu_tenant.domain.sweep_placement import OVER
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import usd_words
@@ -69,6 +70,7 @@ class WorkEnd:
         """
         ledger = self._tenancy.ledger
         await self._see_setup(lease, standing)
+        self._tell_silence(standing)
         cells = self._cells(lease)
         await self._note_lost_answers(lease, standing)
         known = {end.job for end in ends_of(ledger.events(lease.id))}
@@ -85,6 +87,20 @@ class WorkEnd:
                 self._tenancy.context, lease.id
             )  # What the sweep last heard from this box may be a minute old.
         return self._work(lease, standing)
+
+    def _tell_silence(self, standing: Standing) -> None:
+        """Tell of a job that has fallen silent. Nothing is done about it: it may wait, or log nothing on purpose."""
+        for brief in standing.jobs:
+            silence = silence_of(
+                started_at=brief.started_at,
+                log_mtime=brief.log_mtime,
+                log_bytes=brief.log_bytes,
+                now=standing.now or 0.0,
+            )
+            if brief.state == "running" and silence is not None:
+                self._told.alarm(
+                    f"silent:{brief.job}", f"of {brief.job}: {silence.words}", Level.NOTICE
+                )
 
     async def _note_lost_answers(self, lease: Lease, standing: Standing) -> None:
         """If the answer to a launch was lost, but the box has started the job, record that the job was launched."""
@@ -169,8 +185,9 @@ class WorkEnd:
         lingering = [x.job for x in standing.jobs if x.state == "lingering" and x.job in since]
         busy = [job for job in standing.live if job not in lingering]
         failed = [*failures(ends, launched_at, events)]
+        bad = {x.job for x in standing.jobs if x.exit_code != 0}
         failed += [
-            f"the job {job} has ended, but processes that it started still run"
+            f"the job {job} has {'failed' if job in bad else 'ended'}, but processes that it started still run"
             for job in lingering
             if job not in setups  # a service that the setup started may go on running
         ]

@@ -74,14 +74,16 @@ def _judge(source: Source) -> Verdict:
     findings = Findings()
     problem = unread = None
     claim = claimed_format(source)
-    if source.size_bytes == 0 and (claim is None or claim.may_be_empty):
-        findings.warn("empty")
+    is_empty = source.size_bytes == 0 and (claim is None or claim.may_be_empty)
+    if is_empty:
         claim = None
     try:
         if wrong := not_as_named(source, claim):
             problem = wrong
         elif claim is None:
             unread = _UNCLAIMED
+            if is_empty:
+                findings.warn("empty")
         elif source.size_bytes == 0:
             problem = "the file is empty"
         else:

@@ -16,6 +16,9 @@ _AT_ONCE_BYTES = 4 << 20
 _DEEPEST = 1_000_000
 _BOM = codecs.BOM_UTF8
 
+_NO_VALUE = re.compile(rb'"(?:\\\\.|[^"\\\\])*"|(//[^\n]*|/\*.*?\*/|,(?=\s*[}\]]))', re.DOTALL)
+"""Strings, which stay, and what configurations have beside their values: comments, and commas after the last item."""
+
 _DECODER = json.JSONDecoder(parse_int=float)
 """Integers become floats, because Python refuses to read integers of more than 4,300 digits."""
 
@@ -84,6 +87,42 @@ def is_parsed(text: bytes, rest: Iterable[bytes] = ()) -> bool:
     return False
 
 
+def check_leniently(source: Source, findings: Findings) -> None:
+    """Check that the file is what common writers make instead of one JSON value in UTF-8, and warn of it.
+
+    Raises:
+        Broken: it is none of that.
+    """
+    if source.size_bytes > _AT_ONCE_BYTES:
+        raise Broken("too large to be read leniently")
+    text = source.read(0, source.size_bytes)
+    try:
+        decoded = text.decode()
+    except UnicodeDecodeError as error:
+        if _NEVER.search(text):
+            raise Broken("not UTF-8, and with control characters") from error
+        decoded = text.decode("latin-1")
+        findings.warn("not UTF-8, which many JSON readers refuse")
+    bare = _NO_VALUE.sub(lambda x: b"" if x[1] else x[0], decoded.encode()).decode()
+    if bare != decoded:
+        findings.warn("has comments, or a comma after a last item, which many JSON readers refuse")
+    rest, values = bare.strip(), 0
+    while rest:
+        if values and rest[0] not in "{[":
+            raise Broken("not one JSON value after another")
+        try:
+            _, end = _DECODER.raw_decode(rest)
+        except (ValueError, RecursionError) as error:
+            raise Broken("not JSON, however leniently it is read") from error
+        rest = rest[end:].strip()
+        values += 1
+    if not values:
+        raise Broken("no value")
+    if values > 1:
+        findings.warn(f"{values:,} values one after another, which many JSON readers refuse")
+    findings.proved.append("whole JSON values to the last byte, read leniently")
+
+
 def _must_be_closed(chunks: Iterable[bytes]) -> None:
     utf8 = codecs.getincrementaldecoder("utf-8")()
     is_open = bytearray()
@@ -136,23 +175,44 @@ def _close(is_open: bytearray, text: bytes, behind: int) -> None:
 
 
 def as_utf8(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the text of the chunks in UTF-8, if it begins with the byte order mark of UTF-16. Otherwise as it is.
+    """Yield the text of the chunks in UTF-8, if it is in UTF-16 or UTF-32. Otherwise as it is.
+
+    It is if it begins with their byte order mark, or with two letters between zeros.
 
     Raises:
-        Broken: it is no UTF-16 after all.
+        Broken: it is not in that encoding after all.
     """
     stream = iter(chunks)
     head = next(stream, b"")
-    if not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    encoding = _wide_encoding(head)
+    if encoding is None:
         yield from chain([head], stream)
         return
-    utf16 = codecs.getincrementaldecoder("utf-16")()
+    decoder = codecs.getincrementaldecoder(encoding)()
     try:
         for chunk in chain([head], stream):
-            yield utf16.decode(chunk).encode()
-        utf16.decode(b"", final=True)
+            yield decoder.decode(chunk).encode()
+        decoder.decode(b"", final=True)
     except UnicodeError as error:
-        raise Broken(f"not UTF-16: {error}") from error
+        raise Broken(f"not {encoding.upper()}: {error}") from error
+
+
+def _wide_encoding(head: bytes) -> str | None:
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    # RFC 4627: the first two characters of a JSON text are ASCII, so the zeros between them tell.
+    for width, order in ((4, "le"), (4, "be"), (2, "le"), (2, "be")):
+        letters = head[: 2 * width]
+        encoding = f"utf-{8 * width}-{order}"
+        try:
+            said = letters.decode(encoding) if len(letters) == 2 * width else ""
+            if said.isascii() and said.isprintable() and said:
+                return encoding
+        except UnicodeError:
+            continue
+    return None
 
 
 def lines(chunks: Iterable[bytes], longest_bytes: int) -> Iterator[bytes]:

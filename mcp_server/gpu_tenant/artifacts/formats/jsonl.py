@@ -3,6 +3,7 @@
 Source: https://jsonlines.org.
 """
 
+import codecs
 from collections.abc import Iterable
 
 from gpu_tenant.artifacts.formats.bounded_file import (
@@ -36,6 +37,8 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
     """
     values = blank = large = 0
     for number, line in enumerate(lines(chunks, _LONGEST_LINE_BYTES), 1):
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
         if not line.strip():
             blank += 1
             continue

@@ -104,6 +104,18 @@ def check(source: Source, findings: Findings) -> None:
     look(source, seen.tensors, findings)
 
 
+def files_elsewhere(source: Source) -> set[str]:
+    """Return the paths of the files that hold values of the model, below the model's own directory.
+
+    Raises:
+        Broken: the file is no protobuf message, or is cut off.
+        Unread: it is too large to be followed.
+    """
+    seen = _Seen()
+    _walk(source, Cursor(source), "Model", seen, 0)
+    return seen.elsewhere
+
+
 def _walk(source: Source, cursor: Cursor, message: str, seen: _Seen, depth: int) -> None:
     if depth > _DEEPEST:
         raise Unread(f"messages nested deeper than {_DEEPEST} are not read here")

@@ -6,7 +6,7 @@ that were compressed on the way are still called .csv.
 
 import codecs
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Literal
@@ -87,29 +87,31 @@ def _pickle(source: Source, findings: Findings) -> None:
 
 
 def _json(source: Source, findings: Findings) -> None:
-    _one_of(json_text.check, jsonl.check, source, findings)
+    _one_of((json_text.check, jsonl.check, json_text.check_leniently), source, findings)
 
 
 def _jsonl(source: Source, findings: Findings) -> None:
-    _one_of(jsonl.check, json_text.check, source, findings)
+    _one_of((jsonl.check, json_text.check), source, findings)
 
 
-def _one_of(named: Check, other: Check, source: Source, findings: Findings) -> None:
+def _one_of(checks: Sequence[Check], source: Source, findings: Findings) -> None:
     """Check that a JSON file is one value, or one value a line: either is written under the name of the other.
 
     Raises:
         Broken: it is neither. The reason is that of the check for its name.
     """
-    tried = Findings()
-    try:
-        named(source, tried)
-    except Broken as fault:
+    first: Broken | None = None
+    for check in checks:
         tried = Findings()
         try:
-            other(source, tried)
-        except Broken:
-            raise fault from None
-    findings.add(tried)
+            check(source, tried)
+        except Broken as fault:
+            first = first or fault
+        else:
+            findings.add(tried)
+            return
+    assert first is not None
+    raise first
 
 
 _REGISTRY = (
@@ -153,9 +155,11 @@ TEXT = Format(
     may_be_empty=True,
 )
 _BY_SUFFIX = {suffix: format for format in (*_REGISTRY, TEXT) for suffix in format.suffixes}
-_SILENT = ("", ".bin", ".ckpt", ".db", ".model", ".dat", ".part", ".pdparams")
+_SILENT = ("", ".bin", ".ckpt", ".db", ".model", ".dat", ".part", ".pdparams", ".th")
 """Suffixes with so many uses that only the content can tell the format."""
-_WEIGHT_SUFFIXES = (".bin", ".ckpt", ".pdparams")
+_WEIGHT_SUFFIXES = (".bin", ".ckpt", ".pdparams", ".th")
+_ALL_READ_BYTES = 16 << 20
+_PLACES = 64
 
 FORMATS: tuple[str, ...] = tuple(format.name for format in _REGISTRY)
 SUFFIXES: tuple[str, ...] = tuple(_BY_SUFFIX)
@@ -178,8 +182,6 @@ def claimed_format(source: Source) -> Format | None:
     """Find the format of a file: by its first bytes, or by its suffix if they do not tell."""
     suffix = PurePath(source.name).suffix.lower()
     named = _BY_SUFFIX.get(suffix)
-    if named is None and suffix not in _SILENT:
-        return None
     seen = _by_first_bytes(source)
     if seen is None and source.name.lower().endswith(".pth.tar"):
         # Training scripts write what torch.save makes, or a plain pickle, under this name.
@@ -222,9 +224,21 @@ def not_as_named(source: Source, claim: Format | None) -> str | None:
         wrong = claim.family == "image" or named.family == "image"
         return f"its name says {named.name}, and it is {claim.name}" if wrong else None
     is_weights = suffix in _WEIGHT_SUFFIXES and _WEIGHTS.search(PurePath(source.name).name)
+    if claim is None and is_weights and not head:
+        return "the file is empty"
+    if claim is None and is_weights and not any(head) and _is_all_zeros(source):
+        return "it is nothing but zeros, as a full disk or a crash leaves it"
     if claim is None and is_weights and head and not _NO_TEXT.search(head) and _is_utf8(head):
         return "it is text, where weights are due"
     return None
+
+
+def _is_all_zeros(source: Source) -> bool:
+    """Whether every byte is zero. Of a large file, only some places are looked at."""
+    if source.size_bytes <= _ALL_READ_BYTES:
+        return not any(any(source.upto(at, 1 << 20)) for at in range(0, source.size_bytes, 1 << 20))
+    step = source.size_bytes // _PLACES
+    return not any(any(source.upto(at, 4096)) for at in range(0, source.size_bytes, step))
 
 
 def _is_utf8(head: bytes) -> bool:

@@ -166,7 +166,25 @@ class WithCommand(click.Command):
         return super().parse_args(ctx, args[:at])
 
 
-_THEN = f"{__name__}.then"
+class AfterLeases(click.Command):
+    """A command that takes leases and another command, which may be parted by `--`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words, and keep those that stand before `--` for `words_before`."""
+        after = len(args) - args.index("--") - 1 if "--" in args else None
+        rest = super().parse_args(ctx, args)
+        words = ctx.params.get("command") or ()
+        ctx.meta[_BEFORE] = () if after is None else words[: len(words) - after]
+        return rest
+
+
+_THEN, _BEFORE = f"{__name__}.then", f"{__name__}.before"
+
+
+def words_before() -> tuple[str, ...]:
+    """Return the words before `--` that are no options."""
+    words: tuple[str, ...] = click.get_current_context().meta[_BEFORE]
+    return words
 
 
 def command_words() -> tuple[str, ...]:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from gpu_tenant.domain.command import Command
+from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import BadRequest, OwnerMustAct
 from gpu_tenant.domain.wording import size, some
 from gpu_tenant.faces.cli import brief_lines, completion, multinode, output, sweep
 from gpu_tenant.faces.cli.command import (
+    AfterLeases,
     Chosen,
     as_json,
     join_words,
@@ -22,6 +23,7 @@ from gpu_tenant.faces.cli.command import (
     one_lease,
     the_lease,
     verb,
+    words_before,
 )
 from gpu_tenant.faces.cli.many_leases import must_be_one, on_each
 from gpu_tenant.faces.cli.quantities import GIB, HOURS, Number
@@ -143,7 +145,7 @@ async def push(
             await follow_pushed(tenancy, pushed[0])
 
 
-@verb("launch")
+@verb("launch", AfterLeases)
 @click.argument(
     "command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[LEASE] COMMAND..."
 )
@@ -225,7 +227,14 @@ async def launch(
             )
             output.answer(launched_on_all, as_json, multinode.print_launched)
             return
-        if command[0] in {known.id for known in tenancy.ledger.leases()}:
+        leases = {known.id for known in tenancy.ledger.leases()}
+        strange = [word for word in words_before() if word not in leases]
+        if strange and ("/" in strange[0] or len(words_before()) > 1 or lease is not None):
+            raise BadRequest(
+                f"{strange[0]!r} stands before `--`, and is no lease: the shell may have made it of a pattern",
+                remedy=f"quote the pattern: {Option('artifact', 'out/*.pt')}",
+            )
+        if command[0] in leases:
             lease, command = one_lease(lease, command[0]), command[1:]
             if not command:
                 raise BadRequest(

@@ -183,6 +183,7 @@ def smoke(receipt: SmokeReceipt) -> None:
             *([("peak memory", size(receipt.peak_bytes))] if receipt.peak_bytes else []),
             *([("on a GPU", receipt.gpu_memory.words)] if receipt.gpu_memory else []),
             ("wrote", ", ".join(receipt.wrote) or "nothing"),
+            *(("doubtful", line) for line in receipt.doubtful),
             *(("left out", line) for line in receipt.left_out),
             ("confined by", receipt.confined),
             ("next", receipt.next),
@@ -277,6 +278,8 @@ def print_pushed(shown: Pushed) -> None:
     )
     for line in shown.left_out:
         click.echo(f"left out: {line}")
+    for line in shown.holes:
+        click.echo(f"warning: {line}")
     if shown.lacks:
         click.echo(f"warning: {shown.lacks}")
     elif shown.left_out:
@@ -295,6 +298,7 @@ def print_launched(shown: Launched) -> None:
             ("keeps", ", ".join(shown.artifacts)),
             ("may lose", ", ".join(shown.discard) or "only well-known caches"),
             *([("warning", shown.undeclared)] if shown.undeclared else []),
+            *([("warning", shown.pipe)] if shown.pipe else []),
             *([("runs in", shown.environment)] if shown.environment else []),
             ("guard", shown.guard),
             *([("budget", shown.budget_end)] if shown.budget_end else []),
