@@ -42,6 +42,7 @@ def test_a_ledger_of_the_version_before_is_read_whole_and_would_be_written_the_s
     came_later |= {timeline.Executed, timeline.Tracked, timeline.Audited}
     came_later |= {timeline.SettingUp, timeline.SetUp, timeline.Labelled, timeline.Tested}
     came_later |= {timeline.ReadAtStop, timeline.ReadInNotice, timeline.ClockOffset}
+    came_later |= {timeline.StoppedByGuard}
     assert {type(line.event) for line in lines} == set(KINDS.values()) - came_later, "each is read"
     for line in lines:
         words = describe(line.event)

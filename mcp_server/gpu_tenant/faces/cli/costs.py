@@ -6,7 +6,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import as_json, verb
-from gpu_tenant.faces.report.costs import Burning, Costs, costs_of
+from gpu_tenant.faces.report.costs import Costs, LeaseCost, costs_of
 
 
 @verb("costs")
@@ -48,7 +48,7 @@ def _print(told: Costs) -> None:
         click.echo("nothing of ours bills, and this month nothing has", err=True)
 
 
-def _burning(one: Burning) -> str:
+def _burning(one: LeaseCost) -> str:
     rate = "at an unknown rate" if one.usd_h is None else f"{one.usd_h} USD/h"
     end = (
         f", {usd_words(one.by_deadline_usd)} by its deadline"

@@ -12,7 +12,7 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.spending_limits import since
 
 
-class Burning(Record):
+class LeaseCost(Record):
     """What one live lease bills now, and what it will have cost."""
 
     lease: str
@@ -28,7 +28,7 @@ class Costs(Record):
     at: AwareDatetime
     usd_h: Decimal = Field(description="of our leases, now, including the disks of stopped boxes")
     foreign_usd_h: Decimal = Field(description="besides that: of boxes that are not ours")
-    leases: tuple[Burning, ...] = Field(description="the live ones, the dearest first")
+    leases: tuple[LeaseCost, ...] = Field(description="the live ones, the dearest first")
     today_usd: Decimal
     month_usd: Decimal
     promised_month_usd: Decimal | None = Field(
@@ -51,7 +51,7 @@ def costs_of(context: Context, seen: Leases) -> Costs:
     uses = {use.name: use for use in context.owner.usage()}
     promised = uses.get("usd_month")
     burning = [
-        Burning(
+        LeaseCost(
             lease=card.lease,
             name=card.name,
             usd_h=card.price_usd_h,
