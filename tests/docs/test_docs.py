@@ -110,7 +110,7 @@ def survival_page() -> str:
         "# What survives what, and what bills then\n\n"
         "Read this to compare platforms (`gpu-tenant profiles --compare`). "
         "Sources are in each platform's page.\n\n"
-        "`yes`: the bytes are still there. days: no longer than that. `?`: not confirmed, so treat it as no. `-`: no such event.\n\n"
+        "`yes`: the bytes are still there. days, hours: no longer than that. `?`: not confirmed, so treat it as no. `-`: no such event.\n\n"
         + comparison(list(PROFILES.values()))
     )
 

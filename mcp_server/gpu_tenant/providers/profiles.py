@@ -125,7 +125,8 @@ def _profile(facts: Facts, body: str) -> Profile:
                 # If survival is unknown, it is treated as loss: those bytes must be accounted for.
                 if _at(entry, "survives", "destroy") not in ("yes", "n/a")
             ),
-            "places": tuple(_place(entry) for entry in cast("list[Facts]", facts["paths"])),
+            "places": tuple(_place(entry, facts) for entry in cast("list[Facts]", facts["paths"])),
+            "volume": _place(cast("Facts", facts["volume"]), {}) if "volume" in facts else None,
             "work_places": tuple(cast("list[str]", facts.get("work", []))),
             "doubts": tuple(_doubts(facts)),
             "checked_on": _at(facts, "checked", "on"),
@@ -165,10 +166,15 @@ def _at(facts: Leaf, *keys: str) -> Leaf:
     return facts["v"] if isinstance(facts, dict) and "v" in facts else facts
 
 
-def _place(entry: Facts) -> dict[str, Leaf | None]:
+def _place(entry: Facts, facts: Facts) -> dict[str, Leaf | None]:
     cap = _at(entry, "inode_cap") if "inode_cap" in entry else None
+    clocks = cast("list[Facts]", facts.get("clocks", []))
     return {
         "path": _at(entry, "path"),
+        "name": entry.get("name"),
+        "emptied_after_h": next(
+            (_at(x, "after_h") for x in clocks if x.get("empties") == entry["path"]), None
+        ),
         "inode_cap": None if cap == "unknown" else cap,
         "survives": {
             event: _at(entry, "survives", event) for event in cast("Facts", entry["survives"])

@@ -13,8 +13,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from gpu_tenant.domain.model import Profile
-from gpu_tenant.domain.platform_comparison import comparison
+from gpu_tenant.domain.model import Place, Profile
+from gpu_tenant.domain.platform_comparison import comparison, disks
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.sourced_fact import Fact
 from gpu_tenant.faces.chinese.facts import chinese_fact
@@ -62,8 +62,14 @@ def runbook_page(profile: Profile, lang: Lang = "en") -> str:
                 if profile.console and (said := getattr(profile.console, verb))
             ],
             survival=[
-                (place, [(event, _fate(facts, notes, place.path, event)) for event in words.EVENTS])
-                for place in profile.places
+                (
+                    place,
+                    [
+                        (event, _fate(facts, notes, _facts_about(place), event))
+                        for event in words.EVENTS
+                    ],
+                )
+                for _, place in disks(profile)
             ],
             meter=_show_fact(facts.get("deadman.stops_the_meter"), notes, lang),
             taken_back=_show_fact(facts.get("interrupt.how"), notes, lang),
@@ -118,8 +124,13 @@ def _ground(fact: Fact) -> tuple[str, str, str]:
 # The facts
 
 
-def _fate(facts: dict[str, Fact], notes: _Notes, path: str, event: str) -> tuple[str, int | None]:
-    fact = facts.get(f"paths[{path}].survives.{event}")
+def _facts_about(place: Place) -> str:
+    """Return where the facts about that disk are."""
+    return "volume" if place.name else f"paths[{place.path}]"
+
+
+def _fate(facts: dict[str, Fact], notes: _Notes, place: str, event: str) -> tuple[str, int | None]:
+    fact = facts.get(f"{place}.survives.{event}")
     return ("unknown", None) if fact is None else (fact.value, notes.number(fact))
 
 
