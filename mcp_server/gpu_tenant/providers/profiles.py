@@ -188,14 +188,14 @@ _NAMES_OF_THE_FILE = ("schema", "id", "title", "checked")
 def _sources(facts: Facts) -> Iterator[dict[str, Leaf]]:
     """Yield every fact with its place.
 
-    A plain value has the source, date and confidence of the whole file. A value with a source but no date has the date
-    of the file.
+    A plain value has the source, date and confidence of the whole file. A value with a source of its own has the file's
+    date and confidence, unless it says otherwise.
     """
     whole = cast("Facts", facts["checked"])
     stating = (section for section in facts if section not in _NAMES_OF_THE_FILE)
     for section in stating:
         for where, leaf in _leaves(facts[section], section):
-            stated = {"on": whole["on"], **leaf} if isinstance(leaf, dict) else {**whole, "v": leaf}
+            stated = {**whole, **leaf} if isinstance(leaf, dict) else {**whole, "v": leaf}
             value = stated["v"]
             yield {
                 "place": where,
@@ -215,7 +215,7 @@ def _doubts(facts: Facts) -> Iterator[str]:
     for section in _ON_THE_WAY_OUT:
         for where, leaf in _leaves(facts.get(section, {}), section):
             value = leaf["v"] if isinstance(leaf, dict) else leaf
-            weak = isinstance(leaf, dict) and leaf["conf"] in ("folklore", "unknown")
+            weak = isinstance(leaf, dict) and leaf.get("conf") in ("folklore", "unknown")
             if weak or value == "unknown":
                 yield f"{where}: {value}"
 
