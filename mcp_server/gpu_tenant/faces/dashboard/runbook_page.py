@@ -24,7 +24,7 @@ from gpu_tenant.faces.dashboard.runbook_i18n import Lang, heading, words_for
 
 _PLACE = re.compile(r"(?P<part>\w+)(?:\[(?P<entry>[^\]]*)\])?(?:\.(?P<rest>.+))?")
 _ELSEWHERE = ("https://", "http://", "#")
-_PLATFORM = re.compile(r"(?:\.\./profiles/|\./)?([a-z][a-z0-9_]*)\.md")
+_PLATFORM = re.compile(r"(?:\.\./profiles/|\./)?(zh/)?([a-z][a-z0-9_]*)\.md")
 
 
 class Stated(Record):
@@ -78,7 +78,7 @@ def runbook_page(profile: Profile, lang: Lang = "en") -> str:
                 for title, chinese, parts in words.SECTIONS.values()
                 if (stated := list(_state_facts(profile.facts, parts, notes, lang)))
             ],
-            doubts=[_name_fact(*doubt.partition(": ")[::2], lang) for doubt in profile.doubts],
+            doubts=[name_fact(*doubt.partition(": ")[::2], lang) for doubt in profile.doubts],
             body=body,
             body_lang="zh-CN" if translated else "en",
             contents=contents,
@@ -148,7 +148,7 @@ def _state_facts(
 def _show_fact(fact: Fact | None, notes: _Notes, lang: Lang) -> Stated | None:
     if fact is None:
         return None
-    name, value = _name_fact(fact.place, fact.value, lang)
+    name, value = name_fact(fact.place, fact.value, lang)
     return Stated(
         name=name,
         value=value,
@@ -158,7 +158,7 @@ def _show_fact(fact: Fact | None, notes: _Notes, lang: Lang) -> Stated | None:
     )
 
 
-def _name_fact(place: str, value: str, lang: Lang) -> tuple[str, str]:
+def name_fact(place: str, value: str, lang: Lang) -> tuple[str, str]:
     """Return the fact's name and value, in words if there are any."""
     found = _PLACE.fullmatch(place)
     if found is None or found["entry"] is None:
@@ -229,7 +229,7 @@ def _lead(link: Token) -> None:
     """
     href = str(link.attrs.get("href", ""))
     if platform := _PLATFORM.fullmatch(href):
-        link.attrSet("href", f"/runbooks/{platform[1]}")
+        link.attrSet("href", f"/runbooks/{platform[2]}" + ("?lang=zh" if platform[1] else ""))
     elif href.startswith(_ELSEWHERE):
         link.attrSet("rel", "noreferrer noopener")
     else:
