@@ -132,6 +132,7 @@ def test_both_faces_offer_the_same_verbs() -> None:
         "waive",
         "profiles",
         "guide",
+        "gotcha",
         "serve",
         "rehearse",
         "reconcile",
