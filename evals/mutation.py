@@ -17,12 +17,12 @@ from evals.rules import broken
 from gpu_tenant.providers.profile_facts import Facts, Leaf
 
 _SUBJECTS: Final = re.compile(
-    r"lease|stops|billing\.(running|after_destroy|zero_balance|rounding)|verbs\.\S+|gone\.\S+|paths\S*"
+    r"lease|stops|billing\.(running|after_destroy|zero_balance|rounding)|verbs\.\S+|gone\.\S+|paths\S*|volume\S*"
     r"|clocks\S*|interrupt\S*|deadman\.\S+|detach\.survives\.\S+"
 )
 """What data or money rests on."""
 
-_NOT_SUBJECTS: Final = re.compile(r"\.(path|id|inode_cap|quota_gb)$")
+_NOT_SUBJECTS: Final = re.compile(r"\.(path|id|name|inode_cap|quota_gb)$")
 
 _OPPOSITES: Final = (
     ("without", "with"),

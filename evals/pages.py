@@ -38,16 +38,12 @@ def links(page: Path) -> set[Path]:
 
 
 def everything() -> set[Path]:
-    """Every page and script of the skill but SKILL.md itself.
-
-    The Chinese runbooks are none: they say to a person what the English ones say to an agent.
-    """
+    """Every page and script of the skill but SKILL.md itself."""
     return {
         path
         for shelf in _SHELVES
         for suffix in ("md", "py", "sh")
         for path in (ROOT / shelf).rglob(f"*.{suffix}")
-        if path.parent != ROOT / "profiles/zh"
     }
 
 

@@ -13,7 +13,7 @@ PAGES: Final = Path(__file__).with_name("pages.yaml")
 _RESTS_ON_A_VENDOR = re.compile(
     r"billing\.(running|after_destroy|zero_balance|rounding)"
     r"|verbs\.(park\.(effect|bills|gpu_guaranteed_after)|destroy\.effect)"
-    r"|paths\[.*\]\.survives\.\w+|clocks\[.*\]\.(after_h|effect)"
+    r"|(paths\[.*\]|volume)\.survives\.\w+|clocks\[.*\]\.(after_h|effect)"
     r"|interrupt\.(how|notice_s|resumes_by_itself)|deadman\.(stops_the_meter|provider_timer)"
 )
 _NOTHING = ("unknown", "n/a", "none", "")

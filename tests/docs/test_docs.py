@@ -3,15 +3,18 @@
 import inspect
 import os
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 from docs import architecture, drawing
+from docs.chinese_facts import chinese_facts
 from docs.decisions import FOLDER, ORDER, contents, decisions
 
 from gpu_tenant.domain import errors
 from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.platform_comparison import comparison
+from gpu_tenant.faces.chinese.facts import chinese_fact
 from gpu_tenant.faces.mcp.server import TOOLS
 from gpu_tenant.providers.profiles import load_profiles
 from gpu_tenant.service import Tenancy
@@ -110,7 +113,7 @@ def survival_page() -> str:
         "# What survives what, and what bills then\n\n"
         "Read this to compare platforms (`gpu-tenant profiles --compare`). "
         "Sources are in each platform's page.\n\n"
-        "`yes`: the bytes are still there. days: no longer than that. `?`: not confirmed, so treat it as no. `-`: no such event.\n\n"
+        "`yes`: the bytes are still there. days, hours: no longer than that. `?`: not confirmed, so treat it as no. `-`: no such event.\n\n"
         + comparison(list(PROFILES.values()))
     )
 
@@ -142,6 +145,16 @@ GENERATED = {
     "references/errors.md": error_page,
     "references/survival.md": survival_page,
     "references/tools.md": tool_page,
+    **{
+        f"profiles/zh/{slug}.md": partial(
+            lambda profile: with_block(
+                ROOT / f"profiles/zh/{profile.id}.md", "facts", chinese_facts(profile)
+            ),
+            PROFILES[slug],
+        )
+        for slug in sorted(PROFILES)
+        if (ROOT / f"profiles/zh/{slug}.md").is_file()
+    },
 }
 
 
@@ -153,6 +166,17 @@ def test_the_generated_parts_are_fresh(name: str) -> None:
         page.write_text(fresh, encoding="utf-8")
 
     assert page.read_text(encoding="utf-8") == fresh
+
+
+@pytest.mark.parametrize("slug", sorted(p.stem for p in (ROOT / "profiles/zh").glob("*.md")))
+def test_a_profile_leads_to_its_chinese_page_which_states_the_facts_by_itself(slug: str) -> None:
+    profile, chinese = PROFILES[slug], (ROOT / f"profiles/zh/{slug}.md").read_text("utf-8")
+    stated = chinese.partition("<!-- end -->")[0]
+
+    assert f"](zh/{slug}.md)" in (ROOT / f"profiles/{slug}.md").read_text("utf-8")
+    assert f"- 陷阱：{chinese_fact(profile.trap)}\n" in stated
+    assert all(f"| `{place.path}`" in stated for place in profile.places)
+    assert "](profiles/zh)" in (ROOT / "SKILL.md").read_text("utf-8")
 
 
 def test_a_profile_fits_a_page() -> None:

@@ -116,6 +116,7 @@ def test_both_faces_offer_the_same_verbs() -> None:
 
     of_the_terminal_alone = {
         "alarms",
+        "costs",
         "watchdog",
         "init",
         "hosts",
@@ -132,6 +133,7 @@ def test_both_faces_offer_the_same_verbs() -> None:
         "waive",
         "profiles",
         "guide",
+        "gotcha",
         "serve",
         "rehearse",
         "reconcile",

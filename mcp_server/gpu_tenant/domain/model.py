@@ -290,7 +290,11 @@ class Place(Record):
     """A path that the platform documents, and what it may hold."""
 
     path: str
+    name: str | None = Field(default=None, description="what the disk is, if its path does not say")
     inode_cap: int | None = None
+    emptied_after_h: float | None = Field(
+        default=None, description="a stop keeps it for so long, and not longer"
+    )
     survives: dict[str, str] = Field(description="by event: yes, no, unknown, n/a")
 
 
@@ -339,6 +343,10 @@ class Profile(Record):
         description="where destroy loses bytes written since launch, besides the work directory"
     )
     places: tuple[Place, ...] = Field(description="the paths that the platform documents")
+    volume: Place | None = Field(
+        default=None,
+        description="a disk rented by itself that takes the place of a path's own disk, and has another fate",
+    )
     work_places: tuple[str, ...] = Field(
         default=(), description="where a lease's directory goes, best first; else the login home"
     )

@@ -14,18 +14,14 @@ def comparison(profiles: Sequence[Profile], say: Callable[[str], str] = str) -> 
 
     `say` puts a cell into the reader's language.
 
-    "?" means unknown, and "-" means that the platform has no such event. A number of days means that a stop keeps the
-    bytes only so long.
+    "?" means unknown, and "-" means that the platform has no such event. A number of days or hours means that a stop
+    keeps the bytes only so long.
     """
     short = {"unknown": "?", "n/a": "-"}
     paths = [
-        (
-            profile.id,
-            f"`{place.path}`",
-            *(_fate(profile, place, event) for event in _EVENTS),
-        )
+        (profile.id, disk, *(_fate(profile, place, event) for event in _EVENTS))
         for profile in profiles
-        for place in profile.places
+        for disk, place in disks(profile, say)
     ]
     bills = []
     for profile in profiles:
@@ -60,12 +56,23 @@ def comparison(profiles: Sequence[Profile], say: Callable[[str], str] = str) -> 
     )
 
 
+def disks(profile: Profile, say: Callable[[str], str] = str) -> list[tuple[str, Place]]:
+    """Return each disk of the platform with the words that name it: its path, or its path and what it is."""
+    places = [*profile.places, *([profile.volume] if profile.volume else [])]
+    return [
+        (f"`{place.path}`" + (f", {say(place.name)}" if place.name else ""), place)
+        for place in places
+    ]
+
+
 def _fate(profile: Profile, place: Place, event: str) -> str:
-    """Say in a word what becomes of a path. If a stopped box is deleted after some days, say how many days."""
+    """Say in a word what becomes of a path. If a stop keeps it for some hours or days, say for how many."""
     fate = place.survives[event]
     ends_h = (
         profile.parked_for_h if event == "park" and place.survives["destroy"] != "yes" else None
     )
+    if event == "park" and place.emptied_after_h is not None:
+        return f"{place.emptied_after_h:g} h"
     if fate == "yes" and ends_h is not None:
         return f"{ends_h / 24:g} days"
     return {"unknown": "?", "n/a": "-"}.get(fate, fate)

@@ -125,7 +125,8 @@ def _profile(facts: Facts, body: str) -> Profile:
                 # If survival is unknown, it is treated as loss: those bytes must be accounted for.
                 if _at(entry, "survives", "destroy") not in ("yes", "n/a")
             ),
-            "places": tuple(_place(entry) for entry in cast("list[Facts]", facts["paths"])),
+            "places": tuple(_place(entry, facts) for entry in cast("list[Facts]", facts["paths"])),
+            "volume": _place(cast("Facts", facts["volume"]), {}) if "volume" in facts else None,
             "work_places": tuple(cast("list[str]", facts.get("work", []))),
             "doubts": tuple(_doubts(facts)),
             "checked_on": _at(facts, "checked", "on"),
@@ -165,10 +166,15 @@ def _at(facts: Leaf, *keys: str) -> Leaf:
     return facts["v"] if isinstance(facts, dict) and "v" in facts else facts
 
 
-def _place(entry: Facts) -> dict[str, Leaf | None]:
+def _place(entry: Facts, facts: Facts) -> dict[str, Leaf | None]:
     cap = _at(entry, "inode_cap") if "inode_cap" in entry else None
+    clocks = cast("list[Facts]", facts.get("clocks", []))
     return {
         "path": _at(entry, "path"),
+        "name": entry.get("name"),
+        "emptied_after_h": next(
+            (_at(x, "after_h") for x in clocks if x.get("empties") == entry["path"]), None
+        ),
         "inode_cap": None if cap == "unknown" else cap,
         "survives": {
             event: _at(entry, "survives", event) for event in cast("Facts", entry["survives"])
@@ -182,14 +188,14 @@ _NAMES_OF_THE_FILE = ("schema", "id", "title", "checked")
 def _sources(facts: Facts) -> Iterator[dict[str, Leaf]]:
     """Yield every fact with its place.
 
-    A plain value has the source, date and confidence of the whole file. A value with a source but no date has the date
-    of the file.
+    A plain value has the source, date and confidence of the whole file. A value with a source of its own has the file's
+    date and confidence, unless it says otherwise.
     """
     whole = cast("Facts", facts["checked"])
     stating = (section for section in facts if section not in _NAMES_OF_THE_FILE)
     for section in stating:
         for where, leaf in _leaves(facts[section], section):
-            stated = {"on": whole["on"], **leaf} if isinstance(leaf, dict) else {**whole, "v": leaf}
+            stated = {**whole, **leaf} if isinstance(leaf, dict) else {**whole, "v": leaf}
             value = stated["v"]
             yield {
                 "place": where,
@@ -209,7 +215,7 @@ def _doubts(facts: Facts) -> Iterator[str]:
     for section in _ON_THE_WAY_OUT:
         for where, leaf in _leaves(facts.get(section, {}), section):
             value = leaf["v"] if isinstance(leaf, dict) else leaf
-            weak = isinstance(leaf, dict) and leaf["conf"] in ("folklore", "unknown")
+            weak = isinstance(leaf, dict) and leaf.get("conf") in ("folklore", "unknown")
             if weak or value == "unknown":
                 yield f"{where}: {value}"
 

@@ -29,6 +29,7 @@ _WORDS: Mapping[str, str] = {
     "snapshots": "快照",
     "addresses": "地址",
     "metadata": "元数据服务",
+    "a network volume": "网络卷",
     "destroy the Droplet": "销毁 Droplet",
     "terminate": "终止（terminate）",
     "its owner": "机主",
@@ -40,7 +41,7 @@ _WORDS: Mapping[str, str] = {
 
 
 def chinese_fact(value: str) -> str:
-    """Return the value in Chinese: a word of the table, a list of such words, a number of days, or a sentence."""
+    """Return the value in Chinese: a word of the table, a list of such words, a number of days or hours, or a sentence."""
     if value in _WORDS:
         return _WORDS[value]
     parts = value.split(", ")
@@ -48,4 +49,6 @@ def chinese_fact(value: str) -> str:
         return "、".join(_WORDS[part] for part in parts)
     if days := re.fullmatch(r"([\d.]+) days", value):
         return f"{days[1]} 天"
+    if hours := re.fullmatch(r"([\d.]+) h", value):
+        return f"{hours[1]} 小时"
     return in_chinese(value)

@@ -1,6 +1,14 @@
-"""The platforms' runbooks in Chinese, from `profiles/zh/<slug>.md`. Each translates the body of `profiles/<slug>.md`."""
+"""The platforms' runbooks in Chinese, from `profiles/zh/<slug>.md`. Each translates the body of `profiles/<slug>.md`.
+
+The page also states the platform's facts, for who reads it by itself. They are left out here: every face that shows a
+runbook states them beside it.
+"""
+
+import re
 
 from gpu_tenant.files.skill_files import skill_directory
+
+_FACTS = re.compile(r"<!-- generated: facts .*?<!-- end -->\n+", re.DOTALL)
 
 
 def chinese_runbook(slug: str) -> str | None:
@@ -13,4 +21,4 @@ def chinese_runbook(slug: str) -> str | None:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
-    return text.partition("\n---\n")[2].strip()
+    return _FACTS.sub("", text.partition("\n---\n")[2]).strip()

@@ -68,6 +68,7 @@ GROUPS = {
         "doctor": "Check this computer: state, ledger, key, profiles, tools.",
         "guide": "A page of the guide: what each kind of trouble means, and what to do about it.",
         "profiles": "What is known of each platform, as a runbook.",
+        "gotcha": "Propose a new entry of the guide: symptom, cause, fix, and how it was reproduced.",
     },
     "For agents": {
         "serve": "The MCP server, over stdio.",

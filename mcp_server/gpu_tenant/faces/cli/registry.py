@@ -21,6 +21,7 @@ _MODULES = {
         "rehearse",
         "serve",
     ),
+    "gotcha": ("gotcha",),
     "hosts": ("hosts",),
     "install": ("install",),
     "job_commands": (

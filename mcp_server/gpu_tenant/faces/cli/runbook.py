@@ -10,7 +10,7 @@ import click
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import Profile
-from gpu_tenant.domain.platform_comparison import comparison
+from gpu_tenant.domain.platform_comparison import comparison, disks
 from gpu_tenant.faces.chinese.facts import chinese_fact
 from gpu_tenant.faces.chinese.runbooks import chinese_runbook
 from gpu_tenant.faces.cli.output import text_width
@@ -79,11 +79,12 @@ def _facts(
     yield f"  {cell('if we die', 16)}{say(profile.stops_the_meter)}"
     if profile.interruption:
         yield f"  {cell('taken back', 16)}{say(profile.interruption)}"
-    width = max(len(place.path) for place in profile.places)
+    named = [(disk.replace("`", ""), place) for disk, place in disks(profile, say)]
+    width = max(text_width(disk) for disk, _ in named)
     yield "  " + " " * width + "".join(f"  {cell(event, 10)}" for event in _EVENTS)
-    for place in profile.places:
+    for disk, place in named:
         fates = "".join(f"  {cell(place.survives[event], 10)}" for event in _EVENTS)
-        yield f"  {place.path:<{width}}{fates}"
+        yield f"  {disk}{' ' * (width - text_width(disk))}{fates}"
     if profile.doubts:
         yield f"  {words.get('not confirmed', 'not confirmed')}: " + "; ".join(
             map(doubt, profile.doubts)

@@ -107,6 +107,7 @@ NAMES: Mapping[str, Both] = {
     "inode_cap": ("files it may hold", "文件数上限"),
     "quota_gb": ("GB that cost nothing extra", "免费容量 (GB)"),
     "after_h": ("after hours", "小时之后"),
+    "empties": ("what a stopped box loses then", "届时清空的"),
     "effect": ("what happens", "后果"),
     "interrupt.how": ("how it is taken back", "收回方式"),
     "interrupt.notice_s": ("seconds of warning", "提前通知秒数"),

@@ -13,8 +13,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from gpu_tenant.domain.model import Profile
-from gpu_tenant.domain.platform_comparison import comparison
+from gpu_tenant.domain.model import Place, Profile
+from gpu_tenant.domain.platform_comparison import comparison, disks
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.sourced_fact import Fact
 from gpu_tenant.faces.chinese.facts import chinese_fact
@@ -24,7 +24,7 @@ from gpu_tenant.faces.dashboard.runbook_i18n import Lang, heading, words_for
 
 _PLACE = re.compile(r"(?P<part>\w+)(?:\[(?P<entry>[^\]]*)\])?(?:\.(?P<rest>.+))?")
 _ELSEWHERE = ("https://", "http://", "#")
-_PLATFORM = re.compile(r"(?:\.\./profiles/|\./)?([a-z][a-z0-9_]*)\.md")
+_PLATFORM = re.compile(r"(?:\.\./profiles/|\./)?(zh/)?([a-z][a-z0-9_]*)\.md")
 
 
 class Stated(Record):
@@ -62,8 +62,14 @@ def runbook_page(profile: Profile, lang: Lang = "en") -> str:
                 if profile.console and (said := getattr(profile.console, verb))
             ],
             survival=[
-                (place, [(event, _fate(facts, notes, place.path, event)) for event in words.EVENTS])
-                for place in profile.places
+                (
+                    place,
+                    [
+                        (event, _fate(facts, notes, _facts_about(place), event))
+                        for event in words.EVENTS
+                    ],
+                )
+                for _, place in disks(profile)
             ],
             meter=_show_fact(facts.get("deadman.stops_the_meter"), notes, lang),
             taken_back=_show_fact(facts.get("interrupt.how"), notes, lang),
@@ -72,7 +78,7 @@ def runbook_page(profile: Profile, lang: Lang = "en") -> str:
                 for title, chinese, parts in words.SECTIONS.values()
                 if (stated := list(_state_facts(profile.facts, parts, notes, lang)))
             ],
-            doubts=[_name_fact(*doubt.partition(": ")[::2], lang) for doubt in profile.doubts],
+            doubts=[name_fact(*doubt.partition(": ")[::2], lang) for doubt in profile.doubts],
             body=body,
             body_lang="zh-CN" if translated else "en",
             contents=contents,
@@ -118,8 +124,13 @@ def _ground(fact: Fact) -> tuple[str, str, str]:
 # The facts
 
 
-def _fate(facts: dict[str, Fact], notes: _Notes, path: str, event: str) -> tuple[str, int | None]:
-    fact = facts.get(f"paths[{path}].survives.{event}")
+def _facts_about(place: Place) -> str:
+    """Return where the facts about that disk are."""
+    return "volume" if place.name else f"paths[{place.path}]"
+
+
+def _fate(facts: dict[str, Fact], notes: _Notes, place: str, event: str) -> tuple[str, int | None]:
+    fact = facts.get(f"{place}.survives.{event}")
     return ("unknown", None) if fact is None else (fact.value, notes.number(fact))
 
 
@@ -137,7 +148,7 @@ def _state_facts(
 def _show_fact(fact: Fact | None, notes: _Notes, lang: Lang) -> Stated | None:
     if fact is None:
         return None
-    name, value = _name_fact(fact.place, fact.value, lang)
+    name, value = name_fact(fact.place, fact.value, lang)
     return Stated(
         name=name,
         value=value,
@@ -147,7 +158,7 @@ def _show_fact(fact: Fact | None, notes: _Notes, lang: Lang) -> Stated | None:
     )
 
 
-def _name_fact(place: str, value: str, lang: Lang) -> tuple[str, str]:
+def name_fact(place: str, value: str, lang: Lang) -> tuple[str, str]:
     """Return the fact's name and value, in words if there are any."""
     found = _PLACE.fullmatch(place)
     if found is None or found["entry"] is None:
@@ -218,7 +229,7 @@ def _lead(link: Token) -> None:
     """
     href = str(link.attrs.get("href", ""))
     if platform := _PLATFORM.fullmatch(href):
-        link.attrSet("href", f"/runbooks/{platform[1]}")
+        link.attrSet("href", f"/runbooks/{platform[2]}" + ("?lang=zh" if platform[1] else ""))
     elif href.startswith(_ELSEWHERE):
         link.attrSet("rel", "noreferrer noopener")
     else:
