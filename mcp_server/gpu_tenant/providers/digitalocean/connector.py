@@ -37,7 +37,7 @@ from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import Json, Reply, Wire
 from gpu_tenant.providers.list_rows import Subject, read_each
 from gpu_tenant.providers.mount_script import mount_script
-from gpu_tenant.providers.patience import ASK_AGAIN_S, insist
+from gpu_tenant.providers.patience import ASK_AGAIN_S, insist, insist_on_delete
 from gpu_tenant.providers.response_limits import Leafing, silent
 
 _DROPLETS, _KEYS, _SIZES = "/v2/droplets", "/v2/account/keys", "/v2/sizes"
@@ -54,8 +54,6 @@ _DEVICE = "/dev/disk/by-id/scsi-0DO_Volume_"
 """The device of an attached volume is this and the volume's name (DigitalOcean's guide to mounting volumes)."""
 _MOST_VOLUMES = 15
 """The most volumes that one Droplet can have, by the reference of `doctl compute volume-action attach`."""
-_NOT_NOW = (409, 422, 423)
-"""The refusals of a destroy. It has no body that could be wrong, so all of them are about the Droplet's state."""
 _SURE = (400, 401, 403, 404, 422)
 """Statuses of a refused create after which no volume exists. Any other status leaves that unclear."""
 
@@ -65,8 +63,6 @@ _NO_CONTAINER = (
 )
 _KEY_WITHIN_S = 120
 """A new key is unknown to the create for about 45 s (seen on a real account, 2026-10-05)."""
-_DESTROY_WITHIN_S = 300
-"""While an event of a Droplet is pending, its destroy is refused."""
 _KEY_UNKNOWN = re.compile(r"invalid key identifier", re.IGNORECASE)
 _KEY_THERE = re.compile(r"already|in use|duplicate", re.IGNORECASE)
 _FULL = re.compile(r"not available|unavailable|capacity|sold out", re.IGNORECASE)
@@ -302,16 +298,9 @@ class DigitalOceanConnector:
         """
         permit = genuine(permit, provider="digitalocean")
         path = f"{_DROPLETS}/{permit.box_id}"
-        reply = await insist(
-            lambda: self._wire.call(
-                "DELETE",
-                path,
-                expect=(204, 404, *_NOT_NOW),
-                repeatable="repeatable",
-                urgent="teardown",
-            ),
-            is_passing=lambda reply: reply.status in _NOT_NOW,
-            within_s=_DESTROY_WITHIN_S,
+        reply = await insist_on_delete(
+            self._wire,
+            path,
             clock=self._clock,
             words=f"DigitalOcean does not destroy {permit.box_id} yet; it bills until then",
         )

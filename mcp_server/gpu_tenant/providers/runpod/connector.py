@@ -33,7 +33,7 @@ from gpu_tenant.domain.volumes import ListedVolume, Volume
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import Json, Reply, Wire, counted_gpus, figure, words
 from gpu_tenant.providers.list_rows import Subject, must_be_whole, read_each
-from gpu_tenant.providers.patience import insist
+from gpu_tenant.providers.patience import NOT_NOW, insist_on_delete
 from gpu_tenant.providers.response_limits import Leafing, silent
 from gpu_tenant.providers.runpod.billing import (
     GRAPHQL,
@@ -101,9 +101,6 @@ _FULL = re.compile(
     r"no longer any instances available|enough disk space|not enough free gpus", re.IGNORECASE
 )
 """A lack of capacity has no code of its own. These texts in a 400 mean it."""
-
-_NOT_NOW, _DESTROY_WITHIN_S = (409, 422, 423), 300
-"""The refusals of a delete. It has no body that could be wrong, so all of them are about the pod's state."""
 
 _SURE = (400, 404, 405, 422)
 """Statuses of a refused create after which no pod exists. Any other status leaves that unclear."""
@@ -188,20 +185,13 @@ class RunpodConnector:
         """Implement `Connector.destroy`."""
         permit = genuine(permit, provider="runpod")
         path = f"/v2/pods/{permit.box_id}"
-        reply = await insist(
-            lambda: self._wire.call(
-                "DELETE",
-                path,
-                expect=(204, 404, *_NOT_NOW),
-                repeatable="repeatable",
-                urgent="teardown",
-            ),
-            is_passing=lambda reply: reply.status in _NOT_NOW,
-            within_s=_DESTROY_WITHIN_S,
+        reply = await insist_on_delete(
+            self._wire,
+            path,
             clock=self._clock,
             words=f"RunPod does not end {permit.box_id} yet; it bills until then",
         )
-        if reply.status in _NOT_NOW:
+        if reply.status in NOT_NOW:
             raise self._wire.trouble("DELETE", path, reply)
         # A 404 can mean that the pod is gone, or that this key may not see it.
         if reply.status == 404 and permit.box_id in {
