@@ -46,14 +46,26 @@ def test_the_sum_is_never_below_the_bill_and_is_said_once(
     output.receipt(ended())
 
     said = capsys.readouterr().out
-    assert "  cost        0.0080 USD billed so far; by our count 0.0068 USD\n" in said
+    assert "  cost       0.0080 USD billed so far; by our count 0.0068 USD\n" in said
     assert said.count("0.0068") == said.count("0.0080") == 1
-    assert "  read whole  1 json, 15 pickle\n" in said
+    assert "; read whole: 1 json, 15 pickle\n" in said
 
 
 def test_a_list_that_is_cut_says_how_much_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    output.receipt(ended(not_proved=[f"sentence {n}" for n in range(8)]))
+    output.receipt(ended(warnings=[f"sentence {n}" for n in range(8)]))
 
-    lines = [x for x in capsys.readouterr().out.splitlines() if "not proved" in x]
+    lines = [x for x in capsys.readouterr().out.splitlines() if "warning" in x]
     assert len(lines) == 6
     assert lines[-1].endswith("and 3 more: `gpu-tenant report tiny-abcd`")
+
+
+def test_a_receipt_names_nothing_that_cannot_be_mended_any_more(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    output.receipt(ended(not_proved=["values: only their hash covers them"]))
+
+    said = capsys.readouterr().out
+    assert "not proved" not in said
+    assert "only their hash" not in said
+    assert "gpu-tenant report tiny-abcd" in said
+    assert len(said.splitlines()) <= 7

@@ -413,37 +413,24 @@ def print_collected(shown: Collected) -> None:
 
 
 def receipt(shown: TornDown) -> None:
-    """Print the receipt, which proves that the box has ended."""
+    """Print the receipt, which proves that the box has ended.
+
+    Nothing can be done any more about what was not proved, so only the report names it.
+    """
     r = shown.receipt
+    read = ", ".join(f"{n} {f}" for f, n in sorted(r.formats.items()))
+    kept = f"{some(r.kept_files, 'file')}, {size(r.kept_bytes)}, in {r.kept_in}"
     rows: list[tuple[str, object]] = [
         ("ground", f"{r.ground}: {r.loss_words}"),
         *([("the work", r.outcome.words)] if r.outcome else []),
-        (
-            "kept",
-            f"{some(r.kept_files, 'file')}, {size(r.kept_bytes)}, in {r.kept_in}"
-            if r.kept_in
-            else "nothing",
-        ),
-        (
-            "read whole",
-            ", ".join(f"{n} {f}" for f, n in sorted(r.formats.items())) or "nothing to read",
-        ),
-        (
-            "lease lasted" if r.left_behind else "box lived",
-            f"{span(r.lived_s)}, until {r.first_absent_at:%Y-%m-%d %H:%M:%S} UTC",
-        ),
+        ("kept", f"{kept}{f'; read whole: {read}' if read else ''}" if r.kept_in else "nothing"),
         (
             "handed back" if r.left_behind else "seen gone",
-            f"{'seen' if r.left_behind else ''} twice, last at {r.second_absent_at:%H:%M:%S} UTC".strip(),
+            f"twice, last at {r.second_absent_at:%H:%M:%S} UTC, after {span(r.lived_s)}",
         ),
         ("cost", r.sum_words),
-        *([("counted", r.counts)] if r.counts and r.counts != NOBODY_BILLS else []),
     ]
-    for title, told in (
-        ("given up", r.given_up),
-        ("not proved", r.not_proved),
-        ("warning", r.warnings),
-    ):
+    for title, told in (("given up", r.given_up), ("warning", r.warnings)):
         rows += [(title, words) for words in told[:_TOLD]]
         if len(told) > _TOLD:
             more = f"and {len(told) - _TOLD} more: {Command('report', shown.lease)}"
@@ -452,6 +439,7 @@ def receipt(shown: TornDown) -> None:
     rows += [("together", shown.gang)] if shown.gang else []
     rows += [("also bills", shown.twin)] if shown.twin else []
     rows += [("in all", shown.work)] if shown.work else []
+    rows += [("more", Command("report", shown.lease))] if r.not_proved or r.counts else []
     print_list(f"receipt for {shown.lease}: {shown.state}", rows)
 
 
