@@ -884,8 +884,9 @@ class Tenancy:
         found = await must_run(context, lease)
         await self._tend_on(found)
         run = await run_of(context, found, job)
-        try:
-            seen = await watch(
+
+        async def look(box: BoxSeen | None, wait_s: float) -> Watched:
+            return await watch(
                 context.session(found),
                 run,
                 cursor=cursor,
@@ -893,8 +894,12 @@ class Tenancy:
                 limit_bytes=limit_bytes,
                 ledger=context.ledger,
                 looked_after=context.looked_after,
-                box=self._last_told(found, run),
+                box=box,
             )
+
+        before = self._last_told(found, run)
+        try:
+            seen = await look(before, wait_s)
         except BoxUnreachable as silent:
             raise await why_silent(context, found, silent) from None
         keep_reading(context.home, seen, at=context.clock.now())
@@ -903,6 +908,15 @@ class Tenancy:
         told = {"cadence": advice, "gang": gang}
         if seen.state in ENDED and seen.state != "finished":
             told |= await self._next_if_taken(found, run)
+            if (box := self._last_told(found, run)) != before:
+                # Its provider has only now told what took the box, which is why the job ended.
+                with suppress(BoxUnreachable):
+                    seen = await look(box, 0)
+        if seen.state == "absent" and run in context.ledger.cell_jobs(found.id):
+            told["next"] = (
+                f"this cell has not begun here: {Command('monitor', found.id)} shows one that has; "
+                f"{Command('leases')} counts them"
+            )
         if seen.state not in ENDED:
             told["budget_end"] = self._budget_end(found)
             told["outlook"] = self._outlook(found, seen)

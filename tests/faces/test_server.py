@@ -184,6 +184,55 @@ async def test_a_read_only_look_at_a_sweep_gives_no_box_a_cell(home: Path) -> No
     await tenancy.aclose()
 
 
+async def test_a_look_at_a_box_of_a_sweep_shows_the_cell_that_runs_or_that_ended_last(
+    home: Path,
+) -> None:
+    tree, go = home / "w", home / "go"
+    tree.mkdir()
+    (tree / "README").write_text("work")
+    waits = f"mkdir -p out/{{cell}}; until [ -e {go} ]; do sleep 0.1; done; echo {{n}} >out/{{cell}}/n"
+    async with speaking("auto") as client:
+        lease = (await call(client, "provision", smoke="none"))["lease"]
+        await call(client, "push", lease=lease, directory=str(tree))
+        await call(
+            client,
+            "launch_detached",
+            lease=lease,
+            command=waits,
+            artifacts=["out/{cell}/"],
+            matrix={"n": [1, 2, 3]},
+        )
+        runs = await call(client, "monitor", lease=lease, wait_s=0)
+        queued = await call(client, "monitor", lease=lease, job="n-3", wait_s=0)
+        keeps = await refused(client, "verify_and_teardown", lease=lease)
+        go.touch()
+        await call(client, "monitor", lease=lease, job="n-1", wait_s=45)
+        ended = await call(client, "monitor", lease=lease, wait_s=45)
+
+    assert (runs["job"], runs["state"]) == ("n-1", "running")
+    assert queued["state"] == "absent"
+    assert queued["next"].startswith(f"this cell has not begun here: `monitor(lease='{lease}')`")
+    assert keeps.startswith("SWEEP_OPEN: ")
+    assert keeps.endswith(
+        f"`monitor(lease='{lease}')` shows what runs there; `stop_job(lease='{lease}')` ends it"
+    )
+    assert ended["state"] == "finished"
+
+
+async def test_the_next_call_of_a_fleet_is_one_that_a_tool_takes(home: Path) -> None:
+    async with speaking("auto") as client:
+        card = await call(client, "provision", smoke="none", count=2)
+        together = card["together"]
+        first, second = together["leases"]
+        named = await refused(client, "audit", lease=together["fleet"])
+
+    assert together["next"].startswith(f"`audit(lease='{first}')`, then `audit(lease='{second}')`")
+    assert named == (
+        f"UNKNOWN_LEASE: {together['fleet']} is a fleet of several leases; "
+        f"the same call for each of them: {first}, {second}"
+    )
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_an_unknown_argument_is_refused_by_name(era: str, home: Path) -> None:
     """A misspelt price cap must not become a missing one."""

@@ -16,6 +16,10 @@ from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.domain.wording import some
 
 
+_NAMED = 4
+"""At most so many leases are named in the next step."""
+
+
 class Fleet(Record):
     """The boxes that one request has, and why it does not have more of them."""
 
@@ -39,7 +43,10 @@ def fleet_of(name: str, leases: Sequence[Lease], *, asked: int, missing: Sequenc
     live = [lease for lease in leases if lease.state.live]
     rates = [lease.price_usd_h for lease in live]
     short = asked - len(boxes_had(leases))
-    step = f"{Command('audit', name)}, then push and launch on each"
+    # No tool takes a fleet's name.
+    step = f"{Command('audit', *(lease.id for lease in live[:_NAMED]))}, then push and launch on each"
+    if len(live) > _NAMED:
+        step = f"{Command('audit', live[0].id)}, push and launch, and so on each of its leases"
     if short > 0:
         step = (
             f"continue with {len(live)}; or repeat the same provision: it continues where it stopped; or "

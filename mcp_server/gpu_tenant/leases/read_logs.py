@@ -1,10 +1,11 @@
 """Reads the logs of jobs, on the box or on this computer."""
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from gpu_tenant.box.job_queue import TurnStatus
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import (
     BadRequest,
@@ -90,20 +91,37 @@ async def _read_log(
 async def run_of(context: Context, lease: Lease, name: str | None) -> JobId:
     """Return the box's id for the job of that name. For a cell of a sweep, it is the latest run, unless a run is named.
 
+    Without a name, it is the newest job. If that is a cell, it is a cell that runs, else the one that ended last.
+
     Raises:
         BadRequest: there is no such job.
         BoxTrouble: the box could not be asked.
     """
     if _is_run_of_cell(context, lease, name):
         return JobId(name or "")
-    chosen = job_of(lease, name, ledger=context.ledger)
-    if name is None and chosen.launched_at is None:
+    chosen, cells = (
+        job_of(lease, name, ledger=context.ledger),
+        context.ledger.cell_jobs(lease.id),
+    )
+    turns: tuple[TurnStatus, ...] = ()
+    if chosen.id in cells:
+        turns = (await context.runner(lease).roll()).jobs
+        if name is None:
+            begun = newest_begun([x for x in turns if x.job in cells])
+            chosen = chosen if begun is None else job_of(lease, begun, ledger=context.ledger)
+    if name is None and chosen.launched_at is None and chosen.id not in {x.job for x in turns}:
         chosen = await _begun(context, lease, chosen)
-    if chosen.id not in context.ledger.cell_jobs(lease.id):
+    if chosen.id not in cells:
         return chosen.id
-    turns = (await context.runner(lease).roll()).jobs
     said = (x.run for x in turns if x.job == chosen.id and x.run)
     return next((JobId(run) for run in said if is_run(run, of=chosen.id)), chosen.id)
+
+
+def newest_begun(cells: Sequence[TurnStatus]) -> str | None:
+    """Return the cell that began last of those that run, else of those that have ended. None if none has begun."""
+    begun = [x for x in cells if x.started_at is not None]
+    newest = max(begun, key=lambda x: (x.state == "running", x.started_at or 0), default=None)
+    return newest.job if newest else None
 
 
 async def _begun(context: Context, lease: Lease, newest: Job) -> Job:

@@ -322,6 +322,11 @@ class LeaseTable(HostTable):
             UnknownLease: there is none.
         """
         found = self.find_lease(lease_id)
+        if found is None and (several := self.leases_of(lease_id)):
+            raise UnknownLease(
+                f"{lease_id} is a fleet of several leases",
+                remedy=f"the same call for each of them: {', '.join(x.id for x in several)}",
+            )
         if found is None:
             raise UnknownLease(
                 f"no lease {lease_id!r} is in the ledger",

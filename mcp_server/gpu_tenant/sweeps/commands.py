@@ -315,7 +315,7 @@ async def must_be_reckoned(context: Context, lease: Lease) -> None:
             context.ledger.note(lease.id, timeline.Refused(words=words), at=context.clock.now())
             raise SweepOpen(
                 words,
-                remedy=f"{Command('sweep', sweep_id)} shows the table; {Command('stop', lease.id)} ends what runs there",
+                remedy=f"{Command('monitor', lease.id)} shows what runs there; {Command('stop', lease.id)} ends it",
             )
 
 
