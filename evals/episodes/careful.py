@@ -13,7 +13,7 @@ from evals.episodes.task import Task
 _AGAIN: Final = {
     "BOX_UNREACHABLE",
     "BOX_TROUBLE",
-    "NOT_READY",
+    "STILL_BOOTS",
     "LEASE_HELD",
     "PROVIDER_SILENT",
     "RATE_LIMITED",

@@ -277,7 +277,7 @@ class Cheat:
             self._teardown(),
         )
         await self.call("change_lease", action="resume")
-        while (await self.call("audit")).code == "NOT_READY":
+        while (await self.call("audit")).code == "STILL_BOOTS":
             self.desk.wait(60)
         await self._try(
             "let the deadline pass",

@@ -148,6 +148,8 @@ class Tenancy:
         smoke: Annotated[str, Field(description="a shorter command; none")] = "",
         on: Annotated[str, Field(description="local, own or one provider")] = "",
         include: list[str] = [],  # noqa: B006 - never changed; a schema default
+        vram_gib: Annotated[float, Field(ge=0, description="of each GPU")] = 0,
+        to: Annotated[str, Field(description="directory here for results")] = "",
         agree: Annotated[Literal["", "yes"], Field(description="the person agrees to rent")] = "",
     ) -> RunTold:
         """All of it in one: smoke test, offers, a plan to show, rent, push, launch, collect, prove, teardown.
@@ -166,6 +168,8 @@ class Tenancy:
             "smoke": smoke,
             "on": on,
             "include": tuple(include),
+            "vram_gib": vram_gib or None,
+            "to": to,
         }
         call = AgentCall(self, by="agent" if agree else None)
         return await call.go_on(call.name(id, directory, said))

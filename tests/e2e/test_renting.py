@@ -299,7 +299,7 @@ async def test_over_mcp_a_box_may_boot_on_and_audit_waits_for_it(
         ended = await _call(client, "verify_and_teardown", lease=card["lease"])
 
     for waited in answers[:-1]:
-        assert "NOT_READY" in str(waited.content)
+        assert "STILL_BOOTS" in str(waited.content)
     assert answers[-1].structured_content is not None
     assert ended["receipt"]["ground"] == "never_used"
     tenant.assert_nothing_bills()

@@ -54,7 +54,13 @@ async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
 async def refused(client: Client, tool: str, **arguments: Any) -> str:
     result = await client.call_tool(tool, arguments)
     assert result.is_error
-    assert result.structured_content is None, "an error is text only"
+    # A client may check structured content against the tool's output schema, even of an error.
+    assert result.structured_content is None
+    assert result.meta is not None
+    parts = result.meta["gpu-tenant/error"]
+    assert text_of(result).startswith(f"{parts['code']}: ")
+    assert text_of(result).endswith(f"; {parts['remedy']}")
+    assert parts.get("lease") == arguments.get("lease")
     return text_of(result)
 
 
@@ -108,7 +114,18 @@ async def test_every_tool_is_annotated_and_strict() -> None:
         assert not {"anyOf", "oneOf", "allOf"} & set(tool.input_schema)
         assert len(tool.description or "") > 40
     destructive = {t.name for t in tools if t.annotations and t.annotations.destructive_hint}
-    assert destructive == {"run", "smoke_test", "exec", "stop_job", "verify_and_teardown"}
+    assert destructive == {
+        "run",
+        "smoke_test",
+        "provision",
+        "exec",
+        "stop_job",
+        "verify_and_teardown",
+    }
+    looks = {t.name for t in tools if t.annotations and t.annotations.read_only_hint}
+    assert looks == {"find_offers", "audit", "monitor", "doctor"}, "list_leases adopts"
+    assert all(tool.title and len(tool.title) <= 40 for tool in tools)
+    assert len({tool.title for tool in tools}) == len(tools)
 
 
 def test_both_faces_offer_the_same_verbs() -> None:
@@ -190,7 +207,9 @@ async def test_a_look_at_a_box_of_a_sweep_shows_the_cell_that_runs_or_that_ended
     tree, go = home / "w", home / "go"
     tree.mkdir()
     (tree / "README").write_text("work")
-    waits = f"mkdir -p out/{{cell}}; until [ -e {go} ]; do sleep 0.1; done; echo {{n}} >out/{{cell}}/n"
+    waits = (
+        f"mkdir -p out/{{cell}}; until [ -e {go} ]; do sleep 0.1; done; echo {{n}} >out/{{cell}}/n"
+    )
     async with speaking("auto") as client:
         lease = (await call(client, "provision", smoke="none"))["lease"]
         await call(client, "push", lease=lease, directory=str(tree))
@@ -255,6 +274,30 @@ async def test_an_error_is_text_with_a_code_and_the_next_call(era: str, home: Pa
         words
         == "UNKNOWN_LEASE: no lease 'nobody' is in the ledger; `list_leases(which='all')` lists them"
     )
+
+
+@pytest.mark.parametrize("scope", ["full", "read-only"])
+async def test_prompts_name_tools_that_this_server_has(scope: Literal["full", "read-only"]) -> None:
+    async with Client(make_server(scope)) as client:
+        tools = {tool.name for tool in (await client.list_tools()).tools}
+        prompts = {prompt.name: prompt for prompt in (await client.list_prompts()).prompts}
+        told = {
+            name: str(
+                (
+                    await client.get_prompt(name, {"work": "train"} if prompt.arguments else {})
+                ).messages
+            )
+            for name, prompt in prompts.items()
+        }
+
+    assert set(prompts) == (
+        {"rent-and-run", "what-bills", "end-it-all"} if scope == "full" else {"what-bills"}
+    )
+    assert "train" in told.get("rent-and-run", "train")
+    for words in told.values():
+        named = set(re.findall(r"`(\w+)`", words))
+        assert named
+        assert named <= tools
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -108,6 +108,14 @@ def test_one_that_goes_on_with_the_work_of_another_is_no_further_box() -> None:
     assert "provision --count 1" in whole.next
 
 
+def test_the_next_call_of_a_large_fleet_stays_short() -> None:
+    boxes = [lease(lease_id=LeaseId(f"tiny-{i}")) for i in range(20)]
+
+    whole = fleet_of("fl-1", boxes, asked=20, missing=[])
+
+    assert whole.next == "`gpu-tenant audit tiny-0`, push and launch, and so on each of its leases"
+
+
 def test_a_price_above_the_cap_or_unknown_is_refused() -> None:
     for words in (price("0.61"), price(None)):
         with pytest.raises(Refused, match="the cap leaves"):

@@ -6,9 +6,16 @@ import gpuhunt
 import pytest
 import vastai.data.query as vast_query
 
+from gpu_tenant.domain.command import in_tools
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.offers import Wish
-from gpu_tenant.providers.gpu_catalog import CATALOG, described_gpus, known_gpu, wished_gpus
+from gpu_tenant.providers.gpu_catalog import (
+    CATALOG,
+    described_gpus,
+    is_unknown,
+    known_gpu,
+    wished_gpus,
+)
 
 RUNPOD = {
     "NVIDIA GeForce RTX 3070": "RTX 3070",
@@ -277,6 +284,23 @@ def test_alternatives_with_different_counts_are_refused_with_what_to_write(words
 def test_an_alternative_without_a_name_is_refused(words: str) -> None:
     with pytest.raises(BadRequest, match="names no GPU"):
         wished_gpus(words)
+
+
+@pytest.mark.parametrize("words", ["24GB", "24 gb", "24GiB vram", "24G:2", "RTX 4090|24GB card"])
+def test_an_amount_of_memory_is_no_gpu_and_what_to_write_is_told(words: str) -> None:
+    with pytest.raises(BadRequest, match="is an amount of memory, and no GPU") as told:
+        wished_gpus(words)
+
+    assert in_tools(told.value.remedy) == "leave the name out, and say `vram_gib=24`"
+
+
+def test_words_are_unknown_only_if_no_table_has_any_of_their_gpus() -> None:
+    assert [is_unknown(x) for x in ("Z900", "Z900|Z800", "Z900|A100", "4090")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 GOOGLE = (

@@ -74,6 +74,7 @@ _OPTIONS: Mapping[str, _Argument] = {
             "cursor",
             "attempts",
             "max-usd",
+            "vram-gib",
         )
     },
 }
@@ -115,9 +116,11 @@ class _Tool(NamedTuple):
 
 _TERMS = "hours price-usd-h max-price-usd-h budget-usd idle-h rescue-usd recover on"
 _TOOLS: Mapping[str, _Tool] = {
-    "run": _Tool("run", options="resume yes artifact discard smoke hours max-usd on include"),
+    "run": _Tool(
+        "run", options="resume yes artifact discard smoke hours max-usd on include to vram-gib"
+    ),
     "smoke": _Tool("smoke_test", "directory", "include", required="directory command"),
-    "offers": _Tool("find_offers", options="on provider hours max-price-usd-h"),
+    "offers": _Tool("find_offers", options="on provider hours max-price-usd-h vram-gib"),
     "provision": _Tool("provision", options=f"{_TERMS} quote smoke unguarded count wait"),
     "adopt": _Tool("provision", "target", _TERMS),
     "audit": _Tool("audit", "lease", "lease", required="lease", several=True),

@@ -20,7 +20,8 @@ TenantError
 │   ├── BoxStopped        4   the box was stopped unasked
 │   ├── HostKeyChanged    4
 │   ├── AnotherBox        4   the box that answers is not the lease's
-│   ├── NotReady          4   it was rented, but did not let us in in time
+│   ├── NotReady          4   it was rented, but is broken, or did not let us in in time
+│   │   └── StillBoots    4   it boots, which is no fault
 │   ├── BoxDiskFull       4   nothing more can be written there
 │   └── CaretakerFailed   4
 ├── ProviderTrouble       5   the provider did not do what was asked
@@ -220,6 +221,12 @@ class NotReady(BoxTrouble):
     """A rented box is broken, or did not let us in within its time. Nothing was put on it."""
 
     code = "NOT_READY"
+
+
+class StillBoots(NotReady):
+    """A box still boots, or the work of another box is still on its way to it. Nothing is wrong: make the same call again."""
+
+    code = "STILL_BOOTS"
 
 
 class BoxDiskFull(BoxTrouble):

@@ -15,7 +15,6 @@ from gpu_tenant.domain.record import Record, Usd
 from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.domain.wording import some
 
-
 _NAMED = 4
 """At most so many leases are named in the next step."""
 
@@ -44,7 +43,9 @@ def fleet_of(name: str, leases: Sequence[Lease], *, asked: int, missing: Sequenc
     rates = [lease.price_usd_h for lease in live]
     short = asked - len(boxes_had(leases))
     # No tool takes a fleet's name.
-    step = f"{Command('audit', *(lease.id for lease in live[:_NAMED]))}, then push and launch on each"
+    step = (
+        f"{Command('audit', *(lease.id for lease in live[:_NAMED]))}, then push and launch on each"
+    )
     if len(live) > _NAMED:
         step = f"{Command('audit', live[0].id)}, push and launch, and so on each of its leases"
     if short > 0:

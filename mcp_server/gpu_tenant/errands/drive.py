@@ -666,6 +666,13 @@ class Drive:
             why = [f"{count} left out as {reason}" for reason, count in found.unfit.items()][:3]
             why += [f"{who}: {words}" for who, words in found.troubles.items()][:3]
             reasons = f": {'; '.join(why)}" if why else ""
+            from gpu_tenant.providers.gpu_catalog import is_unknown
+
+            is_shown = bool(found.offers or found.troubles)
+            if errand.gpu and not is_shown and is_unknown(errand.gpu):
+                raise BadRequest(
+                    f"no GPU is known as {errand.gpu!r}, and nobody offers one", remedy=found.next
+                )
             raise NoCapacity(
                 f"nothing that fits is offered now{reasons}",
                 remedy=f"{found.next}; then the same line again",

@@ -19,9 +19,9 @@ from gpu_tenant.domain.errors import (
     BoxUnreachable,
     CredentialRefused,
     LeaseHeld,
-    NotReady,
     ProviderTrouble,
     Refused,
+    StillBoots,
 )
 from gpu_tenant.domain.interruption import recorded_fate
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState
@@ -46,7 +46,7 @@ async def active(context: Context, lease: str) -> Lease:
 
     Raises:
         Refused: the lease has no box (any more), it is parked, or its teardown has begun.
-        NotReady: the box has not let us in yet.
+        NotReady: the box has not let us in yet (StillBoots), or never will.
     """
     found = await must_run(context, lease)
     if found.state is not LeaseState.ACTIVE:
@@ -62,7 +62,7 @@ async def must_run(context: Context, lease: str) -> Lease:
 
     Raises:
         Refused: the lease has no box (any more), or it is parked.
-        NotReady: the box has not let us in yet.
+        NotReady: the box has not let us in yet (StillBoots), or never will.
     """
     found = await with_box(context, lease)
     if found.parked_at is not None:
@@ -123,7 +123,7 @@ async def why_silent(context: Context, lease: Lease, silent: BoxUnreachable) -> 
         parked = parked_refusal(context, lease)
         return BoxStopped(parked.message, remedy=parked.remedy)
     if lease.state is LeaseState.ACTIVE and fate is None and lease.ready_at is None:
-        return BoxUnreachable(
+        return StillBoots(
             f"the box of {lease.id} still boots, and does not answer yet",
             remedy=f"{Command('audit', lease.id)}, and again as long as it still boots; then the same command again",
         )
@@ -170,11 +170,12 @@ async def let_in(context: Context, lease: Lease) -> Lease:
     """Wait until the box has let us in.
 
     Raises:
-        NotReady: the box has not let us in yet, or never will.
+        StillBoots: the box has not let us in yet.
+        NotReady: it never will.
     """
     lease = await made_ready(context, lease)
     if lease.ready_at is None:
-        raise NotReady(
+        raise StillBoots(
             f"the box of {lease.id} is still booting",
             remedy=f"make the same call again in a minute; {Command('leases')} shows what the box costs",
         )

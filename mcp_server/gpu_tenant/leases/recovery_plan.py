@@ -9,7 +9,7 @@ from gpu_tenant.artifacts.push import PushedTree, is_unchanged, pushed_trees
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.end_reserve import least_budget_usd
-from gpu_tenant.domain.errors import NotReady, Refused
+from gpu_tenant.domain.errors import NotReady, Refused, StillBoots
 from gpu_tenant.domain.interruption import went_on
 from gpu_tenant.domain.model import Job, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.next_step import End, GoElsewhere, NextStep, NothingToDo, watcher
@@ -214,7 +214,8 @@ def awaits_work(ledger: Ledger, new: Lease, looked_after: LookedAfter) -> NotRea
         words = f"it is to continue the work of {lost.id}, and its box still boots"
     else:
         words = f"the work of {lost.id} is on its way to it"
-    return NotReady(f"{new.id} has no job yet: {words}", remedy=step)
+    kind = NotReady if step.startswith(str(gives_up)) else StillBoots
+    return kind(f"{new.id} has no job yet: {words}", remedy=step)
 
 
 def awaits_step(ledger: Ledger, new: Lease, looked_after: LookedAfter) -> NextStep:

@@ -148,7 +148,18 @@ async def rent_by_quotes(
                 return card
             refused.append(used.message)
     last.message = "; ".join(refused)
+    if isinstance(last, NoCapacity) and wish is None and wanted[0].wish_id is not None:
+        last.remedy = _shown_or_waited_for(wanted, wanted[0].wish_id, asked, smoke)
     raise last
+
+
+def _shown_or_waited_for(
+    quotes: Sequence[Quote], wish_id: str, asked: RentRequest, smoke: str | None
+) -> str:
+    """Name the two ways on where nothing is free: to search again, or to wait for what was wished for."""
+    cap = asked.max_price_usd_h or max(quote.cap_usd_h for quote in quotes)
+    waits = Command("provision", quote=[wish_id], wait=6, max_price_usd_h=cap, smoke=smoke)
+    return f"{Command('offers')} shows what there is now; or {waits} waits until one is free"
 
 
 def must_have_room(context: Context, quote: Quote, asked: RentRequest, count: int = 1) -> None:

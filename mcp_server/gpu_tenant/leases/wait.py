@@ -379,7 +379,8 @@ def wish_card(context: Context, standing: StandingWish) -> Card:
     """Describe the wish as a card: it waits, or it has ended. If it got a box, the box has a card of its own."""
     now, order = context.clock.now(), standing.order
     live = [x.id for x in context.ledger.leases_of_wish(standing.id) if x.state.live]
-    again = Command("provision", quote=[standing.id], wait=6)
+    asked_s = ((standing.until or now) - (standing.asked_at or now)).total_seconds()
+    again = Command("provision", quote=[standing.id], wait=f"{max(1, round(asked_s / 3600))}")
     next_step = f"{Command('leases')} shows it; {again} continues to wait; {Command('call-off', standing.id)} ends it"
     if not standing.stands:
         next_step = (

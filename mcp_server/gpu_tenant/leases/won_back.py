@@ -1,7 +1,7 @@
 """Describes a box that its provider took and that is starting again by itself, until it answers."""
 
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import NotReady
+from gpu_tenant.domain.errors import StillBoots
 from gpu_tenant.domain.interruption import recorded_fate, went_on
 from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState
 from gpu_tenant.domain.next_step import Await, NothingToDo, Watcher
@@ -57,7 +57,7 @@ def woken_step(lease: Lease, events: Lines, by: Watcher | None) -> NothingToDo |
     return Await(lease.id)
 
 
-async def not_yet(context: Context, lease: Lease) -> NotReady | None:
+async def not_yet(context: Context, lease: Lease) -> StillBoots | None:
     """Ask the provider whether the lease's box is starting again by itself.
 
     If so, return the error that says it, else None.
@@ -69,7 +69,7 @@ async def not_yet(context: Context, lease: Lease) -> NotReady | None:
     if not starts_again(lease, events, box):
         return None
     again = again_step(context.ledger, lease, newest_launched(events) or "")
-    return NotReady(
+    return StillBoots(
         f"{lease.id}: {state_words(lease, events)}",
         remedy=next_words(lease, events, again, context.looked_after),
     )

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from gpu_tenant.domain.command import Option
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.offers import ALTERNATIVE_SEPARATOR, VARIANT_SEPARATOR
 
@@ -363,8 +364,23 @@ def wished_gpus(words: str) -> tuple[str, int]:
     ), counts.pop()
 
 
+_MEMORY = re.compile(r"(\d+) ?G(i?B)?( (V?RAM|card|GPU|memory))?", re.IGNORECASE)
+
+
+def is_unknown(words: str) -> bool:
+    """Whether no table here has any GPU of these words, which are written as for `wished_gpus`."""
+    gpu, _ = wished_gpus(words)
+    names = gpu.replace(VARIANT_SEPARATOR, ALTERNATIVE_SEPARATOR).split(ALTERNATIVE_SEPARATOR)
+    return all(known_gpu(name) is None for name in names)
+
+
 def _split_count(words: str) -> tuple[str, int]:
     name, colon, count = (part.strip() for part in words.partition(":"))
+    if memory := _MEMORY.fullmatch(name):
+        raise BadRequest(
+            f"{name!r} is an amount of memory, and no GPU",
+            remedy=f"leave the name out, and say {Option('vram-gib', memory[1])}",
+        )
     if colon and not (count.isdigit() and 0 < int(count) <= _MOST_GPUS):
         raise BadRequest(
             f"{words!r} has no count after the colon, from 1 to {_MOST_GPUS}",

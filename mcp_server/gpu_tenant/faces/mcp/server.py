@@ -15,9 +15,10 @@ from mcp.server.apps import Apps
 from mcp.server.elicitation import AcceptedElicitation, DeclinedElicitation
 from mcp.server.mcpserver import Context, Elicit, ElicitationResult, Resolve
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
+from mcp.server.mcpserver.prompts import Prompt
 from mcp.server.mcpserver.resources import FileResource
 from mcp.server.mcpserver.tools import Tool
-from mcp.types import ToolAnnotations
+from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from gpu_tenant import __version__
@@ -76,7 +77,7 @@ _MAKES = ToolAnnotations(
 _RUNS = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
 )
-"""For tools that run any given command, on this computer (confined as far as the system allows) or on the box."""
+"""For tools that spend, or run any given command: here (confined as far as the system allows) or on the box."""
 _ENDS = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=True
 )
@@ -85,7 +86,7 @@ TOOLS: dict[str, ToolAnnotations] = {
     "run": _RUNS,
     "smoke_test": _RUNS,
     "find_offers": _LOOKS,
-    "provision": _MAKES,
+    "provision": _RUNS,
     "audit": _LOOKS,
     "push": _REPEATABLE,
     "prepare": _REPEATABLE,
@@ -96,10 +97,38 @@ TOOLS: dict[str, ToolAnnotations] = {
     "collect": _REPEATABLE,
     "verify_and_teardown": _ENDS,
     "change_lease": _REPEATABLE,
-    "list_leases": _LOOKS,
+    "list_leases": _REPEATABLE,  # it adopts boxes with our mark
     "doctor": _LOOKS,
 }
 """The verbs that a model may call, each with annotations from which an agent's program (host) can warn its user."""
+
+_TITLES = {
+    "run": "Run a job from smoke test to receipt",
+    "smoke_test": "Try the command here",
+    "find_offers": "Search GPU offers",
+    "provision": "Rent or take on a box",
+    "audit": "Check a box",
+    "push": "Send the work tree",
+    "prepare": "Install packages on the box",
+    "launch_detached": "Start a job or a sweep",
+    "monitor": "Look at a job",
+    "exec": "Quick look on the box",
+    "stop_job": "Stop a job",
+    "collect": "Bring results home",
+    "verify_and_teardown": "End a lease, nothing lost",
+    "change_lease": "Change, park or resume a lease",
+    "list_leases": "What runs and what bills",
+    "doctor": "Check this computer",
+}
+
+_READ_ONLY = frozenset({"find_offers", "audit", "monitor", "list_leases", "doctor"})
+"""The tools of a `read-only` server: none of them spends, sends files, or starts or ends anything."""
+
+_ERROR = "gpu-tenant/error"
+"""Where the parts of an error are, in the `_meta` of the answer.
+
+They are no structured content: some clients check that against the tool's output schema, even where it is an error.
+"""
 
 _SHIELDED = frozenset(
     {
@@ -124,6 +153,7 @@ class StrictTool(Tool):
         """Make the tool for one verb. The verb's docstring and signature are the description and the schema."""
         tool = cls.from_function(
             verb,
+            title=_TITLES[verb.__name__],
             description=inspect.cleandoc(verb.__doc__ or ""),
             annotations=annotations,
             meta=chat_card.meta_of(verb.__name__),
@@ -152,7 +182,8 @@ class StrictTool(Tool):
         try:
             self.fn_metadata.validate_arguments(arguments)
         except ValidationError as error:
-            raise ToolError(self._wrong_arguments(error)) from None
+            words, remedy = self._wrong_arguments(error)
+            return _told_error(BadRequest(words, remedy=remedy), arguments)
         speaker.set("agent")
         try:
             async with _progress_told(context):
@@ -163,20 +194,32 @@ class StrictTool(Tool):
             if isinstance(cause, BoxUnreachable) and isinstance(arguments.get("lease"), str):
                 cause.name_lease(arguments["lease"], verb=self.name)
             if isinstance(cause, TenantError):
-                raise ToolError(in_tools(str(cause))) from None
+                return _told_error(cause, arguments)
             _log.exception("%s failed", self.name, exc_info=cause)
             raise ToolError(
                 f"INTERNAL: {self.name} failed in a way nobody foresaw ({type(cause).__name__}); "
                 "nothing was destroyed; call list_leases to see what runs, and report the server's log"
             ) from None
 
-    def _wrong_arguments(self, error: ValidationError) -> str:
+    def _wrong_arguments(self, error: ValidationError) -> tuple[str, str]:
+        """Return what is wrong with the arguments, and what to call."""
         told = "; ".join(
             f"{'.'.join(str(part) for part in e['loc'])}: {e['msg'].lower()}"
             for e in error.errors()
         )
         known = ", ".join(self.parameters.get("properties", {}))
-        return f"BAD_REQUEST: {told}; call {self.name} again with only: {known}"
+        return told, f"call {self.name} again with only: {known}"
+
+
+def _told_error(error: TenantError, arguments: dict[str, Any]) -> CallToolResult:
+    """Return the error in its own words, and its parts for programs."""
+    lease = arguments.get("lease")
+    parts = {"code": error.code, "remedy": in_tools(error.remedy)}
+    return CallToolResult(
+        content=[TextContent(type="text", text=in_tools(str(error)))],
+        is_error=True,
+        _meta={_ERROR: parts | ({"lease": lease} if isinstance(lease, str) else {})},
+    )
 
 
 def _to_agent(told: Any) -> Any:
@@ -195,14 +238,15 @@ def _to_agent(told: Any) -> Any:
 
 
 def _slim(node: Any, in_properties: bool = False) -> Any:
-    """Return the schema without pydantic's titles and null defaults, which cost tokens and say nothing new."""
+    """Return the schema without pydantic's titles and empty defaults, which cost tokens and say nothing new."""
     if isinstance(node, dict):
         return {
             key: _slim(value, key in ("properties", "$defs"))
             for key, value in node.items()
             if in_properties
             or not (
-                (key == "title" and isinstance(value, str)) or (key == "default" and value is None)
+                (key == "title" and isinstance(value, str))
+                or (key == "default" and value in (None, "", [], {}))
             )
         }
     return [_slim(item) for item in node] if isinstance(node, list) else node
@@ -317,12 +361,41 @@ def make_server(
         tools=[
             StrictTool.of(_verb(name, rooms), annotations)
             for name, annotations in TOOLS.items()
-            if scope == "full" or annotations.read_only_hint
+            if scope == "full" or name in _READ_ONLY
         ],
         extensions=[_lease_card()],
     )
     _add_resources(server)
+    for prompt in (what_bills, *((rent_and_run, end_it_all) if scope == "full" else ())):
+        named = prompt.__name__.replace("_", "-")
+        server.add_prompt(Prompt.from_function(prompt, name=named))
     return server
+
+
+def rent_and_run(work: str) -> str:
+    """Rent a GPU for some work, run it, bring the results home, and end the bill."""
+    return (
+        f"The work: {work}\nDo it with gpu-tenant's `run`: one call with directory, command, artifacts, gpu or "
+        "vram_gib, hours and max_usd. Show me its plan, and rent only when I agree. Call it again with its id until "
+        "it is done. Tell me where the files are, the cost, and whether the work went well."
+    )
+
+
+def what_bills() -> str:
+    """Say what runs and bills now, what could be lost, and what to do next."""
+    return (
+        "Call gpu-tenant's `list_leases`. Tell me, shortest first: what bills now and how much an hour, what ends it "
+        "and when, what is not saved yet, and the next step of each lease. Change nothing."
+    )
+
+
+def end_it_all() -> str:
+    """End every lease, without losing anything."""
+    return (
+        "Call gpu-tenant's `list_leases`. For each live lease, ask me if a job still runs; then `collect`, and "
+        "`verify_and_teardown` until it returns a receipt. What it refuses to lose, show me: only I give data up. "
+        "Do not touch boxes of others. At the end call `list_leases` again, and say what still bills."
+    )
 
 
 def _verb(name: str, rooms: _Rooms) -> Callable[..., Any]:
@@ -475,6 +548,8 @@ def _run_or_ask(rooms: _Rooms) -> Callable[..., Any]:
         smoke: str,
         on: str,
         include: list[str],
+        vram_gib: float,
+        to: str,
         agree: str,
         ctx: Context[None],
     ) -> EmptyForm | Elicit[EmptyForm]:
