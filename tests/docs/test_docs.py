@@ -94,7 +94,7 @@ def tool_page() -> str:
             f"`{name}`",
             "looks"
             if notes.read_only_hint
-            else "may spend, end or delete"
+            else "may spend, delete"
             if notes.destructive_hint
             else "changes",
             (inspect.getdoc(getattr(Tenancy, name)) or "").split("\n\n")[0].replace("\n", " "),

@@ -224,7 +224,7 @@ class NotReady(BoxTrouble):
 
 
 class StillBoots(NotReady):
-    """A box still boots, or the work of another box is still on its way to it. Nothing is wrong: make the same call again."""
+    """The box boots, or its work is on its way to it. Make the same call again."""
 
     code = "STILL_BOOTS"
 
