@@ -18,6 +18,7 @@ from e2e.test_rehearse import Rehearsal
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
+from gpu_tenant.domain.command import in_tools
 from gpu_tenant.domain.errors import NoCapacity, QuoteUsed, Refused
 from gpu_tenant.domain.fleet_budget import known_again
 from gpu_tenant.domain.model import LeaseState
@@ -80,9 +81,12 @@ async def test_a_quote_whose_lease_has_ended_may_be_tried_again_within_its_time(
 ) -> None:
     (quote, *_) = await tenant.quotes()
     tenant.create_fails("no_capacity")
-    with pytest.raises(NoCapacity):
+    with pytest.raises(NoCapacity) as refused:
         await tenant.tenancy.provision(smoke="none", quotes=[quote])
 
+    known = tenant.tenancy.ledger.quote(quote)
+    assert known is not None
+    assert f"provision(quotes=['{known.wish_id}'], wait_h=6" in in_tools(refused.value.remedy)
     had = await tenant.tenancy.provision(smoke="none", quotes=[quote], wait_s=3600)
     await tenant.tenancy.verify_and_teardown(had.lease)
     anew = await tenant.tenancy.provision(smoke="none", quotes=[quote], wait_s=3600)

@@ -191,8 +191,10 @@ async def test_a_price_just_above_the_cap_is_never_rented_and_the_wish_is_given_
 @AT_VAST
 async def test_what_would_cost_more_than_the_budget_is_not_rented(tenant: Tenant) -> None:
     wish = await wished(tenant, hours=10)
-    await waits(tenant, wish, budget_usd=Decimal("1.5"))
+    card = await waits(tenant, wish, budget_usd=Decimal("1.5"), wait_h=24)
     cheap_again(tenant)
+
+    assert f"provision --quote {wish} --wait 24" in card.next
 
     await watched(tenant, 3)
 

@@ -252,6 +252,27 @@ async def test_the_next_call_of_a_fleet_is_one_that_a_tool_takes(home: Path) -> 
     )
 
 
+async def test_a_run_lands_where_it_is_told_and_keeps_the_memory_that_was_asked(home: Path) -> None:
+    tree, to = home / "w", home / "results"
+    tree.mkdir()
+    (tree / "README").write_text("work")
+    how = {"command": "mkdir -p out; echo 1 >out/n", "artifacts": ["out/"], "smoke": "none"}
+    async with speaking("auto") as client:
+        told = await call(
+            client, "run", directory=str(tree), on="local", to=str(to), vram_gib=24, **how
+        )
+        for _ in range(5):
+            if told["outcome"] == "under way":
+                told = await call(client, "run", id=told["run"])
+    tenancy = open_tenancy()
+    asked = tenancy.ledger.errand(told["run"])
+    await tenancy.aclose()
+
+    assert told["outcome"] == "done", told
+    assert [path.read_text() for path in to.rglob("n")] == ["1\n"]
+    assert asked.vram_gib == 24
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_an_unknown_argument_is_refused_by_name(era: str, home: Path) -> None:
     """A misspelt price cap must not become a missing one."""

@@ -120,7 +120,7 @@ class NotSaved(Refused):
 
 
 class JobRunning(Refused):
-    """A job on the box is still running, or its command has ended and left processes running."""
+    """A job on the box still runs, or its command ended and left processes."""
 
     code = "JOB_RUNNING"
 
@@ -132,7 +132,7 @@ class SweepOpen(Refused):
 
 
 class SignatureWanted(Refused):
-    """A person has to sign first, at a terminal or on the dashboard. Then repeat the same call."""
+    """A person has to sign first, at a terminal or on the dashboard. Then call again."""
 
     code = "SIGNATURE_WANTED"
 
@@ -141,7 +141,7 @@ class SignatureWanted(Refused):
 
 
 class StillWanted(Refused):
-    """More work came while the lease was being ended because its work was done. Nothing was destroyed."""
+    """More work came while the lease was being ended. Nothing was destroyed."""
 
     code = "STILL_WANTED"
 
@@ -218,19 +218,19 @@ class AnotherBox(BoxTrouble):
 
 
 class NotReady(BoxTrouble):
-    """A rented box is broken, or did not let us in within its time. Nothing was put on it."""
+    """A rented box is broken, or did not let us in within its time."""
 
     code = "NOT_READY"
 
 
 class StillBoots(NotReady):
-    """The box boots, or its work is on its way to it. Make the same call again."""
+    """It boots, or its work is on its way. Call again."""
 
     code = "STILL_BOOTS"
 
 
 class BoxDiskFull(BoxTrouble):
-    """The disk of the box has no room for what was to be written there. What lies on it can be collected."""
+    """Its disk has no room for what was to be written there. What lies on it can be collected."""
 
     code = "BOX_DISK_FULL"
 
