@@ -1256,7 +1256,7 @@ class Tenancy:
         ] = "live",
         limit: Annotated[int, Field(ge=1, le=1000, description="ended ones at most")] = PAGE,
         older: Annotated[str | None, Field(description="the `older` of the last answer")] = None,
-        search: Annotated[str, Field(description="words")] = "",
+        search: Annotated[str, Field(description="words; a sweep's id: its table")] = "",
     ) -> Leases:
         """Every lease with its state, cost, deadline, what stops its meter, and what needs attention.
 
@@ -1276,7 +1276,7 @@ class Tenancy:
             return seen
         from gpu_tenant.sweeps.commands import tend_all
 
-        return seen.model_copy(update={"sweeps": await tend_all(context)})
+        return seen.model_copy(update={"sweeps": await tend_all(context, which, search)})
 
     async def doctor(self) -> Checkup:
         """Check this computer: state directory, ledger, key, profiles, tools, credentials, boxes."""

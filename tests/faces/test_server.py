@@ -227,7 +227,18 @@ async def test_a_look_at_a_box_of_a_sweep_shows_the_cell_that_runs_or_that_ended
         go.touch()
         await call(client, "monitor", lease=lease, job="n-1", wait_s=45)
         ended = await call(client, "monitor", lease=lease, wait_s=45)
+        await call(client, "monitor", lease=lease, job="n-2", wait_s=45)
+        await call(client, "monitor", lease=lease, job="n-3", wait_s=45)
+        await call(client, "collect", lease=lease)
+        await call(client, "verify_and_teardown", lease=lease)
+        over = await call(client, "list_leases", which="all")
+        table = await call(client, "list_leases", search="sw-1")
 
+    assert over["sweeps"] == ["sw-1: 3 cells: 3 verified"]
+    assert table["sweeps"] == [
+        "sw-1: 3 cells: 3 verified",
+        *(f"n-{n}: verified, {lease}" for n in (1, 2, 3)),
+    ]
     assert (runs["job"], runs["state"]) == ("n-1", "running")
     assert queued["state"] == "absent"
     assert queued["next"].startswith(f"this cell has not begun here: `monitor(lease='{lease}')`")

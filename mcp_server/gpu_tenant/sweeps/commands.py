@@ -23,7 +23,7 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.term_checks import attempts
 from gpu_tenant.providers.credentials import references, resolve_all
 from gpu_tenant.sweeps.results import with_results
-from gpu_tenant.sweeps.status import Reckoning, reckon, stands_in_the_way
+from gpu_tenant.sweeps.status import CellRow, Reckoning, reckon, stands_in_the_way
 from gpu_tenant.sweeps.tend import (
     Answered,
     hear,
@@ -42,6 +42,10 @@ _TERMS = {
     "python": Option("python"),
 }
 """The settings of a sweep that a repeated launch must not change, each with its option."""
+
+
+_OVER_TOLD, _ROWS_TOLD = 5, 64
+"""At most so many sweeps that are over, and so many cells of one sweep, have a line."""
 
 
 class SweepReport(Record):
@@ -255,12 +259,23 @@ def open_sweeps(context: Context) -> list[str]:
     ]
 
 
-async def tend_all(context: Context) -> tuple[str, ...]:
-    """Do what each sweep that is not over needs next. Return a line for each sweep, with what is wrong."""
-    told = []
-    for sweep_id in open_sweeps(context):
+async def tend_all(
+    context: Context, which: Literal["live", "all"] = "live", search: str = ""
+) -> tuple[str, ...]:
+    """Do what each sweep that is not over needs next. Return a line for each sweep, with what is wrong.
+
+    With `all`, the newest that are over have a line, too. If `search` is the id of a sweep, only that one is told, with
+    a line for each of its cells.
+    """
+    told = list[str]()
+    known, going = context.ledger.sweeps(), open_sweeps(context)
+    over = [x for x in known if x not in going][-_OVER_TOLD:] if which == "all" else []
+    for sweep_id in [search] if search in known else [*over, *going]:
         try:
-            tended = await tend(context, sweep_id)
+            if sweep_id in going:
+                tended = await tend(context, sweep_id)
+            else:
+                tended = SweepReport(table=await sorted_of(context, sweep_id), troubles=())
         except TenantError as trouble:
             told.append(f"{sweep_id}: {trouble.message}; {trouble.remedy}")
             continue
@@ -269,7 +284,15 @@ async def tend_all(context: Context) -> tuple[str, ...]:
         best = [f"best {tended.table.best}"] if tended.table.best else []
         said = [tended.table.words, *best, *wrong[:1], *more, *tended.troubles[:1]]
         told.append(f"{sweep_id}: {'; '.join(said)}")
+        if sweep_id == search:
+            told += map(_row_words, tended.table.rows[:_ROWS_TOLD])
     return tuple(told)
+
+
+def _row_words(row: CellRow) -> str:
+    """Tell one cell in a line: its state, its lease, why it failed, and its results."""
+    results = (f"{name}={value:g}" for name, value in row.metrics.items())
+    return f"{row.cell}: {', '.join(filter(None, (row.state, row.lease, row.why, *results)))}"
 
 
 async def tend_on(context: Context, lease: str) -> None:
