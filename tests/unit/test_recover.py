@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from arranged import NOON, HandClock, intended, job, lease, offer, profile, quote
+from e2e.leased import end_processes
 from signed import with_signature
 from tiny import TinyMarket, no_answer, nothing_free
 
@@ -494,6 +495,22 @@ async def test_a_watchdog_that_finds_no_box_says_that_it_tries_again_and_when(de
     (told,) = [x for x in desk.ledger.open_alarms_of(LOST) if x.key == "recovery"]
     assert "the watchdog tries again at its next look, in about 90 s" in told.words
     assert "the next call" not in told.words
+
+
+async def test_what_took_the_box_is_why_its_job_ended_although_the_box_still_answers(
+    desk: Desk, tmp_path: Path
+) -> None:
+    box = tmp_path / "box"
+    box.mkdir()
+    desk.tenancy.context._open_transport = lambda lease: LocalTransport(box)
+    await desk.tenancy.launch_detached(LOST, "sleep 300", ["out/"], name="again")
+    end_processes(box)
+    desk.outbid()
+
+    seen = await desk.tenancy.monitor(LOST, wait_s=0)
+
+    assert seen.state == "killed"
+    assert (seen.why or "").startswith("preempted: ")
 
 
 async def test_a_new_box_without_its_work_is_not_offered_another_job(desk: Desk) -> None:
