@@ -30,6 +30,7 @@ from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import Context
 from gpu_tenant.ledger import Ledger
+from gpu_tenant.providers.digitalocean.connector import DigitalOceanConnector
 from gpu_tenant.service import Tenancy
 from gpu_tenant.transports.local import LocalTransport
 
@@ -195,6 +196,13 @@ class Tenant(Staged):
 
     def lease(self, card: Card | str) -> Lease:
         return self.tenancy.ledger.lease(card if isinstance(card, str) else card.lease)
+
+    async def key_is_known(self) -> None:
+        """The provider has known our key for a while, as after an earlier rental."""
+        connector = self.tenancy.context.connectors[self.slug]
+        if isinstance(connector, DigitalOceanConnector) and not self.creates():
+            await connector._key_id()
+            await self.clock.sleep(60)
 
     def creates(self) -> int:
         """How often a box was asked for."""

@@ -25,6 +25,7 @@ OF_MACHINES = AT("tenant", ["vastai"], indirect=True)
 async def fleet(
     tenant: Tenant, quotes: list[str], count: int, *, wait_s: float = 0, **sums: Decimal
 ) -> tuple[Card, Fleet]:
+    await tenant.key_is_known()
     card = await tenant.tenancy.provision(
         smoke="none", quotes=quotes, count=count, wait_s=wait_s, unguarded="accept", **sums
     )
