@@ -91,7 +91,7 @@ async def test_nobody_is_promised_to_end_it_where_nobody_looks(tmp_path: Path) -
 
     assert card.budget_end is not None
     assert (
-        "nothing is watching that would end the lease before that: `gpu-tenant watchdog`"
+        "its guard stops its box then, and nothing is watching that would prove its files and end it: `gpu-tenant watchdog`"
         in card.budget_end
     )
 
