@@ -41,6 +41,7 @@ async def killed_while_renting(
 ) -> str:
     """A box was made, its answer was lost, and whoever had asked for it was killed; the box's id."""
     quotes = await tenant.quotes(hours=hours)
+    await tenant.key_is_known()
     tenant.create_fails("drop_after")
     tenant.fault("list_lag", seconds=3000)
     renting = command(

@@ -27,7 +27,7 @@ def test_renting_says_what_it_waits_for_and_leaving_it_says_what_stands(
     quote = json.loads(stage.does("offers", "--json"))["cheapest"]
     stage.ask("faults", [{"do": "never_ready"}])
 
-    words = ["provision", "--quote", quote, "--smoke", "none"]
+    words = ["provision", "--yes", "--quote", quote, "--smoke", "none"]
     with at_a_terminal(*words, env=environ(stage, tmp_path)) as person:
         person.read_until("boots")
         person.read_until("so far")
