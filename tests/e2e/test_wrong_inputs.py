@@ -241,6 +241,9 @@ _PLACEHOLDER = re.compile(
     r"\b(DIR|LEASE|PATTERN|COMMAND|PROVIDER|NAME|TARGET|CODE|N|ID|CELL|P)\b|\.\.\.|USER|HOST"
 )
 
+_ELSEWHERE = {"BOX_UNREACHABLE": (4,), "CREDENTIAL_REFUSED": (5,), "LOCAL_TROUBLE": (6,)}
+"""The exit statuses of what is wrong elsewhere than in the call."""
+
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Owner, str]]:
@@ -276,9 +279,7 @@ def test_a_wrong_input_is_told_and_its_next_command_leads_on(
 
     error = re.search(r"^error: ([A-Z_]+): (.+)\nhint: (.+)$", err, re.MULTILINE)
     assert error, (status, out, err)
-    assert status in ((2, 3) if error[1] not in ("BOX_UNREACHABLE", "LOCAL_TROUBLE") else (4, 6)), (
-        err
-    )
+    assert status in _ELSEWHERE.get(error[1], (2, 3)), err
     lines = re.findall(r"`(gpu-tenant[^`]*)`", error[3])
     assert lines, error[3]
     for line in lines:

@@ -207,7 +207,8 @@ class Context:
         if place is not None:
             return (
                 f"{profile.title} is not set up: no key was found",
-                f"set {' or '.join(place.env)}, or name another place under [credentials] in {settings}",
+                f"set {' or '.join(place.env)}, or name another place under [credentials] in {settings}; then "
+                f"{Command('doctor')} tries it",
             )
         if profile.lease == "either":
             return (
