@@ -205,10 +205,10 @@ class Context:
         place, shown = profile.credential, f"{Command('profiles', profile.id)} says"
         settings = self.home.configuration
         if place is not None:
+            place_of_key = f"set {' or '.join(place.env)}, or name another place under [credentials] in {settings}"
             return (
                 f"{profile.title} is not set up: no key was found",
-                f"set {' or '.join(place.env)}, or name another place under [credentials] in {settings}; then "
-                f"{Command('doctor')} tries it",
+                f"{place_of_key}; then {Command('doctor')} tries it",
             )
         if profile.lease == "either":
             return (
