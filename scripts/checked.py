@@ -325,10 +325,12 @@ def claimed(source):
     name = source.name.rpartition("/")[2].lower()
     suffix = os.path.splitext(name)[1]
     named = next((form for form, of_it in SUFFIXES.items() if suffix in of_it.split()), None)
-    if named is None and suffix not in SILENT:
-        return "unknown"
     head = source.head()
     seen = next((form for form, magic in MAGIC if re.compile(magic, re.DOTALL).match(head)), None)
+    if named is None and suffix not in SILENT:
+        # Under any name, only a checkpoint of torch is told by its bytes.
+        is_torch = seen == "torch" or (seen == "zip" and holds_pickle(source))
+        return "torch" if is_torch else "unknown"
     if seen is None and name.endswith(".pth.tar"):
         return "torch" if PICKLE.match(head) else named
     if seen is None:

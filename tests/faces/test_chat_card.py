@@ -87,7 +87,7 @@ async def test_the_card_may_call_nothing_that_changes_or_ends_anything() -> None
     callable_from_it = {name for name, ui in uis.items() if "app" in ui.get("visibility", ["app"])}
 
     assert callable_from_it == {"list_leases", "monitor"}
-    assert all(TOOLS[name].read_only_hint for name in callable_from_it)
+    assert not any(TOOLS[name].destructive_hint for name in callable_from_it)
     named = set(re.findall(r'again\([^,()]+, "(\w+)"', chat_card.page()))
     assert named == callable_from_it
 

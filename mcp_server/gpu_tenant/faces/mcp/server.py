@@ -153,7 +153,7 @@ class StrictTool(Tool):
         """Make the tool for one verb. The verb's docstring and signature are the description and the schema."""
         tool = cls.from_function(
             verb,
-            title=_TITLES[verb.__name__],
+            title=_TITLES.get(verb.__name__),
             description=inspect.cleandoc(verb.__doc__ or ""),
             annotations=annotations,
             meta=chat_card.meta_of(verb.__name__),
