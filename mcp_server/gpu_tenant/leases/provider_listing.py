@@ -112,6 +112,8 @@ def as_started(lease: Lease, box: Box, *, ledger: Ledger) -> Box:
     Vast.ai shows a container as ended for up to 10 minutes after a start (seen on 2026-10-02). Lists are late anyway.
     """
     late_s = {BoxState.PARKED: _STARTS_WITHIN_S, BoxState.BROKEN: _RELAUNCHES_WITHIN_S}
+    if box.state is BoxState.PARKED and box.words:
+        return box  # Its provider says why it does not start, for example that it waits for its GPU.
     turns = ledger.events(lease.id, *TURNS) if box.state in late_s and box.taken is None else ()
     if not turns:
         return box
