@@ -9,6 +9,7 @@ from arranged import NOON, quote
 
 from gpu_tenant.domain import timeline
 from gpu_tenant.domain.end_reserve import end_reserve_s, leaves_nothing
+from gpu_tenant.domain.last_start import ends_at, guarded_until
 from gpu_tenant.domain.model import BoxId, Lease, LeaseId, LeaseState
 from gpu_tenant.domain.terms import Rate, Terms
 from gpu_tenant.leases.term_checks import (
@@ -188,6 +189,25 @@ def test_the_rescue_counts_from_the_first_attempt_at_or_past_the_deadline() -> N
 
     assert began_at(lease(), lines[:2]) is None
     assert began_at(lease(), lines) == after(11)
+
+
+def test_what_was_signed_for_is_lost_no_sooner_because_the_guard_stopped_for_the_budget() -> None:
+    stopped = timeline.StoppedByGuard(term="budget", words="it paid only for its end")
+    tried = timeline.Ending(term="budget", words="its guard stopped it")
+    past = [timeline.Line(after(1), stopped), timeline.Line(after(2), tried)]
+
+    parked = lease().model_copy(update={"parked_at": after(1)})
+    assert ends_at(parked, past) == after(1)
+    assert began_at(parked, past) is None
+
+
+def test_the_guard_holds_the_budget_unless_its_owner_signed_for_a_loss_at_the_deadline() -> None:
+    short = lease(budget_usd=Decimal(2))
+    signed = lease(budget_usd=Decimal(2), on_deadline="waive")
+
+    assert guarded_until(short, (), NOON) < short.terms.deadline_at
+    assert guarded_until(signed, (), NOON) == signed.terms.deadline_at
+    assert guarded_until(lease(), (), NOON) == lease().terms.deadline_at
 
 
 def test_a_look_is_given_no_more_time_than_the_lease_has() -> None:

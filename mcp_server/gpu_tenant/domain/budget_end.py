@@ -59,9 +59,10 @@ def budget_end_words(
         left = usd_words(lease.terms.budget_usd)
         budget = f"the budget of {left} that this lease kept when its work went on under {told.by}"
     guard = story_of(events).guard.now
-    if looked_after == "unwatched" and guard is not None and guard.ends_the_meter and guard.until:
+    until = guard.until if guard is not None and guard.ends_the_meter else None
+    if looked_after == "unwatched" and until is not None and until < lease.terms.deadline_at:
         return (
-            f"{budget} ends it {_clock(guard.until, now)}: its guard stops its box then, and nothing is watching that "
+            f"{budget} ends it {_clock(until, now)}: its guard stops its box then, and nothing is watching that "
             f"would prove its files and end it: {Command('watchdog')}"
         )
     if looked_after == "unwatched":

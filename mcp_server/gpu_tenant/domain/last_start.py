@@ -35,10 +35,16 @@ def last_start_at(lease: Lease, events: Lines) -> datetime | None:
 def guarded_until(lease: Lease, events: Lines, now: datetime) -> datetime:
     """Return until when the guard lets the jobs run: until the deadline, or until the budget pays only for the end.
 
-    After a start for the end, this is later than both.
+    After a start for the end, this is later than both. If the owner has signed for what is lost at the deadline, it is
+    never before the deadline, because a guard may then destroy what is not proved.
     """
-    at = last_start_at(lease, events)
-    if at is not None:
-        return at + timedelta(seconds=LAST_START_S)
+    at, deadline_at = last_start_at(lease, events), lease.terms.deadline_at
+    stop = story_of(events).guard.stopped
+    is_after_end = at is not None and (at >= deadline_at or stop is not None)
+    last = at + timedelta(seconds=LAST_START_S) if at is not None and is_after_end else None
+    if lease.terms.on_deadline == "waive":
+        return deadline_at if last is None else max(last, deadline_at)
+    if last is not None:
+        return last
     budget = budget_end(lease, events, now)
-    return lease.terms.deadline_at if budget is None else max(now, budget.acts_at)
+    return deadline_at if budget is None else max(now, budget.acts_at)

@@ -113,7 +113,9 @@ def as_started(lease: Lease, box: Box, *, ledger: Ledger) -> Box:
     """
     late_s = {BoxState.PARKED: _STARTS_WITHIN_S, BoxState.BROKEN: _RELAUNCHES_WITHIN_S}
     if box.state is BoxState.PARKED and box.words:
-        return box  # Its provider says why it does not start, for example that it waits for its GPU.
+        return (
+            box  # Its provider says why it does not start, for example that it waits for its GPU.
+        )
     turns = ledger.events(lease.id, *TURNS) if box.state in late_s and box.taken is None else ()
     if not turns:
         return box

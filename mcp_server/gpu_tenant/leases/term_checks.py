@@ -132,12 +132,13 @@ def attempts(events: Lines) -> list[datetime]:
 
 
 def began_at(lease: Lease, events: Lines) -> datetime | None:
-    """Return when the lease's end was first tried after it was due. From then on, costs count against the rescue sum.
+    """Return when the lease's end was first tried after its deadline. From then on, costs count against the rescue sum.
 
-    None if it was not tried yet. An attempt before that, for another reason, does not count.
+    None if it was not tried yet. An attempt before the deadline does not count, whatever its reason: what the owner has
+    signed for is lost only after the rescue sum was spent from the deadline on.
     """
-    over_at = ends_at(lease, events)
-    return next((at for at in story_of(events).endings if at >= over_at), None)
+    deadline_at = lease.terms.deadline_at
+    return next((at for at in story_of(events).endings if at >= deadline_at), None)
 
 
 def next_attempt_at(tried: Sequence[datetime]) -> datetime | None:

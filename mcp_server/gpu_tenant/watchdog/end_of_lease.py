@@ -23,7 +23,6 @@ from gpu_tenant.domain.errors import (
     TenantError,
 )
 from gpu_tenant.domain.interruption import recorded_fate
-from gpu_tenant.domain.last_start import ends_at
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
 from gpu_tenant.domain.parked import read_at_stop
 from gpu_tenant.domain.policy import rescue
@@ -308,7 +307,7 @@ class LeaseEnder:
             lease = self._tenancy.ledger.lease(lease.id)
             events = self._tenancy.ledger.events(lease.id)
         began = began_at(lease, events)
-        if began is None and now >= ends_at(lease, events):
+        if began is None and now >= lease.terms.deadline_at:
             # From now on, the costs count against the rescue sum.
             self._tenancy.ledger.note(lease.id, ending, at=now)
         elif began is not None and beyond(lease, began, now) == "waive":

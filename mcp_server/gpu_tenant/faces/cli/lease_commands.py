@@ -374,7 +374,7 @@ async def provision(
             )
             if plan is not None and not await _is_agreed(plan):
                 click.echo("nothing is rented", err=True)
-                return
+                sys.exit(1)
 
         async def provision_waiting(wait_s: float) -> Card:
             with bars.waits("provision"):
