@@ -88,6 +88,9 @@ async def test_the_card_may_call_nothing_that_changes_or_ends_anything() -> None
 
     assert callable_from_it == {"list_leases", "monitor"}
     assert not any(TOOLS[name].destructive_hint for name in callable_from_it)
+    async with Client(make_server("read-only")) as client:
+        looks = {tool.name for tool in (await client.list_tools()).tools}
+    assert callable_from_it <= looks
     named = set(re.findall(r'again\([^,()]+, "(\w+)"', chat_card.page()))
     assert named == callable_from_it
 

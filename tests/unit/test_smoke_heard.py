@@ -7,7 +7,7 @@ from e2e.renting import tenant_at
 from errands import Asker, a_tree, an_errand, goes_on
 
 from gpu_tenant.files.protected_files import Guarded
-from gpu_tenant.jobs.smoke import smoke
+from gpu_tenant.jobs.smoke import SmokeReceipt, fingerprint, passed_before, smoke
 from gpu_tenant.ledger import Ledger
 
 
@@ -59,6 +59,43 @@ async def test_what_would_be_doubted_of_a_job_that_ends_like_it_is_told(
         'out/model.bin does not load: "it is a web page or an error in XML, as a failed download leaves it"',
         "Killed, although its exit status is 0",
     )
+
+
+async def test_a_passed_test_counts_again_for_the_same_files_and_command_alone(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "train.sh").write_text("exit 0\n", encoding="utf-8")
+
+    async def tried() -> SmokeReceipt:
+        return await smoke(
+            tree,
+            "sh train.sh",
+            time_limit_s=60,
+            environ=os.environ,
+            ledger=ledger,
+            guarded=Guarded((), tmp_path),
+        )
+
+    receipt = await tried()
+
+    def counts(command: str = "sh train.sh", *include: str, where: Path = tree) -> bool:
+        files = {"train.sh": tree / "train.sh"}
+        known = passed_before(
+            str(where.resolve()), command, include, fingerprint(files)[0], ledger=ledger
+        )
+        return known == receipt
+
+    assert receipt.passed
+    assert counts()
+    assert not counts("sh train.sh --fast")
+    assert not counts("sh train.sh", "data/")
+    assert not counts(where=tmp_path)
+    (tree / "train.sh").write_text("exit 3  # another\n", encoding="utf-8")
+    assert not counts()
+    assert not (await tried()).passed
+    assert not counts()
 
 
 async def test_a_run_whose_job_is_its_own_smoke_test_says_first_that_a_shorter_command_can_be_named(
