@@ -1,9 +1,12 @@
 """A pipe hides the status of what is before it: it counts where that changes nothing else, and is told otherwise."""
 
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from arranged import job, lease
+from parts import required
 
 from gpu_tenant.box.caretaker import start_request
 from gpu_tenant.domain.pipes import hidden_status, only_copied_by_pipes
@@ -33,9 +36,20 @@ def test_the_pipes_of_a_command_are_read(command: str, copied: bool, hidden: str
     assert hidden_status(command) == hidden
 
 
-def test_a_failure_before_tee_is_the_status_of_the_job() -> None:
+@pytest.mark.parametrize("shell", ["bash", "busybox"])
+def test_a_failure_before_tee_is_the_status_of_the_job(shell: str, tmp_path: Path) -> None:
+    required(shell)
+    program = shutil.which(shell)
+    assert program is not None
+    for name in ("sh", "tee", "cat"):
+        (tmp_path / name).symlink_to(program if shell == "busybox" else shutil.which(name) or name)
+    if shell == "bash":
+        (tmp_path / shell).symlink_to(program)
     for command, status in (("exit 3 | tee /dev/null", 3), ("exit 3 | cat", 0)):
         argv = start_request(job().model_copy(update={"command": command}), lease(), env={})["argv"]
         assert isinstance(argv, list)
 
-        assert subprocess.run([str(word) for word in argv], check=False).returncode == status
+        box = {"PATH": str(tmp_path)}
+        assert (
+            subprocess.run([str(word) for word in argv], env=box, check=False).returncode == status
+        )

@@ -246,9 +246,10 @@ PATH="$VIRTUAL_ENV/bin:$PATH"; export PATH; exec sh -c "$0"
 
 _PIPEFAIL = """\
 command -v bash >/dev/null 2>&1 && exec bash -o pipefail -c "$0"
+sh -o pipefail -c : 2>/dev/null && exec sh -o pipefail -c "$0"
 exec sh -c "$0"
 """
-"""Runs a command so that a failure before a pipe counts, if the box has bash."""
+"""Runs a command so that a failure before a pipe counts, if a shell of the box can say so."""
 
 
 _FROM_STDIN = """\
