@@ -331,6 +331,29 @@ async def test_a_run_whose_rental_ended_has_failed_and_never_sends_anybody_to_st
             assert f"gpu-tenant resume {lease.id}" not in standing.next
 
 
+class HostLost(Outbid):
+    """Somebody whose box's host goes offline while the job runs, and never comes back."""
+
+    async def _takes(self, lease: Lease) -> None:
+        self._tenant.fault("host_lost", box=lease.box_id)
+        raise BoxUnreachable("a box without a host answers nobody", remedy="look again")
+
+
+async def test_a_run_whose_host_is_lost_has_failed_and_names_the_way_on(tmp_path: Path) -> None:
+    tree = a_tree(tmp_path / "tree")
+    (tree / "train.sh").write_text(RESUMES, encoding="utf-8")
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        errand = an_errand(tenant.tenancy, tree, max_usd="5")
+
+        standing = await goes_on(tenant.tenancy, errand, HostLost(tenant))
+
+        (lease,) = tenant.tenancy.ledger.leases()
+        assert standing.outcome == "failed", standing
+        assert "the host of its box is lost" in standing.words
+        assert f"gpu-tenant recover {lease.id}" in standing.next
+        assert f"gpu-tenant resume {lease.id}" not in standing.next
+
+
 class AsleepUntilItsGuardStopsIt(Outbid):
     """Somebody whose computer sleeps until the guard has stopped the job, and the box, at the deadline."""
 

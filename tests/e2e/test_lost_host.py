@@ -77,5 +77,6 @@ async def test_a_box_whose_host_is_lost_is_not_called_ready_nor_said_to_bill_on(
     for words in (card.next, told.value.remedy):
         assert f"`gpu-tenant recover {lease}`" in words
         assert "resume" not in words, "such a box never comes back"
-    assert "it is unknown whether its provider still bills for it" in at_its_end["end"]
-    assert "goes on billing" not in at_its_end["end"]
+    assert list(at_its_end) == ["standing"], "one box, one alarm"
+    assert "it is unknown whether its provider still bills for it" in at_its_end["standing"]
+    assert "goes on billing" not in at_its_end["standing"]

@@ -124,11 +124,11 @@ async def test_where_nothing_can_be_parked_the_box_is_paid_for_and_the_alarm_is_
         await scene.ends()
 
         await scene.later(hours=2)
-        assert (scene.state, scene.alarms()["end"][0]) == (LeaseState.ACTIVE, Level.URGENT)
+        assert (scene.state, scene.alarms()["standing"][0]) == (LeaseState.ACTIVE, Level.URGENT)
         await scene.later(days=30)
 
         assert scene.state is LeaseState.ACTIVE, "no sum that was spent is leave to destroy"
-        assert "other.bin" in scene.alarms()["end"][1]
+        assert "other.bin" in scene.alarms()["standing"][1]
         assert scene.asked("POST", "terminate") == 0
 
 

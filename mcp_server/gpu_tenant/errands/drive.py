@@ -990,14 +990,16 @@ class Drive:
             whose = f" ({fate})" if fate in BY_ITS_PROVIDER else ""
             why = f"its box does not run: {who_stopped_it(fate)}{whose}"
         words = f"the job is not over: {why}, which bills {rate_words(lease)} while it is stopped"
+        if fate == "host_lost":
+            words = "the job did not end: the host of its box is lost, and nothing says that it comes back"
         if is_over:
             words = f"the job did not end: {over_words(lease)}; its disk bills {rate_words(lease)}"
         asks = Unanswered(lease=lease.id, losses=(), ways=tuple(ways), usd_h=lease.price_usd_h)
         asking = self._asking(
             asks, words, then=f"one of these, as the person decides: {'; or '.join(ways)}"
         )
-        # Nobody can start a box whose rental is over, so its job has failed, whatever a person decides of its disk.
-        outcome = "failed" if is_over else "asks"
+        # Nobody can start such a box, so its job has failed, whatever a person decides of its disk.
+        outcome = "failed" if is_over or fate == "host_lost" else "asks"
         return asking.model_copy(update={"step": "follow", "outcome": outcome})
 
     async def _recover(self, facts: Known) -> ErrandStatus | None:

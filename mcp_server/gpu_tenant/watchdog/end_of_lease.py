@@ -93,7 +93,11 @@ class LeaseAlarms:
         self.raised: set[str] = set()
 
     def alarm(self, key: str, words: str, level: Level) -> None:
-        """Raise an alarm, and keep it open until a look at the lease no longer raises it."""
+        """Raise an alarm, and keep it open until a look at the lease no longer raises it.
+
+        What its card warns of (its box does not run, its deadline has passed) and that it cannot be ended is one alarm.
+        """
+        key = "standing" if key == "end" and "standing" in self.raised else key
         self.raised.add(key)
         waits = self._provider == "silent" and key in _PASSES_WITH_SILENCE
         self._ledger.raise_alarm(
