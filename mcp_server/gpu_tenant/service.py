@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from gpu_tenant.errands.answers import RentalPlan
     from gpu_tenant.files.state_dir import Home
     from gpu_tenant.jobs.failure_cause import BoxSeen
+    from gpu_tenant.leases.gpu_gate import GateResult
     from gpu_tenant.leases.owner_approval import Unguarded
     from gpu_tenant.leases.spending_plan import SpendingPlan
     from gpu_tenant.ledger import Ledger
@@ -1046,6 +1047,12 @@ class Tenancy:
         from gpu_tenant.leases.quick_look import look_quickly
 
         return await look_quickly(self.context, lease, command)
+
+    async def try_on_gpu(self, lease: str, command: str, limit_s: float) -> GateResult:
+        """Try a command on the box for at most `limit_s` seconds, in a copy of the work directory."""
+        from gpu_tenant.leases.gpu_gate import try_on_gpu
+
+        return await try_on_gpu(self.context, lease, command, limit_s=limit_s)
 
     async def stop_job(
         self,

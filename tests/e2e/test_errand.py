@@ -125,7 +125,32 @@ async def test_the_plan_says_what_earlier_runs_of_the_directory_have_cost(
     alone, other, again = (plan.lines[1] for plan in asker.plans)
     assert alone.endswith("these sums are for this run alone")
     assert other.endswith("for this run alone")
-    assert again.endswith(f"for this run alone; 1 earlier run of this directory cost {cost}")
+    assert again.endswith(f"for this run alone; 1 earlier box of this directory cost {cost}")
+
+
+async def test_all_attempts_at_a_work_are_summed_up_and_may_have_one_budget(
+    renting: Tenant, tmp_path: Path
+) -> None:
+    tree = a_tree(tmp_path / "tree")
+    first = await goes_on(renting.tenancy, an_errand(renting.tenancy, tree))
+    assert first.ended is not None
+    assert first.ended.attempts is None
+    spent = first.ended.receipt.cost_usd
+    assert spent
+
+    asker = Asker()
+    second = await goes_on(
+        renting.tenancy, an_errand(renting.tenancy, tree, hours=2, max_usd_all=5), asker
+    )
+
+    (plan,) = asker.plans
+    assert plan.most_usd == 5 - spent
+    assert second.ended is not None
+    assert second.ended.attempts is not None
+    assert "in 2 attempts" in second.ended.attempts
+    with pytest.raises(Limit, match="have cost"):
+        await goes_on(renting.tenancy, an_errand(renting.tenancy, tree, hours=3, max_usd_all=spent))
+    assert renting.creates() == 2
 
 
 @pytest.mark.parametrize("said", ["keep", "lose"])

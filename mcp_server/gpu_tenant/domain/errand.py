@@ -10,12 +10,12 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
 
-from pydantic import ConfigDict, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, ValidationError
 
 from gpu_tenant.domain.choices import Trust
 from gpu_tenant.domain.order import NOTHING_ORDERED, Order
 from gpu_tenant.domain.record import Amount, Hours, Record
-from gpu_tenant.domain.terms import SaidOnFailure
+from gpu_tenant.domain.terms import SaidOnFailure, duration_words, seconds_of
 
 ERRAND = "run"
 """The word that the id of an errand begins with."""
@@ -23,6 +23,29 @@ ERRAND = "run"
 RENTED = "rented"
 """The value of `on` in a request whose box is rented wherever it is cheapest."""
 
+GATE_S = 60.0
+"""How long the smoke test's command is usually tried on the rented GPU before the job starts."""
+
+
+def gate_seconds(said: str) -> float:
+    """Return how many seconds the try on the GPU may take: 0 for `none`.
+
+    Raises:
+        ValueError: the text is neither `none` nor a duration of at most 10 minutes.
+    """
+    seconds = 0.0 if said.strip() == "none" else seconds_of(said)
+    if seconds > _LONGEST_GATE_S:
+        raise ValueError(f"{said!r} is longer than {duration_words(_LONGEST_GATE_S)}")
+    return seconds
+
+
+def _checked(said: str) -> str:
+    gate_seconds(said)
+    return said
+
+
+SaidGate = Annotated[str, AfterValidator(_checked)]
+_LONGEST_GATE_S = 600.0
 _Names = tuple[str, ...]
 
 
@@ -35,11 +58,18 @@ class Usual(Record):
     smoke: str | None = Field(
         default=None, description="the command of the smoke test, if it is shorter; or `none`"
     )
+    gate: SaidGate | None = Field(
+        default=None,
+        description="how long the smoke command is tried on the rented GPU: `60s`; or `none`",
+    )
     gpu: str | None = Field(default=None, description="as in 'RTX 4090|RTX 3090', best first")
     hours: Annotated[float, Field(gt=0, le=8760)] | None = Field(
         default=None, description="how long the work takes"
     )
     max_usd: Amount | None = Field(default=None, description="the most that it may cost in all")
+    max_usd_all: Amount | None = Field(
+        default=None, description="the most that all runs of this directory may cost together"
+    )
     max_price_usd_h: Amount | None = Field(default=None, description="price cap, by the hour")
     on: str | None = Field(
         default=None, description="local, own, or the only provider to rent at; any if left out"
@@ -73,9 +103,11 @@ class ErrandRequest(Record):
     artifacts: _Names
     discard: _Names = ()
     smoke: str | None = None
+    gate: SaidGate | None = None
     gpu: str | None = None
     hours: float = 1
     max_usd: Decimal | None = None
+    max_usd_all: Decimal | None = None
     max_price_usd_h: Decimal | None = None
     on: str = RENTED
     target: str | None = None
@@ -92,6 +124,16 @@ class ErrandRequest(Record):
     env: _Names = ()
     order: Order = NOTHING_ORDERED
     name: str = Field(default="", description="what its leases are called")
+
+    @property
+    def gate_s(self) -> float:
+        """How long the smoke test's command is tried on the box before the job. 0: not at all.
+
+        Without a smoke command of its own, the job itself is the try.
+        """
+        if self.smoke in (None, "", "none") or self.on == "local":
+            return 0
+        return GATE_S if self.gate is None else gate_seconds(self.gate)
 
     @property
     def digest(self) -> str:
@@ -147,6 +189,14 @@ class Unprepared(Noted):
     words: str
 
 
+class Gated(Noted):
+    """The smoke test's command was tried on the box, or could not be tried there, and the job may start."""
+
+    kind = "gated"
+    lease: str
+    words: str
+
+
 class EndShown(Noted):
     """The end was shown to the caller. Only then is the errand over, and an equal request begins a new one."""
 
@@ -154,10 +204,10 @@ class EndShown(Noted):
     outcome: Literal["receipt", "lost", "declined"]
 
 
-ErrandEvent: TypeAlias = Smoked | Agreed | MoreDeclared | Unprepared | EndShown
+ErrandEvent: TypeAlias = Smoked | Agreed | MoreDeclared | Unprepared | Gated | EndShown
 
 _KINDS: Mapping[str, type[ErrandEvent]] = {
-    each.kind: each for each in (Smoked, Agreed, MoreDeclared, Unprepared, EndShown)
+    each.kind: each for each in (Smoked, Agreed, MoreDeclared, Unprepared, Gated, EndShown)
 }
 
 

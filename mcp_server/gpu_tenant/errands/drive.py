@@ -21,6 +21,7 @@ from gpu_tenant.domain.errand import (
     Agreed,
     EndShown,
     ErrandRequest,
+    Gated,
     MoreDeclared,
     Smoked,
     Unprepared,
@@ -67,7 +68,7 @@ from gpu_tenant.domain.trackers import kept_by_default
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import in_words, some, span, usd_words
 from gpu_tenant.errands.answers import ILL_ENDED, ErrandStatus, RentalPlan, Unanswered
-from gpu_tenant.errands.plan import Planned, earlier_runs, too_small
+from gpu_tenant.errands.plan import Planned, too_small
 from gpu_tenant.errands.steps import MOST_BOXES_TRIED, WORDS, Known, Step, next_step
 from gpu_tenant.files.patterns import (
     literal_pattern,
@@ -81,6 +82,7 @@ from gpu_tenant.files.requirements_text import paths_of_a_computer
 from gpu_tenant.files.worktree import LeftOut, left_out_reasons
 from gpu_tenant.jobs.cost_forecast import whole_s
 from gpu_tenant.jobs.launch import pipe_words
+from gpu_tenant.leases.attempts import Attempts, attempts_at, attempts_words
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.condition import recorded_end
 from gpu_tenant.leases.last_start import LETS_IN_S, start_to_end
@@ -119,6 +121,8 @@ _TWIN_TRIES = 6
 _LOG_BYTES = 2000
 _SMOKE_LIMIT_S = 120.0
 _BOOT_S = 3600.0
+_LEAST_GATE_S = 20.0
+"""With less time left in this call, the try on the GPU waits for the next call."""
 _PREPARE_S = 45.0
 _SAYS_WITHIN = timedelta(seconds=60)
 """After a job was killed, its box's provider is asked for this long whether it took the box."""
@@ -164,6 +168,25 @@ class Answers:
         self.artifacts, self.discard = tuple(artifacts), tuple(discard)
 
 
+def earlier_attempts(tenancy: Verbs, run: str, directory: str) -> Attempts:
+    """Add up what the leases with that work tree have cost so far, those of the errand itself left out."""
+    own = frozenset(lease.id for lease in tenancy.ledger.leases_of_errand(run))
+    return attempts_at(tenancy.context, directory, but=own)
+
+
+def errand_now(tenancy: Verbs, run: str) -> ErrandRequest:
+    """Return the errand. If it has a sum for all runs of its directory, it may spend what the others have left of it."""
+    errand = tenancy.ledger.errand(run)
+    if errand.max_usd_all is None:
+        return errand
+    left = max(
+        Decimal(0), errand.max_usd_all - earlier_attempts(tenancy, run, errand.directory).usd
+    )
+    return errand.model_copy(
+        update={"max_usd": left if errand.max_usd is None else min(left, errand.max_usd)}
+    )
+
+
 def facts_of(tenancy: Verbs, run: str) -> Known:
     """Read everything that the ledger has recorded about the errand."""
     from gpu_tenant.leases.recover import may_recover
@@ -174,7 +197,7 @@ def facts_of(tenancy: Verbs, run: str) -> Known:
     jobs = [job for job in ledger.jobs(lease.id) if _is_of(job.id, run)] if lease else []
     begun = successor(ledger, lease) if lease else None
     return Known(
-        errand=ledger.errand(run),
+        errand=errand_now(tenancy, run),
         events=ledger.errand_events(run),
         leases=leases,
         lease=lease,
@@ -274,7 +297,7 @@ class Drive:
         self, tenancy: Verbs, run: str, face: Face, *, wait_s: float | None = None
     ) -> None:
         self._tenancy, self._run, self._face = tenancy, run, face
-        self._errand = tenancy.ledger.errand(run)
+        self._errand = errand_now(tenancy, run)
         self._until_s = None if wait_s is None else asyncio.get_running_loop().time() + wait_s
         self._answered: set[str] = set()
         self._told: set[str] = set()
@@ -394,6 +417,8 @@ class Drive:
                 return await self._push(facts)
             case "prepare":
                 return await self._prepare(facts)
+            case "gate":
+                return await self._gate(facts)
             case "launch":
                 return await self._launch(facts)
             case "follow":
@@ -585,7 +610,7 @@ class Drive:
         planned = Planned(context, facts, chosen, quotes[0], self._asked(is_market=True), smoked)
         lines = planned.lines(
             order=found.order,
-            earlier=earlier_runs(context, self._run, errand.directory),
+            earlier=earlier_attempts(tenancy, self._run, errand.directory),
             undeclared=loose,
         )
         return RentalPlan(
@@ -618,6 +643,13 @@ class Drive:
         asked = self._asked(is_market=is_market)
         if not is_market or facts.lease is not None or facts.agreed is not None:
             return
+        if self._errand.max_usd_all is not None and not self._errand.max_usd:
+            earlier = earlier_attempts(self._tenancy, self._run, self._errand.directory)
+            raise Limit(
+                f"the runs of {self._errand.directory} have cost {earlier.usd_words}, and together they may cost at most "
+                f"{usd_words(self._errand.max_usd_all)}",
+                remedy=f"the same line with a higher {Option('max-usd-all')}, or without it",
+            )
         _, _, quotes = await self._fitting(facts)
         most, paid = self._errand.max_usd, None
         if most is not None and self._face.agrees_ahead:
@@ -888,6 +920,32 @@ class Drive:
                 return ended
             return self._over(self._facts(), "show", words=f"no job was started: {trouble.message}")
         return None
+
+    async def _gate(self, facts: Known) -> ErrandStatus | None:
+        """Try the smoke test's command on the box. What differs there is seen before the job begins, and not at night."""
+        lease, errand = facts.lease, self._errand
+        assert lease is not None
+        assert errand.smoke is not None
+        limit_s = self.left_s(errand.gate_s)
+        if limit_s < min(_LEAST_GATE_S, errand.gate_s):
+            return self._standing("under way", "gate", "")
+        tried = await self._tenancy.try_on_gpu(lease.id, errand.smoke, limit_s)
+        if tried.state != "failed":
+            self._face.hear(
+                f"{errand.smoke!r}: {tried.words}"
+                if tried.state == "passed"
+                else f"the smoke test's command was not tried on the box: {tried.words}"
+            )
+            self._note(Gated(lease=lease.id, words=tried.words))
+            return None
+        words = f"no job was started: {tried.words}"
+        if self._on_failure.does != "end":
+            kept = await self._keep(lease, self._on_failure, "not started")
+            return kept.model_copy(update={"words": f"{words}; {kept.words}", "log": tried.log})
+        ended = await self._bring_home(lease)
+        if not isinstance(ended, ErrandStatus):
+            ended = self._over(self._facts(), "show", words=words)
+        return ended.model_copy(update={"log": tried.log})
 
     async def _launch(self, facts: Known) -> ErrandStatus | None:
         if facts.was_cut_off and facts.job is not None:
@@ -1496,6 +1554,7 @@ class Drive:
             receipt=receipt,
             twin=twin,
             work=whole_work_words(self._tenancy.ledger, facts.leases),
+            attempts=attempts_words(self._tenancy.context, lease),
         )
 
     def _not_there_words(self, receipt: Receipt | None) -> str:
@@ -1528,7 +1587,7 @@ class Drive:
             }
         )
 
-    def _note(self, event: Smoked | Agreed | Unprepared) -> None:
+    def _note(self, event: Smoked | Agreed | Unprepared | Gated) -> None:
         self._tenancy.ledger.note_errand(self._run, event, at=self._tenancy.clock.now())
 
 

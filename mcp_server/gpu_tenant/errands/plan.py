@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from gpu_tenant.domain.protection import protection
 from gpu_tenant.domain.terms import RentRequest
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import in_words, some, span, usd_words
+from gpu_tenant.leases.attempts import Attempts
 from gpu_tenant.leases.offers import trust_words
 from gpu_tenant.leases.provision import terms_by_quote
 from gpu_tenant.leases.unasked import takes_words
@@ -42,39 +42,14 @@ if TYPE_CHECKING:
 _USD_CENT = Decimal("0.01")
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
-    """What earlier runs of the same work tree have cost."""
-
-    runs: int
-    usd: Decimal
-    is_least: bool = False
-    """Whether the cost of one run is unknown, so that all of them cost at least `usd`."""
-
-    @property
-    def words(self) -> str:
-        """What they have cost, in words. The new run's budget does not include it."""
-        if not self.runs:
-            return "these sums are for this run alone"
-        least = "at least " if self.is_least else ""
-        return (
-            f"these sums are for this run alone; {some(self.runs, 'earlier run')} of this directory cost "
-            f"{least}{usd_words(self.usd)}"
-        )
-
-
-def earlier_runs(context: Context, run: str, directory: str) -> Earlier:
-    """Add up what the other runs of that work tree have cost so far. Free boxes of the owner do not count."""
-    ledger, now = context.ledger, context.clock.now()
-    runs, usd, is_least = set[str](), Decimal(0), False
-    for other, lease in ledger.leases_for(directory):
-        cost = ledger.cost_usd(lease, now)
-        is_free = cost is None and context.profile(lease.provider).kind == "own"
-        if other == run or lease.active_at is None or is_free:
-            continue
-        runs.add(other)
-        usd, is_least = usd + (cost or 0), is_least or cost is None
-    return Earlier(len(runs), usd, is_least)
+def _earlier_words(earlier: Attempts, most_in_all: Decimal | None) -> str:
+    """Say what earlier attempts have cost, and whether the new run's budget includes that."""
+    if not earlier.leases:
+        return "these sums are for this run alone"
+    told = f"{some(earlier.leases, 'earlier box')} of this directory cost {earlier.usd_words}"
+    if most_in_all is None:
+        return f"these sums are for this run alone; {told}"
+    return f"{told}; all together cost at most {usd_words(most_in_all)} ({Option('max-usd-all')})"
 
 
 def too_small(paid: QuotedBudget) -> tuple[str, str]:
@@ -101,13 +76,15 @@ class Planned:
         self._lease = _as_it_would_be(quote, terms_by_quote(quote, asked, self._now), self._now)
 
     def lines(
-        self, *, order: Sequence[str], earlier: Earlier, undeclared: Sequence[str]
+        self, *, order: Sequence[str], earlier: Attempts, undeclared: Sequence[str]
     ) -> list[str]:
         """Return the whole plan in sentences. They state the terms that the lease will have."""
         return [
             *self._too_small(),
             self._offer(),
-            "; ".join((self._cost(), self._most(), earlier.words)),
+            "; ".join(
+                (self._cost(), self._most(), _earlier_words(earlier, self._errand.max_usd_all))
+            ),
             self._ends(),
             f"if this computer dies: {self._unseen()}",
             *self._others(),
@@ -332,8 +309,13 @@ class Planned:
         hint = "" if self._errand.smoke else f" ({Option('smoke', 'COMMAND')} names one that does)"
         return (
             f"smoke test: {self._smoked.command!r} ended well here in {self._smoked.seconds:.0f} s, confined by "
-            f"{self._smoked.confined}; whether the job can be killed and resumed was not tested, unless that command tests it{hint}"
+            f"{self._smoked.confined}; whether the job can be killed and resumed was not tested, unless that command tests it{hint}{self._gate()}"
         )
+
+    def _gate(self) -> str:
+        if not self._errand.gate_s:
+            return ""
+        return f"; on the rented GPU it is tried again, for at most {span(self._errand.gate_s)} ({Option('gate', 'none')}: not)"
 
     def _memory(self) -> list[str]:
         """Say how much GPU memory the job needs, and on which of the chosen boxes this is too much."""

@@ -11,6 +11,7 @@ from gpu_tenant.domain.errand import (
     EndShown,
     ErrandLine,
     ErrandRequest,
+    Gated,
     MoreDeclared,
     Smoked,
     Unprepared,
@@ -30,6 +31,7 @@ Step = Literal[
     "boot",
     "push",
     "prepare",
+    "gate",
     "launch",
     "follow",
     "recover",
@@ -46,6 +48,7 @@ WORDS: dict[Step, str] = {
     "boot": "the box boots",
     "push": "the work tree goes to the box",
     "prepare": "packages are installed",
+    "gate": "the smoke test's command is tried on its GPU",
     "launch": "the job is started",
     "follow": "the job runs",
     "recover": "the work goes on elsewhere: its platform takes its box",
@@ -225,6 +228,8 @@ def next_step(known: Known) -> Step:
             return "push"
         case LeaseState.ACTIVE if _must_prepare(known):
             return "prepare"
+        case LeaseState.ACTIVE if _must_gate(known, lease):
+            return "gate"
         case LeaseState.ACTIVE:
             return "launch"
 
@@ -235,3 +240,9 @@ def _must_prepare(known: Known) -> bool:
         return False
     made = [event for _, event in known.lines if isinstance(event, timeline.Prepared)]
     return not made or made[-1].state != "ready"
+
+
+def _must_gate(known: Known, lease: Lease) -> bool:
+    """Whether the smoke test's command still has to be tried on the box, by the ledger's record."""
+    tried = (line.event.lease for line in known.events if isinstance(line.event, Gated))
+    return known.errand.gate_s > 0 and lease.id not in tried

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpu_tenant.jobs.smoke import SmokeReceipt
     from gpu_tenant.leases.cards import Card, Leases, TornDown
     from gpu_tenant.leases.context import Context
+    from gpu_tenant.leases.gpu_gate import GateResult
     from gpu_tenant.leases.offers import Found
     from gpu_tenant.ledger import Ledger
 
@@ -93,6 +94,8 @@ class Verbs(Protocol):
         env: list[str] = ...,
         wait_s: float = ...,
     ) -> Prepared: ...
+
+    async def try_on_gpu(self, lease: str, command: str, limit_s: float) -> GateResult: ...
 
     async def launch_detached(
         self,

@@ -346,6 +346,9 @@ class TornDown(Record):
     work: str | None = Field(
         default=None, description="if its work went over several boxes: their cost, and their files"
     )
+    attempts: str | None = Field(
+        default=None, description="if its work was tried before: what all attempts have cost"
+    )
 
 
 def card(

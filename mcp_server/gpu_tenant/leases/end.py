@@ -25,6 +25,7 @@ from gpu_tenant.domain.ports import Tended
 from gpu_tenant.domain.receipt import Receipt
 from gpu_tenant.domain.signature import Signature, SignatureRequest, digest_of
 from gpu_tenant.jobs.multinode.launcher import gangs
+from gpu_tenant.leases.attempts import attempts_words
 from gpu_tenant.leases.cards import LossReport, TornDown
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.inspection import check_before_seal, must_be_the_box, occupancy
@@ -135,6 +136,7 @@ def _torn_down(context: Context, lease: Lease, receipt: Receipt) -> TornDown:
         state=lease.state,
         receipt=receipt,
         gang="; ".join(words) or None,
+        attempts=attempts_words(context, lease),
     )
 
 

@@ -74,7 +74,7 @@ async def look_quickly(context: Context, lease: str, command: str) -> QuickLook:
             )
         ledger.touch(found.id, at=ledger.now())
         ledger.note(found.id, timeline.Executed(command=plain(command)), at=ledger.now())
-        told = await _run_bounded(session, command)
+        told = await run_bounded(session, command, seconds=LOOK_S)
     status, output = told.get("status"), told.get("output")
     if not isinstance(output, str) or not isinstance(status, int | None):
         raise _odd(found.id)
@@ -96,17 +96,21 @@ def fence_output(seen: QuickLook) -> QuickLook:
     return seen.model_copy(update={"output": fence(seen.output, nonce=secrets.token_hex(4))})
 
 
-async def _run_bounded(session: Session, command: str) -> dict[str, object]:
-    """Run the command. If the call is cancelled or the link breaks, return only when the command must have ended.
+async def run_bounded(session: Session, command: str, *, seconds: float) -> dict[str, object]:
+    """Run the command in the work directory for at most so many seconds. Return what `scripts/exec.py` tells of it.
 
-    Until then the lease is held, so that the box is not sealed while the command may write.
+    If the call is cancelled or the link breaks, return only when the command must have ended. Until then the caller
+    holds the lease, so that the box is not sealed while the command may write.
+
+    Raises:
+        BoxTrouble: the box did not run the command.
     """
     loop = asyncio.get_running_loop()
-    over_s = loop.time() + LOOK_S + _ANSWER_S
+    over_s = loop.time() + seconds + _ANSWER_S
     lease = session.lease
-    argv = (lease.caretaker_home, lease.work_directory, command, f"{LOOK_S:g}", str(_MOST_BYTES))
+    argv = (lease.caretaker_home, lease.work_directory, command, f"{seconds:g}", str(_MOST_BYTES))
     try:
-        return await finish_first(_run(session, *argv, within_s=LOOK_S + _ANSWER_S))
+        return await finish_first(_run(session, *argv, within_s=seconds + _ANSWER_S))
     except BoxUnreachable:
         await finish_first(asyncio.sleep(max(0.0, over_s - loop.time())))
         raise

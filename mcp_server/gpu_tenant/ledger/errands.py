@@ -6,6 +6,7 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from gpu_tenant.domain import timeline
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.ids import new_id
@@ -121,15 +122,18 @@ class ErrandTable(LeaseTable):
         )
         return names[0] if names else None
 
-    def leases_for(self, directory: str) -> list[tuple[str, Lease]]:
-        """Return the leases of every errand with that work tree, each with its errand, oldest first."""
-        rows = self._read(
-            lambda row: (str(row["errand"]), row["id"]),
-            "SELECT leases.errand, leases.id FROM leases JOIN errands ON errands.id = leases.errand"
-            " WHERE json_extract(errands.record, '$.directory') = ? ORDER BY leases.created_at, leases.rowid",
+    def leases_with_tree(self, directory: str) -> list[Lease]:
+        """Return the leases to which that work tree was pushed, or whose errand has it, oldest first."""
+        names = self._read(
+            lambda row: str(row["id"]),
+            "SELECT id FROM leases WHERE errand IN"
+            " (SELECT id FROM errands WHERE json_extract(record, '$.directory') = ?1)"
+            " OR EXISTS (SELECT 1 FROM events WHERE lease_id = leases.id AND kind = ?2"
+            " AND json_extract(detail, '$.tree.directory') = ?1) ORDER BY created_at, rowid",
             directory,
+            timeline.Pushed.kind,
         )
-        return [(errand, self.lease(name)) for errand, name in rows]
+        return [self.lease(name) for name in names]
 
 
 def _errand(row: Row) -> ErrandRequest:

@@ -439,6 +439,7 @@ def receipt(shown: TornDown) -> None:
     rows += [("together", shown.gang)] if shown.gang else []
     rows += [("also bills", shown.twin)] if shown.twin else []
     rows += [("in all", shown.work)] if shown.work else []
+    rows += [("attempts", shown.attempts)] if shown.attempts else []
     rows += [("more", Command("report", shown.lease))] if r.not_proved or r.counts else []
     print_list(f"receipt for {shown.lease}: {shown.state}", rows)
 

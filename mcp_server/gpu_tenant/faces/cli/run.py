@@ -47,6 +47,11 @@ WAITS_FOR_A_PERSON = 10
 @click.option("--gpu", help="as in 'RTX 4090|RTX 3090', the best first; default: any")
 @click.option("--hours", type=HOURS, help="how long the work takes on the first GPU; default: 1")
 @click.option("--max-usd", type=USD, help="the most that it may cost in all")
+@click.option(
+    "--max-usd-all",
+    type=USD,
+    help="the most that all runs of this directory may cost together, earlier ones included",
+)
 @click.option("--max-price-usd-h", type=USD, help="price cap, by the hour")
 @click.option("--artifact", multiple=True, help="what must be kept, as in .gitignore: out/")
 @click.option("--discard", multiple=True, help="what may be lost with the box")
@@ -54,6 +59,11 @@ WAITS_FOR_A_PERSON = 10
     "--smoke",
     metavar="COMMAND",
     help="another command for the smoke test, if the job's own takes long; or `none`",
+)
+@click.option(
+    "--gate",
+    metavar="TIME",
+    help="how long that command is tried on the rented GPU before the job; default: 60s; or `none`",
 )
 @click.option(
     "--on",

@@ -836,6 +836,8 @@ export interface TornDown {
   twin: string | null;
   /** if its work went over several boxes: their cost, and their files */
   work: string | null;
+  /** if its work was tried before: what all attempts have cost */
+  attempts: string | null;
 }
 
 export interface Trouble {
