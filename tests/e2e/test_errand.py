@@ -148,7 +148,7 @@ async def test_all_attempts_at_a_work_are_summed_up_and_may_have_one_budget(
     assert second.ended is not None
     assert second.ended.attempts is not None
     assert "in 2 attempts" in second.ended.attempts
-    with pytest.raises(Limit, match="have cost"):
+    with pytest.raises(Limit, match="the other runs of"):
         await goes_on(renting.tenancy, an_errand(renting.tenancy, tree, hours=3, max_usd_all=spent))
     assert renting.creates() == 2
 

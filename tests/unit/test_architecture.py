@@ -492,6 +492,10 @@ HELD = {
     "the most that it costs: nothing limits it here, because only the machine's owner ends its bill": "no sum",
     "the most that it costs: more than the {} spent so far: it passed its budget of {} USD, and is being ended": "no sum",
     "up to {} for one last start, and {} of disk": "domain/last_start.py: one start, and its guard's LAST_START_S",
+    "the most that all runs of this directory may cost together": LIMITS,
+    "the most that all runs of this directory may cost together, earlier ones included": LIMITS,
+    "the other runs of {} cost {}, and together they may cost at most {}": LIMITS,
+    "{}; all together cost at most {} ({})": "errands/drive.py: a new run's budget is what the others leave of it",
     # What somebody agrees to.
     "at most {}{}{} by its deadline{}": "its price cap until then; a budget and traffic are told as conditions",
     ", at most {} by {} UTC{}{}": "as above",

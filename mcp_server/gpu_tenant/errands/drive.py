@@ -168,10 +168,12 @@ class Answers:
         self.artifacts, self.discard = tuple(artifacts), tuple(discard)
 
 
-def earlier_attempts(tenancy: Verbs, run: str, directory: str) -> Attempts:
-    """Add up what the leases with that work tree have cost so far, those of the errand itself left out."""
+def earlier_attempts(
+    tenancy: Verbs, run: str, directory: str, live: Literal["spent", "promised"] = "spent"
+) -> Attempts:
+    """Add up what the leases with that work tree have cost, those of the errand itself left out. See `attempts_at`."""
     own = frozenset(lease.id for lease in tenancy.ledger.leases_of_errand(run))
-    return attempts_at(tenancy.context, directory, but=own)
+    return attempts_at(tenancy.context, directory, but=own, live=live)
 
 
 def errand_now(tenancy: Verbs, run: str) -> ErrandRequest:
@@ -179,9 +181,8 @@ def errand_now(tenancy: Verbs, run: str) -> ErrandRequest:
     errand = tenancy.ledger.errand(run)
     if errand.max_usd_all is None:
         return errand
-    left = max(
-        Decimal(0), errand.max_usd_all - earlier_attempts(tenancy, run, errand.directory).usd
-    )
+    others = earlier_attempts(tenancy, run, errand.directory, "promised")
+    left = max(Decimal(0), errand.max_usd_all - others.usd)
     return errand.model_copy(
         update={"max_usd": left if errand.max_usd is None else min(left, errand.max_usd)}
     )
@@ -644,9 +645,9 @@ class Drive:
         if not is_market or facts.lease is not None or facts.agreed is not None:
             return
         if self._errand.max_usd_all is not None and not self._errand.max_usd:
-            earlier = earlier_attempts(self._tenancy, self._run, self._errand.directory)
+            earlier = earlier_attempts(self._tenancy, self._run, self._errand.directory, "promised")
             raise Limit(
-                f"the runs of {self._errand.directory} have cost {earlier.usd_words}, and together they may cost at most "
+                f"the other runs of {self._errand.directory} cost {earlier.usd_words}, and together they may cost at most "
                 f"{usd_words(self._errand.max_usd_all)}",
                 remedy=f"the same line with a higher {Option('max-usd-all')}, or without it",
             )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Literal
 
 from gpu_tenant.artifacts.push import pushed_trees
 from gpu_tenant.domain.model import Lease
@@ -24,17 +25,27 @@ class Attempts:
         return f"{'at least ' if self.is_least else ''}{usd_words(self.usd)}"
 
 
-def attempts_at(context: Context, directory: str, *, but: frozenset[str] = frozenset()) -> Attempts:
+def attempts_at(
+    context: Context,
+    directory: str,
+    *,
+    but: frozenset[str] = frozenset(),
+    live: Literal["spent", "promised"] = "spent",
+) -> Attempts:
     """Add up what the leases with that work tree have cost so far, those in `but` left out.
 
+    "promised": a live lease counts with its budget, or without one with what it will have cost by its deadline.
     Free boxes of the owner do not count, nor do requests that got no box.
     """
     ledger, now = context.ledger, context.clock.now()
     count, usd, is_least = 0, Decimal(0), False
     for lease in ledger.leases_with_tree(directory):
         cost = ledger.cost_usd(lease, now)
+        if live == "promised" and lease.state.live and cost is not None:
+            promised = lease.terms.budget_usd or ledger.cost_usd(lease, lease.terms.deadline_at)
+            cost = max(cost, promised or cost)
         is_free = cost is None and context.profile(lease.provider).kind == "own"
-        if lease.id in but or lease.active_at is None or is_free:
+        if lease.id in but or (lease.active_at is None and not lease.state.live) or is_free:
             continue
         count, usd, is_least = count + 1, usd + (cost or 0), is_least or cost is None
     return Attempts(count, usd, is_least)
