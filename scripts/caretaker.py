@@ -4040,10 +4040,13 @@ if TYPE_CHECKING:
     Dated = dict[bytes, Dates]  # by directory
 
 
-def _unit(path: bytes) -> bytes | None:
-    """Return the directory of the file's checkpoint: the outermost one with the step's number in its name."""
+def _unit(path: bytes, work: bytes) -> bytes | None:
+    """Return the directory of the file's checkpoint: the outermost one with the step's number in its name.
+
+    The work directory itself, and what it lies in, is no checkpoint, whatever its name is.
+    """
     found, number, directory = None, None, os.path.dirname(path)
-    while directory not in (b"/", b""):
+    while directory not in (b"/", b"", work.rstrip(b"/")):
         named = STEP.findall(os.path.basename(directory))
         if named and number in (None, int(named[-1][2])):
             found, number = directory, int(named[-1][2])
@@ -4057,7 +4060,7 @@ def checkpoint_listing(files: Iterable[bytes], work: bytes) -> Dated:
     """Return the files next to those files, and all files in their checkpoints, with their times."""
     found: Dated = {}
     tops = {os.path.dirname(path) for path in files}
-    units = {unit for unit in map(_unit, files) if unit is not None}
+    units = {unit for unit in (_unit(path, work) for path in files) if unit is not None}
     for unit in units:
         tops |= {os.path.dirname(unit), *(folder for folder, _, _ in os.walk(unit))}
     for top in tops:
@@ -4091,7 +4094,7 @@ def find_unfinished(
         if path in busy or any(UNDER_WAY(part) for part in parts if part):
             found.add(path)
             continue
-        what = _unit(path) or path
+        what = _unit(path, work) or path
         if what not in whole:
             whole[what] = _is_whole(what, busy, listing, now_ns, quiet_ns, done)
         if not whole[what]:

@@ -358,6 +358,32 @@ async def test_a_watch_hears_of_a_notice_between_two_looks(tmp_path: Path) -> No
             await asyncio.gather(watching, return_exceptions=True)
 
 
+async def test_each_checkpoint_of_an_interruptible_box_comes_home_between_two_looks(
+    tmp_path: Path,
+) -> None:
+    async with scene_at("gcp", tmp_path) as scene:
+        tenant = scene.tenant
+        save = "printf '{\"step\": %s}' $i > out/.n; mv out/.n out/state.json; sleep 12"
+        step = f"for i in 1 2 3 4 5 6 7 8 9; do {save}; done"
+        lease = await spot(scene, tmp_path / "tree", also=f"mkdir -p out; (sleep 3; {step}) &")
+        watch = Watchdog(
+            tenant.tenancy, tell=lambda _: None, every_s=36_000, sleep=lambda _: asyncio.sleep(0.2)
+        )
+        came = set[str]()
+
+        def has_come() -> bool:
+            came.update(x.read_text("utf-8") for x in scene.kept().glob("out/state.json"))
+            return len(came) > 1
+
+        watching = asyncio.create_task(watch.forever())
+        try:
+            await seen(has_come)
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+        assert tenant.lease(lease).state is LeaseState.ACTIVE
+
+
 async def test_a_job_that_was_asked_to_save_leads_to_a_line_that_works_while_its_box_still_answers(
     tmp_path: Path,
 ) -> None:

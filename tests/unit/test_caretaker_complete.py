@@ -83,6 +83,15 @@ def test_a_directory_of_transformers_is_whole_once_its_last_file_is_there() -> N
     )
 
 
+def test_a_directory_around_the_work_directory_is_no_checkpoint_whatever_it_is_called() -> None:
+    work, old, new = b"/w/checkpoint-5/tree", b"/w/checkpoint-5/tree/a.json", b"/w/checkpoint-5/new"
+    dated = {old: NOW_NS - 2 * QUIET_NS, new: NOW_NS - 1}
+    listing = {b"/w/checkpoint-5/tree": {b"a.json": (dated[old],) * 2}}
+    listing[b"/w/checkpoint-5"] = {b"tree": (dated[new],) * 2, b"new": (dated[new],) * 2}
+
+    assert find_unfinished([old], set(), listing, work, NOW_NS, QUIET_NS, []) == set()
+
+
 def test_what_no_rule_fits_is_taken_after_a_while() -> None:
     assert held_back({"c/checkpoint-100/my_weights.bin": 30}) != set()
     assert held_back({"c/checkpoint-100/my_weights.bin": 700}) == set()

@@ -6,6 +6,7 @@ A look at a lease is one check of it: ask its box, fetch its work, and end the l
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -34,6 +35,11 @@ from gpu_tenant.watchdog.work_news import tell_what_ended
 EVERY_S = 60
 PEEK_S = 10
 """Between two looks, the watchdog asks every `PEEK_S` seconds about each job whose end it waits for."""
+_COPY_REST = 2
+"""After copying from an interruptible box between two looks, nothing is copied for so many times as long.
+
+Most of a copy is waiting until it is sure that nobody writes to a file any more: some five seconds.
+"""
 _TURN_S = 30
 """The number of looks that run at once is limited. A look that takes longer than this many seconds no longer counts.
 
@@ -109,6 +115,8 @@ class Watchdog:
         self._held_waits_s: dict[LeaseId, float] = {}
         self._deadlines: dict[LeaseId, datetime] = {}
         self._peeks: dict[LeaseId, asyncio.Task[None]] = {}
+        self._copies_from: dict[LeaseId, float] = {}
+        """When a box may be copied from again between two looks, by the event loop's clock."""
         self._heard: int | None = None
         self._spoken_of: set[LeaseId] = set()
 
@@ -256,6 +264,20 @@ class Watchdog:
         if (not runs or standing.notice is not None) and lease_id in self._busy:
             self._busy.discard(lease_id)
             self._begin(lease_id)
+        elif runs:
+            await self._take_copies(lease_id)
+
+    async def _take_copies(self, lease_id: LeaseId) -> None:
+        """Copy what is complete on a box that its platform may take at any moment. Each copy may be the last one."""
+        lease, loop = self._tenancy.ledger.lease(lease_id), asyncio.get_running_loop()
+        is_interruptible = lease.quote is not None and lease.quote.offer.interruptible
+        is_early = loop.time() < self._copies_from.get(lease_id, 0.0)
+        if not is_interruptible or is_early or self._is_under_way(lease_id):
+            return
+        began = loop.time()
+        with suppress(TenantError):  # the next look tells what is wrong
+            await watch_actions.pull(self._tenancy.context, lease_id)
+        self._copies_from[lease_id] = loop.time() + _COPY_REST * (loop.time() - began)
 
     def _is_under_way(self, lease_id: LeaseId) -> bool:
         known = self._under_way.get(lease_id)
@@ -340,6 +362,7 @@ class Watchdog:
                 del self._under_way[lease_id]
         self._busy &= set(leases)
         self._spoken_of &= set(leases)
+        self._copies_from = {x: at for x, at in self._copies_from.items() if x in leases}
         self._held_waits_s = {x: s for x, s in self._held_waits_s.items() if x in leases}
         self._again = {known: at for known, at in self._again.items() if known in leases}
         self._deadlines = {known: at for known, at in self._deadlines.items() if known in leases}
