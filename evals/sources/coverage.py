@@ -24,7 +24,6 @@ _CAREFUL: Final = re.compile(
 """What we take for granted while no vendor promises more: it rests on the absence of a sentence."""
 
 
-
 def quoted_facts() -> frozenset[str]:
     """Return the facts that a sentence of a vendor stands beside, in either book."""
     pages = cast("list[Mapping[str, str]]", texts(PAGES)["quoted"])
