@@ -66,6 +66,10 @@ class Endpoint:
 
     def __exit__(self, *_: object) -> None:
         """No connection is left open."""
+        self.close()
+
+    def close(self) -> None:
+        """End its connections."""
         self._http.close()
 
     def move(self, turn: Json, model: str) -> Json:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx2
 from rich.console import Console
 from rich.table import Table
 
@@ -27,12 +28,13 @@ from evals.uplift import (
     paired,
     tasks,
 )
+from gpu_tenant.domain.errors import TenantError
 
 _AT_ONCE = 4
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return 0 when each task was graded in both arms."""
+    """Return 0 when each task was graded in both arms, 1 if some was not, 2 if the endpoint failed."""
     parser = argparse.ArgumentParser(prog="python -m evals.uplift", description=__doc__)
     parser.add_argument("--api", choices=APIS, required=True)
     parser.add_argument("--model", required=True)
@@ -50,7 +52,8 @@ def main(arguments: Sequence[str]) -> int:
     out = chosen.out or Path(f"uplift-{chosen.model.replace('/', '-')}.jsonl")
     try:
         rows = earlier(out, head)
-    except ValueError as error:
+        Endpoint(chosen.api, chosen.key, chosen.url).close()  # a key that is missing is told first
+    except (ValueError, TenantError) as error:
         parser.error(str(error))
     have = {(row["task"], row["arm"]) for row in rows}
     wanted = [(t, arm) for t in tasks(chosen.only) for arm in ARMS if (t.id, arm) not in have]
@@ -69,9 +72,12 @@ def main(arguments: Sequence[str]) -> int:
                 rows.append(done.result())
                 file.write(_line(rows[-1]))
                 file.flush()
-        except BaseException:
+        except BaseException as error:
             pool.shutdown(cancel_futures=True)  # each further call costs money
-            raise
+            if not isinstance(error, httpx2.HTTPError):
+                raise
+            sys.stderr.write(f"{error}\nWhat was graded is in {out}: the same call goes on.\n")
+            return 2
     _show(rows, out)
     return 0 if all(row["verdict"] != "ungraded" for row in rows) else 1
 
