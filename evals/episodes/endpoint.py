@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
@@ -21,34 +22,78 @@ from gpu_tenant.providers.credentials import KeyPlaces, resolve_all
 Json = dict[str, Any]
 _TOKENS: Final = 4096
 _URLS: Final = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com"}
+APIS: Final = tuple(sorted(_URLS))
 _PATHS: Final = {"anthropic": "/v1/messages", "openai": "/v1/chat/completions"}
+_BUSY: Final = (429, 500, 502, 503, 504, 529)
+_TRIES: Final = 6
+_LONGEST_WAIT_S: Final = 60.0
 
 
 def main(arguments: Sequence[str]) -> int:
     """The exit status, when stdin has ended."""
     parser = argparse.ArgumentParser(prog="python -m evals.episodes.endpoint")
-    parser.add_argument("--api", choices=sorted(_URLS), required=True)
+    parser.add_argument("--api", choices=APIS, required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--key", required=True, help="a reference: env:NAME, file:PATH, …")
     parser.add_argument("--url", help="a reference to another address than the maker's own")
     chosen = parser.parse_args(arguments)
-    named = [f"KEY={chosen.key}", *([f"URL={chosen.url}"] if chosen.url else [])]
-    found = resolve_all(
-        named, os.environ, key_places=KeyPlaces(frozenset(), (), Path("no configuration"))
-    )
-    ask, read = (
-        (to_anthropic, from_anthropic) if chosen.api == "anthropic" else (to_openai, from_openai)
-    )
-    with httpx2.Client(base_url=found.get("URL", _URLS[chosen.api]), timeout=600) as http:
+    with Endpoint(chosen.api, chosen.key, chosen.url) as endpoint:
         for line in sys.stdin:
-            body = ask(json.loads(line), chosen.model)
-            answer = http.post(
-                _PATHS[chosen.api], json=body, headers=_headers(chosen.api, found["KEY"])
-            )
-            answer.raise_for_status()
-            sys.stdout.write(json.dumps(read(cast("Json", answer.json()))) + "\n")
+            move = endpoint.move(json.loads(line), chosen.model)
+            sys.stdout.write(json.dumps(move) + "\n")
             sys.stdout.flush()
     return 0
+
+
+class Endpoint:
+    """A model's address, which is asked for one move at a time. It counts the tokens of all moves."""
+
+    def __init__(self, api: str, key: str, url: str | None = None) -> None:
+        """`key` and `url` are references. What they lead to is in no argument of a program, and in no result."""
+        named = [f"KEY={key}", *([f"URL={url}"] if url else [])]
+        found = resolve_all(
+            named, os.environ, key_places=KeyPlaces(frozenset(), (), Path("no configuration"))
+        )
+        self._api = api
+        self._http = httpx2.Client(
+            base_url=found.get("URL", _URLS[api]), timeout=600, headers=_headers(api, found["KEY"])
+        )
+        self.read = self.written = 0
+
+    def __enter__(self) -> "Endpoint":
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """No connection is left open."""
+        self.close()
+
+    def close(self) -> None:
+        """End its connections."""
+        self._http.close()
+
+    def move(self, turn: Json, model: str) -> Json:
+        """Return the move that the model makes. One that is busy is asked again, a few times."""
+        ask, read = (
+            (to_anthropic, from_anthropic) if self._api == "anthropic" else (to_openai, from_openai)
+        )
+        body = ask(turn, model)
+        for tried in range(_TRIES):
+            answer = self._http.post(_PATHS[self._api], json=body)
+            if answer.status_code not in _BUSY or tried == _TRIES - 1:
+                break
+            time.sleep(_patience(answer.headers.get("retry-after", ""), tried))  # noqa: TID251
+        answer.raise_for_status()
+        told = cast("Json", answer.json())
+        used = told.get("usage") or {}
+        self.read += used.get("input_tokens", used.get("prompt_tokens", 0))
+        self.written += used.get("output_tokens", used.get("completion_tokens", 0))
+        return read(told)
+
+
+def _patience(said: str, tried: int) -> float:
+    """Return the seconds to wait: as the server says, else longer each time."""
+    return min(float(said) if said.replace(".", "", 1).isdigit() else 2.0**tried, _LONGEST_WAIT_S)
 
 
 def _headers(api: str, key: str) -> Mapping[str, str]:
@@ -82,13 +127,14 @@ def to_anthropic(turn: Json, model: str) -> Json:
                 "is_error": said.get("error") == "error",
             }
             messages.append({"role": "user", "content": [result]})
+    choice = {"type": "auto", "disable_parallel_tool_use": True}
+    tools = {"tools": turn["tools"], "tool_choice": choice} if turn["tools"] else {}
     return {
         "model": model,
         "max_tokens": _TOKENS,
-        "system": system,
+        **({"system": system} if system else {}),
         "messages": messages,
-        "tools": turn["tools"],
-        "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+        **tools,
     }
 
 
@@ -129,7 +175,8 @@ def to_openai(turn: Json, model: str) -> Json:
         }
         for t in turn["tools"]
     ]
-    return {"model": model, "messages": messages, "tools": tools, "parallel_tool_calls": False}
+    said = {"tools": tools, "parallel_tool_calls": False} if tools else {}
+    return {"model": model, "messages": messages, **said}
 
 
 def from_openai(answer: Json) -> Json:

@@ -27,7 +27,7 @@ _WAIT: Final[dict[str, JsonValue]] = {
 }
 
 
-_READ: Final[dict[str, JsonValue]] = {
+READ_PAGE: Final[dict[str, JsonValue]] = {
     "name": "read_page",
     "description": "Read a page of the skill.",
     "input_schema": {
@@ -95,7 +95,7 @@ class Model:
         )
         try:
             for _ in range(_TURNS):
-                own: list[JsonValue] = [_WAIT, _READ] if self._has_skill else [_WAIT]
+                own: list[JsonValue] = [_WAIT, READ_PAGE] if self._has_skill else [_WAIT]
                 last = await self._turn(program, [*tools, *own])
                 if last is not None:
                     return last
@@ -140,15 +140,15 @@ class Model:
             self._desk.wait(float(seconds))
             return Message(role="tool", text=f"{seconds} seconds have passed")
         if call.name == "read_page" and self._has_skill:
-            return _page(str(call.arguments.get("path")))
+            return page(str(call.arguments.get("path")))
         answer = await self._desk.call(call.name, **call.arguments)
         return Message(role="tool", text=answer.words, error="error" if answer.code else "")
 
 
-def _page(path: str) -> Message:
+def page(path: str) -> Message:
     """Return the page of the skill. An error if there is no such page."""
     asked = (ROOT / path).resolve()
-    pages = (page.resolve() for name in _PAGES for page in (ROOT / name).rglob("*.md"))
+    pages = (file.resolve() for name in _PAGES for file in (ROOT / name).rglob("*.md"))
     if asked not in pages:
         return Message(role="tool", text=f"there is no page {path}", error="error")
     return Message(role="tool", text=asked.read_text(encoding="utf-8"))

@@ -13,11 +13,9 @@ from docs.decisions import FOLDER, ORDER, contents, decisions
 
 from gpu_tenant.domain import errors
 from gpu_tenant.domain.errors import TenantError
-from gpu_tenant.domain.platform_comparison import comparison
+from gpu_tenant.domain.platform_comparison import survival
 from gpu_tenant.faces.chinese.facts import chinese_fact
-from gpu_tenant.faces.mcp.server import TOOLS
 from gpu_tenant.providers.profiles import load_profiles
-from gpu_tenant.service import Tenancy
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILES = load_profiles(ROOT / "profiles")
@@ -74,7 +72,11 @@ def selector() -> str:
 
 def error_page() -> str:
     classes = sorted(
-        (c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, TenantError)),
+        (
+            c
+            for _, c in inspect.getmembers(errors, inspect.isclass)
+            if issubclass(c, TenantError) and c is not TenantError
+        ),
         key=lambda c: (c.exit_status, c.__mro__.__len__(), c.code),
     )
     rows = [
@@ -88,33 +90,13 @@ def error_page() -> str:
     )
 
 
-def tool_page() -> str:
-    rows = [
-        (
-            f"`{name}`",
-            "looks"
-            if notes.read_only_hint
-            else "may spend, delete"
-            if notes.destructive_hint
-            else "changes",
-            (inspect.getdoc(getattr(Tenancy, name)) or "").split("\n\n")[0].replace("\n", " "),
-        )
-        for name, notes in TOOLS.items()
-    ]
-    return (
-        "# Tools\n\nRead this to choose a tool of the `gpu` server; the command line has the same verbs.\n\n"
-        "From a clone, `scripts/serve.sh` starts the server; `gpu-tenant install HOST` writes it into a host.\n\n"
-        + table(("tool", "it", "what it does"), rows)
-    )
-
-
 def survival_page() -> str:
     return (
-        "# What survives what, and what bills then\n\n"
-        "Read this to compare platforms (`gpu-tenant profiles --compare`). "
-        "Sources are in each platform's page.\n\n"
+        "# What survives what\n\n"
+        "Read this to compare platforms. What a stop, the end and no credit cost is in their pages: "
+        "`gpu-tenant profiles --compare`, or here `grep -E 'bills:|guaranteed|after_destroy|zero_balance' profiles/*.md`.\n\n"
         "`yes`: the bytes are still there. days, hours: no longer than that. `?`: not confirmed, so treat it as no. `-`: no such event.\n\n"
-        + comparison(list(PROFILES.values()))
+        + survival(list(PROFILES.values()))
     )
 
 
@@ -144,7 +126,6 @@ GENERATED = {
     ),
     "references/errors.md": error_page,
     "references/survival.md": survival_page,
-    "references/tools.md": tool_page,
     **{
         f"profiles/zh/{slug}.md": partial(
             lambda profile: with_block(

@@ -13,17 +13,27 @@ def comparison(profiles: Sequence[Profile], say: Callable[[str], str] = str) -> 
     """Return two Markdown tables: which path survives which event, and what bills after a stop and after the end.
 
     `say` puts a cell into the reader's language.
+    """
+    return f"{survival(profiles, say)}\n{_bills(profiles, say)}"
+
+
+def survival(profiles: Sequence[Profile], say: Callable[[str], str] = str) -> str:
+    """Return the table of which path survives which event.
 
     "?" means unknown, and "-" means that the platform has no such event. A number of days or hours means that a stop
     keeps the bytes only so long.
     """
-    short = {"unknown": "?", "n/a": "-"}
     paths = [
         (profile.id, disk, *(_fate(profile, place, event) for event in _EVENTS))
         for profile in profiles
         for disk, place in disks(profile, say)
     ]
-    bills = []
+    return _table(("platform", "path", *_HEADS), paths, say)
+
+
+def _bills(profiles: Sequence[Profile], say: Callable[[str], str]) -> str:
+    short = {"unknown": "?", "n/a": "-"}
+    rows = []
     for profile in profiles:
         facts = {fact.place: fact.value for fact in profile.facts}
         stop = (
@@ -31,7 +41,7 @@ def comparison(profiles: Sequence[Profile], say: Callable[[str], str] = str) -> 
             f"{facts['verbs.park.gpu_guaranteed_after']}" if profile.park != "none" else "-",
         )
         no_credit = facts.get("billing.zero_balance", "n/a")
-        bills.append(
+        rows.append(
             (
                 profile.id,
                 *stop,
@@ -39,21 +49,14 @@ def comparison(profiles: Sequence[Profile], say: Callable[[str], str] = str) -> 
                 short.get(no_credit, no_credit),
             )
         )
-    return (
-        _table(("platform", "path", *_HEADS), paths, say)
-        + "\n"
-        + _table(
-            (
-                "platform",
-                "a stopped box bills",
-                "its GPU is kept",
-                "may bill after the end",
-                "with no credit",
-            ),
-            bills,
-            say,
-        )
+    heads = (
+        "platform",
+        "a stopped box bills",
+        "its GPU is kept",
+        "may bill after the end",
+        "with no credit",
     )
+    return _table(heads, rows, say)
 
 
 def disks(profile: Profile, say: Callable[[str], str] = str) -> list[tuple[str, Place]]:
