@@ -68,7 +68,7 @@ In less than three times this time, it is a warning.
 """
 
 
-SILENCE_PASSES = timedelta(minutes=15)
+SILENCE_PASSES = timedelta(minutes=30)
 """A provider may be silent for this long before anybody has to look after it. Most interruptions are shorter."""
 _PASSES_WITH_SILENCE = ("standing", "teardown")
 """What these alarms say may only be due to the provider's silence."""
