@@ -2010,6 +2010,61 @@ def stop(home: str, request: dict) -> dict:
 '''
 
 
+# --- stall ---------------------------------------------------------------------------------------
+PARTS["box_scripts.caretaker.stall"] = r'''
+"""Whether a job has stopped writing: to its log, and to every other file."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from box_scripts.caretaker.jobs import Job
+
+LOOK_S = 10.0
+
+
+class Stall:
+    """Watches one job. Only its owner's limit makes its silence an end."""
+
+    def __init__(self, job: Job, limit_s: float | None) -> None:
+        self._job, self._limit_s = job, limit_s
+        self._wrote: tuple | None = None
+        self._since, self._looked = time.monotonic(), 0.0
+
+    def next_look_s(self) -> float:
+        """In how many seconds the job must be looked at again."""
+        if self._limit_s is None:
+            return float("inf")
+        return max(0.0, self._looked + min(LOOK_S, self._limit_s / 4) - time.monotonic())
+
+    def is_over_limit(self) -> bool:
+        """Look at the job. Whether it has written nothing for as long as its owner allows."""
+        if self._limit_s is None or self.next_look_s() > 0:
+            return False
+        self._looked = time.monotonic()
+        wrote = self._written()
+        if wrote != self._wrote:
+            self._wrote, self._since = wrote, self._looked
+        return self._looked - self._since >= self._limit_s
+
+    def _written(self) -> tuple:
+        """Return what changes whenever the job writes: the size of its log, and what each of its processes has written."""
+        try:
+            size = os.stat(self._job.path("log")).st_size
+        except OSError:
+            size = 0
+        each = []
+        for member in self._job.members():
+            try:
+                with open("/proc/%d/io" % member.pid, "rb") as file:
+                    each.append((member.pid, file.read().split(b"wchar: ")[1].split()[0]))
+            except (OSError, IndexError):
+                continue
+        return (size, *sorted(each))
+'''
+
+
 # --- launch --------------------------------------------------------------------------------------
 PARTS["box_scripts.caretaker.launch"] = r'''
 """The verb `start`: starts a job under a supervisor of its own."""
@@ -2030,6 +2085,7 @@ from box_scripts.caretaker.processes import boot_id, ticks_of
 from box_scripts.caretaker.records import EXIT, lock_file, read_record, reserve_record, write_record
 from box_scripts.caretaker.refusal import Refusal
 from box_scripts.caretaker.since import set_since
+from box_scripts.caretaker.stall import Stall
 from box_scripts.caretaker.stop import START_LIMIT_S, end_jobs, record_ending
 
 TYPE_CHECKING = False
@@ -2054,6 +2110,7 @@ def start(home: str, request: dict) -> dict:
         "artifacts": [Pattern(p).text for p in request.get("artifacts", [])],
         "discard": [Pattern(p).text for p in request.get("discard", [])],
         "max_runtime_s": request.get("max_runtime_s"),
+        "stalled_after_s": request.get("stalled_after_s"),
         "grace_s": request.get("grace_s", 10),
         "stop_signal": request.get("stop_signal", 15),
         "setup": request.get("setup", False),
@@ -2146,6 +2203,7 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
         if spec["max_runtime_s"] is not None
         else float("inf")
     )
+    stall = Stall(job, spec["stalled_after_s"])
     end: dict = {}
     while True:
         try:
@@ -2167,12 +2225,13 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
             continue
         if end and not os.path.exists(job.path("main.json")):
             _insist(job.path("main.json"), end)
-        if time.monotonic() >= expires:
+        is_stalled = stall.is_over_limit()
+        if is_stalled or time.monotonic() >= expires:
             expires = float("inf")
-            record_ending(job, "walltime")
+            record_ending(job, "stalled" if is_stalled else "walltime")
             end_jobs([(job, spec["stop_signal"], spec["grace_s"])])
             continue
-        wait_s = min(expires - time.monotonic(), 3600.0 if adopts else 1.0)
+        wait_s = min(expires - time.monotonic(), stall.next_look_s(), 3600.0 if adopts else 1.0)
         select.select([woken], [], [], max(0.0, wait_s))
         try:
             os.read(woken, 4096)
@@ -4924,7 +4983,7 @@ SEALING = (
     " logins bring_bytes late demanded outliving"
 )
 TAKES = {  # the arguments of each verb; those with a `!` are required
-    "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal setup",
+    "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s stalled_after_s grace_s stop_signal setup",
     "status": "job offset limit sample",
     "tail": "job! offset limit",
     "stop": "job! grace_s signal",
@@ -4946,6 +5005,7 @@ FIELDS = {  # the kind of each argument, and its help text
     "artifacts": ("texts", "pattern of files that must be kept (repeatable)"),
     "discard": ("texts", "pattern of files that need not be kept (repeatable)"),
     "max_runtime_s": ("number", "stop the job after so many seconds"),
+    "stalled_after_s": ("number", "stop the job once it has written nothing for so many seconds"),
     "grace_s": ("number", "seconds between the asking signal and SIGKILL (10)"),
     "stop_signal": ("signal", "the asking signal (TERM)"),
     "setup": (

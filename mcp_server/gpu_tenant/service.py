@@ -739,6 +739,9 @@ class Tenancy:
         ] = [],  # noqa: B006 - never changed; a schema default
         leases: Annotated[list[str], Field(description="further boxes for a sweep")] = [],  # noqa: B006 - never changed; a schema default
         attempts: Annotated[int, Field(ge=1, le=20, description="of a cell")] = 1,
+        stalled_after_s: Annotated[
+            float | None, Field(gt=0, description="stop it when it has written nothing for so long")
+        ] = None,
     ) -> Launched:
         """Start a job that survives us: detached, logged to a file, with its outputs declared.
 
@@ -806,6 +809,7 @@ class Tenancy:
                 env_from=references(env),
                 name=name,
                 max_runtime_s=runtime_s,
+                stalled_after_s=stalled_after_s,
                 ledger=context.ledger,
                 store=context.box_store(found),
             )

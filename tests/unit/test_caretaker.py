@@ -219,6 +219,17 @@ def test_a_job_is_ended_when_its_time_is_up(box: Box) -> None:
     assert (end["state"], end["signal"], end["reason"]["code"]) == ("killed", "TERM", "walltime")
 
 
+def test_a_job_that_writes_nothing_for_longer_than_its_owner_allows_is_ended(box: Box) -> None:
+    writes = "for i in 1 2 3 4 5 6 7 8; do echo $i > f; sleep 0.1; done; exec sleep 300"
+    began = time.monotonic()
+    box.start("sh", "-c", writes, stalled_after_s=0.5)
+
+    end = box.ended()
+
+    assert (end["state"], end["signal"], end["reason"]["code"]) == ("killed", "TERM", "stalled")
+    assert time.monotonic() - began > 1.2, "it was left alone while it wrote, if only to a file"
+
+
 def test_stopping_what_never_was_is_refused(box: Box) -> None:
     assert box.ask("stop", job="other")["code"] == "NO_SUCH_JOB"
     assert box.state("other") == "absent"

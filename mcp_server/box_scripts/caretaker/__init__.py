@@ -23,6 +23,7 @@ PARTS = (
     "since",
     "detached",
     "stop",
+    "stall",
     "launch",
     # the seal: every byte is accounted for
     "hashing",

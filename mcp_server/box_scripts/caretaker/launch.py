@@ -16,6 +16,7 @@ from box_scripts.caretaker.processes import boot_id, ticks_of
 from box_scripts.caretaker.records import EXIT, lock_file, read_record, reserve_record, write_record
 from box_scripts.caretaker.refusal import Refusal
 from box_scripts.caretaker.since import set_since
+from box_scripts.caretaker.stall import Stall
 from box_scripts.caretaker.stop import START_LIMIT_S, end_jobs, record_ending
 
 TYPE_CHECKING = False
@@ -40,6 +41,7 @@ def start(home: str, request: dict) -> dict:
         "artifacts": [Pattern(p).text for p in request.get("artifacts", [])],
         "discard": [Pattern(p).text for p in request.get("discard", [])],
         "max_runtime_s": request.get("max_runtime_s"),
+        "stalled_after_s": request.get("stalled_after_s"),
         "grace_s": request.get("grace_s", 10),
         "stop_signal": request.get("stop_signal", 15),
         "setup": request.get("setup", False),
@@ -132,6 +134,7 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
         if spec["max_runtime_s"] is not None
         else float("inf")
     )
+    stall = Stall(job, spec["stalled_after_s"])
     end: dict = {}
     while True:
         try:
@@ -153,12 +156,13 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
             continue
         if end and not os.path.exists(job.path("main.json")):
             _insist(job.path("main.json"), end)
-        if time.monotonic() >= expires:
+        is_stalled = stall.is_over_limit()
+        if is_stalled or time.monotonic() >= expires:
             expires = float("inf")
-            record_ending(job, "walltime")
+            record_ending(job, "stalled" if is_stalled else "walltime")
             end_jobs([(job, spec["stop_signal"], spec["grace_s"])])
             continue
-        wait_s = min(expires - time.monotonic(), 3600.0 if adopts else 1.0)
+        wait_s = min(expires - time.monotonic(), stall.next_look_s(), 3600.0 if adopts else 1.0)
         select.select([woken], [], [], max(0.0, wait_s))
         try:
             os.read(woken, 4096)

@@ -14,7 +14,7 @@ SEALING = (
     " logins bring_bytes late demanded outliving"
 )
 TAKES = {  # the arguments of each verb; those with a `!` are required
-    "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal setup",
+    "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s stalled_after_s grace_s stop_signal setup",
     "status": "job offset limit sample",
     "tail": "job! offset limit",
     "stop": "job! grace_s signal",
@@ -36,6 +36,7 @@ FIELDS = {  # the kind of each argument, and its help text
     "artifacts": ("texts", "pattern of files that must be kept (repeatable)"),
     "discard": ("texts", "pattern of files that need not be kept (repeatable)"),
     "max_runtime_s": ("number", "stop the job after so many seconds"),
+    "stalled_after_s": ("number", "stop the job once it has written nothing for so many seconds"),
     "grace_s": ("number", "seconds between the asking signal and SIGKILL (10)"),
     "stop_signal": ("signal", "the asking signal (TERM)"),
     "setup": (

@@ -285,6 +285,8 @@ def start_request(
     }
     if job.max_runtime_s is not None:
         request["max_runtime_s"] = job.max_runtime_s
+    if job.stalled_after_s is not None:
+        request["stalled_after_s"] = job.stalled_after_s
     if role == "setup":
         request["setup"] = True
     return request

@@ -44,8 +44,15 @@ def _checked(said: str) -> str:
     return said
 
 
+def _checked_silence(said: str) -> str:
+    if seconds_of(said) < _SHORTEST_SILENCE_S:
+        raise ValueError(f"{said!r} is shorter than {duration_words(_SHORTEST_SILENCE_S)}")
+    return said
+
+
 SaidGate = Annotated[str, AfterValidator(_checked)]
-_LONGEST_GATE_S = 600.0
+SaidStalledAfter = Annotated[str, AfterValidator(_checked_silence)]
+_LONGEST_GATE_S, _SHORTEST_SILENCE_S = 600.0, 60.0
 _Names = tuple[str, ...]
 
 
@@ -86,6 +93,9 @@ class Usual(Record):
         default=None, description="of what nobody declared, so much comes home unasked; 2 or more"
     )
     idle_h: Hours | None = None
+    stalled_after: SaidStalledAfter | None = Field(
+        default=None, description="the job is stopped when it has written nothing for so long: 45m"
+    )
     store: str | None = Field(default=None, description="a second place for artifacts")
     to: str | None = Field(default=None, description="the directory here for what comes home")
     include: _Names = Field(default=(), description="ignored files to send all the same")
@@ -118,6 +128,7 @@ class ErrandRequest(Record):
     on_failure: str | None = None
     unasked_gib: float | None = None
     idle_h: float | None = None
+    stalled_after: SaidStalledAfter | None = None
     store: str | None = None
     to: str | None = None
     include: _Names = ()

@@ -262,6 +262,9 @@ class Job(Declared):
     lease_id: LeaseId
     env_from: tuple[str, ...] = Field(default=(), description="NAME=reference, without values")
     max_runtime_s: float | None
+    stalled_after_s: float | None = Field(
+        default=None, description="it is stopped once it has written nothing for so long"
+    )
 
 
 # --- what a platform is like --------------------------------------------------------------------

@@ -63,7 +63,7 @@ from gpu_tenant.domain.reconcile import GOES_ON, rate_words
 from gpu_tenant.domain.rental import over_words, rental_is_over
 from gpu_tenant.domain.stop_cause import Term
 from gpu_tenant.domain.story import story_of
-from gpu_tenant.domain.terms import OnFailure, RentRequest, is_there, unasked_bytes
+from gpu_tenant.domain.terms import OnFailure, RentRequest, is_there, seconds_of, unasked_bytes
 from gpu_tenant.domain.trackers import kept_by_default
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import in_words, some, span, usd_words
@@ -269,6 +269,7 @@ async def _start(tenancy: Verbs, facts: Known, run: str) -> str:
         list(errand.env),
         None,
         name,
+        stalled_after_s=seconds_of(errand.stalled_after) if errand.stalled_after else None,
     )
     return name
 

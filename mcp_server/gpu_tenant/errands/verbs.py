@@ -106,6 +106,8 @@ class Verbs(Protocol):
         env: list[str] = ...,
         max_runtime_h: float | None = ...,
         name: str | None = ...,
+        *,
+        stalled_after_s: float | None = ...,
     ) -> Launched: ...
 
     async def follow(

@@ -33,6 +33,7 @@ Verdict = Literal[
     "nccl_timeout",
     "network_lost",
     "walltime",
+    "stalled",
     "deadline",
     "preempted",
     "outbid",
@@ -138,6 +139,10 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
         "its time limit ended it: launch it again; it continues if it loads its checkpoint",
         "spot",
     ),
+    "stalled": (
+        "it wrote nothing for too long: read the end of the log, then launch it again; it continues if it loads its checkpoint",
+        "phase-4-monitor",
+    ),
     "deadline": (
         "the lease's deadline stopped it: collect what it wrote",
         "phase-5-teardown",
@@ -181,6 +186,7 @@ _BY_US: Final[Mapping[str, Verdict]] = {
     "stopped": "stopped",
     "deadline": "deadline",
     "walltime": "walltime",
+    "stalled": "stalled",
     "preempted": "preempted",
 }
 _STANDS_ALONE: Final[Mapping[Kind, Verdict]] = {

@@ -75,6 +75,7 @@ async def launch(
     env: Mapping[str, str],
     env_from: tuple[str, ...] = (),
     max_runtime_s: float | None,
+    stalled_after_s: float | None = None,
     name: str | None,
     ledger: Ledger,
     store: Mapping[str, JsonValue] | None = None,
@@ -96,6 +97,11 @@ async def launch(
             f"the deadline of {lease.id} has passed, and the box would stop the job at once",
             remedy=f"{Command('collect', lease.id)} and teardown, then rent again with more {Option('hours')}",
         )
+    if stalled_after_s is not None and session.profile.kind == "scheduler":
+        raise BadRequest(
+            f"{session.profile.title} runs jobs by its own means, which do not watch for silence",
+            remedy=f"launch without {Option('stalled-after')}; {Command('monitor', lease.id)} tells of a silent job",
+        )
     if name is None:
         await _refuse_twice(session, command, ledger=ledger)
     require_patterns((*artifacts, *discard))
@@ -111,6 +117,7 @@ async def launch(
         env=env,
         env_from=env_from,
         max_runtime_s=max_runtime_s,
+        stalled_after_s=stalled_after_s,
         name=name,
         ledger=ledger,
     )
@@ -261,6 +268,7 @@ def _declare(
     env: Mapping[str, str],
     env_from: tuple[str, ...],
     max_runtime_s: float | None,
+    stalled_after_s: float | None,
     name: str | None,
     ledger: Ledger,
 ) -> Job:
@@ -307,6 +315,7 @@ def _declare(
             env_names=tuple(env),
             env_from=env_from,
             max_runtime_s=max_runtime_s,
+            stalled_after_s=stalled_after_s,
             declared_at=ledger.now(),
             launched_at=None,
         )

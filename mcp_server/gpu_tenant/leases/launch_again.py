@@ -3,6 +3,7 @@
 from gpu_tenant.domain.command import Command, quoted
 from gpu_tenant.domain.model import Fate, Lease
 from gpu_tenant.domain.story import story_of
+from gpu_tenant.domain.terms import duration_words
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.ledger import Ledger
 
@@ -25,6 +26,7 @@ def again_step(ledger: Ledger, lease: Lease, job: str) -> Command:
         discard=told.discard,
         env=told.env_from,
         max_runtime_h=told.max_runtime_s and f"{told.max_runtime_s / 3600:g}",
+        stalled_after=told.stalled_after_s and duration_words(told.stalled_after_s),
         then=quoted(told.command),
     )
 

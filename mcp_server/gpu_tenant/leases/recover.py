@@ -688,6 +688,7 @@ async def _launch_all(
             env={**_mirrors_at(context, new), **made, **own},
             env_from=job.env_from,
             max_runtime_s=job.max_runtime_s,
+            stalled_after_s=job.stalled_after_s,
             name=job.id,
             ledger=context.ledger,
             store=context.box_store(new),

@@ -167,6 +167,12 @@ async def push(
     type=click.Path(),
     help="a file here of NAME=VALUE lines; its path is on record, and no value",
 )
+@click.option(
+    "--stalled-after",
+    metavar="TIME",
+    type=HOURS,
+    help="stop the job when it has written nothing for so long, as in 45m",
+)
 @click.option("--max-runtime-h", type=HOURS, help="stop the job after so many hours")
 @click.option("--name", help="the job's id; with an id, the same call again starts no second job")
 @click.option(
@@ -187,6 +193,7 @@ async def launch(
     env: tuple[str, ...],
     env_file: tuple[str, ...],
     max_runtime_h: float | None,
+    stalled_after: float | None,
     name: str | None,
     python: Literal["prepared", "image"],
     as_json: bool,
@@ -250,6 +257,7 @@ async def launch(
             max_runtime_h,
             name,
             python,
+            stalled_after_s=None if stalled_after is None else stalled_after * 3600,
         )
         output.answer(launched, as_json, output.print_launched)
     if launched.died:

@@ -97,6 +97,11 @@ WAITS_FOR_A_PERSON = 10
 @click.option(
     "--idle-h", type=HOURS_OR_NONE, help="how long the box may be idle; default: 2; 0: no limit"
 )
+@click.option(
+    "--stalled-after",
+    metavar="TIME",
+    help="stop the job when it has written nothing for so long, as in 45m; default: it is only told",
+)
 @click.option("--store", help="a second place for artifacts")
 @click.option("--to", type=click.Path(), help="the directory on this computer for collected files")
 @click.option("--include", multiple=True, help="files to send although they are ignored")
