@@ -57,10 +57,11 @@ async def test_a_look_at_the_job_of_an_outbid_box_says_so_and_names_the_way_on(
         assert f"resume {lease}" in refused.value.remedy
 
 
+@pytest.mark.parametrize("slug", ["vastai", "runpod"])
 async def test_a_box_whose_host_is_lost_is_not_called_ready_nor_said_to_bill_on(
-    tmp_path: Path,
+    slug: str, tmp_path: Path
 ) -> None:
-    with renter_at("vastai", tmp_path) as renter:
+    with renter_at(slug, tmp_path) as renter:
         lease = await with_a_job_that_meets("host_lost", renter, tmp_path)
 
         async with renter.tenancy() as tenancy:

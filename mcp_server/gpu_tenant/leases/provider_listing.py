@@ -119,8 +119,9 @@ def as_started(lease: Lease, box: Box, *, ledger: Ledger) -> Box:
     turns = ledger.events(lease.id, *TURNS) if box.state in late_s and box.taken is None else ()
     if not turns:
         return box
-    stopped = isinstance(turns[-1].event, timeline.Taken) and turns[-1].event.fate is not None
-    if isinstance(turns[-1].event, timeline.Resumed):
+    last = turns[-1].event
+    stopped = isinstance(last, timeline.Taken) and last.fate not in (None, "host_lost")
+    if isinstance(last, timeline.Resumed):
         since = turns[-1].at
     elif stopped and box.state is BoxState.BROKEN:
         # It was stopped, and has started by itself at some time before this process first saw it so.
