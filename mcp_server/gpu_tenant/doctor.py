@@ -1,16 +1,20 @@
 """Checks whether this computer is fit for a tenant: state, ledger, key, profiles, tools, boxes."""
 
 import asyncio
+import platform
 import shlex
 import shutil
 import stat
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from pydantic import AwareDatetime, Field
+
+from gpu_tenant import __version__
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import ProviderTrouble, TenantError
 from gpu_tenant.domain.fact_life import asks_to_read_again
@@ -22,6 +26,7 @@ from gpu_tenant.domain.wording import some
 from gpu_tenant.files.installation import extra_line, installed_programs, why_not_started
 from gpu_tenant.files.rehearsal_marker import rehearsal_of
 from gpu_tenant.files.state_dir import Home
+from gpu_tenant.leases.drift_notice import drift_words
 from gpu_tenant.leases.passkeys import ways_to_sign
 from gpu_tenant.leases.settle import PATIENCE_S
 from gpu_tenant.leases.spending_limits import (
@@ -36,6 +41,7 @@ from gpu_tenant.leases.watchdog_heartbeat import last_watch_words
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.notifications.notify import leads_nowhere, read_channels
 from gpu_tenant.providers.credentials import find_credential, read_table
+from gpu_tenant.providers.drift import DriftFile, read_drift
 
 _TOOLS = {
     "ssh": "you need it to log in to a box by hand",
@@ -59,6 +65,30 @@ class Checkup(Record):
 
     healthy: bool
     findings: tuple[Examined, ...]
+
+
+class DoctorReport(Record):
+    """What a person can send to a maintainer: no key, no name, no address and no path is in it."""
+
+    version: str
+    python: str
+    system: str
+    written_at: AwareDatetime
+    findings: tuple[tuple[str, str], ...] = Field(description="each subject with its level")
+    drift: tuple[DriftFile, ...]
+
+
+def report_of(home: Home, checkup: Checkup, *, at: datetime) -> DoctorReport:
+    """Return the report: which subjects are well, and what providers answered that is not known."""
+    return DoctorReport(
+        version=__version__,
+        python=sys.version.split()[0],
+        system=f"{platform.system()} {platform.machine()}",
+        written_at=at,
+        # What follows a colon is a word of the owner's, such as the name of a channel.
+        findings=tuple((x.subject.partition(":")[0], x.level) for x in checkup.findings),
+        drift=read_drift(home.root),
+    )
 
 
 async def examine(
@@ -113,6 +143,11 @@ async def examine(
             source = key.source if key else "needs none"
             to_ask.append((profile, source))
     findings += await _ask_providers(to_ask, connectors, ledger, patience_s)
+    findings += [
+        _warning(found.provider, f"it {drift_words(found)}")
+        for found in read_drift(home.root)
+        if found.seen
+    ]
     findings.append(
         _ok(
             "consoles",

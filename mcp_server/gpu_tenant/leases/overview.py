@@ -20,6 +20,7 @@ from gpu_tenant.leases.account_check import same_account
 from gpu_tenant.leases.balance import balance_alarms
 from gpu_tenant.leases.cards import Card, Foreign, Leases, Spent, card, in_all
 from gpu_tenant.leases.context import PAGE, Context
+from gpu_tenant.leases.drift_notice import note_drift
 from gpu_tenant.leases.kept_parked import only_there
 from gpu_tenant.leases.launch_again import again_step, cut_off_job, newest_launched
 from gpu_tenant.leases.lease_search import is_found, only
@@ -172,6 +173,7 @@ async def overview(
     found = await survey(
         context, at=at, twins=twins, patience_s=patience_s, look=partial(_look_at_twin, context)
     )
+    note_drift(context)
     volumes, volume_alarms = await _volumes(context, at, patience_s)
     alarms = [f"this computer: {context.unrecorded}"] if context.unrecorded else []
     alarms += [f"{name}: {words}" for name, words in volume_alarms]

@@ -29,6 +29,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.ports import Asking, Clock, Credential
 from gpu_tenant.domain.untrusted_text import cite
+from gpu_tenant.providers.drift import Drift
 from gpu_tenant.providers.response_limits import BOUNDS, Bounds, silent, unpack
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
@@ -132,7 +133,9 @@ class Wire:
         spacing: Sequence[Spacing] = (),
         scheme: Literal["Bearer ", ""] = "Bearer ",
         bounds: Bounds = BOUNDS,
+        drift: Drift | None = None,
     ) -> None:
+        """`drift` looks at every answer for what this program does not know."""
         parts = urlsplit(base_url)
         if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
             raise BadRequest(
@@ -146,6 +149,7 @@ class Wire:
         self._spacing = spacing
         self._scheme = scheme
         self._bounds = bounds
+        self._drift = drift
         self._pace = _Pace()
         self.ahead: timedelta | None = None
         """How far this computer's clock was ahead of the provider's at its newest answer. None if it sent no time."""
@@ -228,6 +232,8 @@ class Wire:
                 answer = Reply(reply.status, reply.headers, self._without_key(reply.text))
                 is_expected = answer.status in expect
                 if is_expected and not (answer.status < 300 and _is_web_page(answer)):
+                    if self._drift is not None and answer.status < 300:
+                        self._drift.look(method, path, answer.text)
                     return answer
                 problem = self.trouble(method, path, answer)
                 if answer.status < 400 or answer.status in _UNCLEAR:

@@ -11,6 +11,7 @@ from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import PartlyListed, ProviderSilent, ProviderTrouble
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState
 from gpu_tenant.domain.untrusted_text import quote_text
+from gpu_tenant.providers.drift import Drift
 
 _NONSENSE = (ProviderTrouble, ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
 """The errors that reading a malformed row can raise. pydantic's error is a ValueError."""
@@ -49,7 +50,12 @@ _DEPTH = 3
 
 
 def must_be_whole(
-    whose: str, answer: Mapping[str, object], shown: int, *, known: Collection[str]
+    whose: str,
+    answer: Mapping[str, object],
+    shown: int,
+    *,
+    known: Collection[str],
+    drift: Drift | None = None,
 ) -> None:
     """Require that nothing beside the rows says that there are more than `shown`. `known` fields are read elsewhere.
 
@@ -64,6 +70,8 @@ def must_be_whole(
         if (counted and isinstance(value, int) and value > shown) or (
             not counted and _MORE.search(name) and value not in (None, False, "", 0)
         ):
+            if drift is not None:
+                drift.note("page", name, answer)
             raise ProviderSilent(
                 f"{whose} has more pages than this program can read: it says {quote_text(name)}; nothing can be "
                 "concluded from what it lacks",
@@ -97,9 +105,15 @@ def try_read(read: Callable[[R], A], row: R) -> A | Exception:
 
 
 def read_each(
-    provider: str, rows: Iterable[R], read: Callable[[R], Box], subject: Callable[[R], Subject]
+    provider: str,
+    rows: Iterable[R],
+    read: Callable[[R], Box],
+    subject: Callable[[R], Subject],
+    drift: Drift,
 ) -> Sequence[Box]:
     """Return the box of every row. An unreadable row whose id can be read becomes a box of unknown state and price.
+
+    The form of a row that is not understood as a whole is kept as `drift`.
 
     Raises:
         PartlyListed: an unreadable row does not say for certain which box, or which mark, it is about. The error
@@ -111,7 +125,9 @@ def read_each(
         box = try_read(read, row)
         if isinstance(box, Box):
             boxes.append(box)
+            drift.look_at_box(box, row)
             continue
+        drift.note("row", _why(box) or type(box).__name__, row)
         about = try_read(subject, row)
         if isinstance(about, Exception):
             about = Subject(None, None, mark_is_told=False)
@@ -129,14 +145,18 @@ def read_each(
     return boxes
 
 
-def _unknown(provider: str, box_id: str, mark: str | None, error: Exception) -> Box:
-    why = ""
+def _why(error: Exception) -> str:
     if isinstance(error, ProviderTrouble):
-        why = quote_text(error.message)
-    elif isinstance(error, ValidationError):
+        return quote_text(error.message)
+    if isinstance(error, ValidationError):
         # Names the field that is wrong, and never its value, because a row may hold a secret.
         first = error.errors(include_input=False, include_context=False)[0]
-        why = quote_text(".".join(str(part) for part in first["loc"]))
+        return quote_text(".".join(str(part) for part in first["loc"]))
+    return ""
+
+
+def _unknown(provider: str, box_id: str, mark: str | None, error: Exception) -> Box:
+    why = _why(error)
     return Box(
         provider=provider,
         id=BoxId(box_id),

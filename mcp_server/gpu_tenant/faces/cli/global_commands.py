@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Literal, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
 
 import click
 
 from gpu_tenant.domain.choices import SortedBy
 from gpu_tenant.domain.command import Command
-from gpu_tenant.domain.errors import BadRequest, LedgerCorrupt
+from gpu_tenant.domain.errors import BadRequest, LedgerCorrupt, LocalTrouble
 from gpu_tenant.faces.cli import completion, lease_table, output, prompts
 from gpu_tenant.faces.cli.command import (
     as_json,
     verb,
 )
 from gpu_tenant.faces.cli.quantities import Number
+
+if TYPE_CHECKING:
+    from gpu_tenant.doctor import Checkup
+    from gpu_tenant.service import Tenancy
 
 _EVERY_S = 15.0
 
@@ -121,11 +126,18 @@ async def reconcile(same_account: str | None, as_json: bool) -> None:
 
 
 @verb("doctor")
+@click.option(
+    "--report",
+    is_flag=True,
+    help="also write a file for the maintainers: what providers answered that is not known; no key or name is in it",
+)
 @as_json
-async def doctor(as_json: bool) -> None:
+async def doctor(report: bool, as_json: bool) -> None:
     try:
         async with output.tenancy(purpose="look") as tenancy:
             checkup = await tenancy.doctor()
+            if report:
+                click.echo(f"wrote {_write_report(tenancy, checkup)}", err=as_json)
         is_damaged = any(x.subject == "ledger" and x.level == "blocker" for x in checkup.findings)
     except LedgerCorrupt:
         is_damaged = True
@@ -137,6 +149,28 @@ async def doctor(as_json: bool) -> None:
     output.answer(checkup, as_json, output.checkup)
     if not checkup.healthy:
         sys.exit(1)
+
+
+def _write_report(tenancy: Tenancy, checkup: Checkup) -> Path:
+    """Write the report for the maintainers, and return its place.
+
+    Raises:
+        LocalTrouble: the file could not be written.
+    """
+    from gpu_tenant.doctor import report_of
+    from gpu_tenant.files.replace_file import replace_file
+
+    place = tenancy.home.reports / "gpu-tenant-doctor.json"
+    told = report_of(tenancy.home, checkup, at=tenancy.clock.now())
+    try:
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(place, told.model_dump_json(indent=1) + "\n", durable="file")
+    except OSError as error:
+        raise LocalTrouble(
+            f"{place} could not be written: {error.strerror}",
+            remedy=f"make room, then {Command('doctor', report=True)} again",
+        ) from error
+    return place
 
 
 @verb("profiles")

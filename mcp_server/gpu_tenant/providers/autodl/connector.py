@@ -31,6 +31,7 @@ from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.providers.autodl.instances import ANYWHERE, offers, order_of, owners_word
+from gpu_tenant.providers.drift import Drift
 from gpu_tenant.providers.http_client import Json, Method, Reply, Wire, figure, rejection, words
 from gpu_tenant.providers.list_rows import in_fields, read_each, try_read
 from gpu_tenant.providers.response_limits import Leafing
@@ -128,7 +129,9 @@ class AutodlConnector:
         self._clock = setting.clock
         said = {name: setting.environ.get(name, "") for name in _SAID}
         self._owner = partial(owners_word, setting.state / "config.toml", said)
+        self._drift = Drift(setting)
         self._wire = Wire(
+            drift=self._drift,
             title=setting.profile.title,
             base_url=setting.api("https://api.autodl.com", variable="AUTODL_API_URL"),
             credential=setting.credential,
@@ -199,6 +202,7 @@ class AutodlConnector:
             there,
             lambda row: self._box(_INSTANCE.validate_python(row), details),
             in_fields("uuid", "name"),
+            self._drift,
         )
 
     async def find_box(self, lease: Lease) -> Box | None:

@@ -33,6 +33,7 @@ from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain, quote_text
 from gpu_tenant.domain.volumes import ListedVolume, Volume
+from gpu_tenant.providers.drift import Drift
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import Json, Reply, Wire
 from gpu_tenant.providers.list_rows import Subject, read_each
@@ -208,7 +209,9 @@ class DigitalOceanConnector:
         self._states, self._public_key = setting.profile.states, setting.public_key
         self._clock = setting.clock
         self._added_key = 0, setting.clock.now()
+        self._drift = Drift(setting)
         self._wire = Wire(
+            drift=self._drift,
             title=setting.profile.title,
             base_url=setting.api("https://api.digitalocean.com", variable="DIGITALOCEAN_API_URL"),
             credential=setting.credential,
@@ -264,7 +267,11 @@ class DigitalOceanConnector:
         if len(set(named)) < len(named):
             raise _incomplete(_DROPLETS, "a Droplet is on two pages")
         return read_each(
-            "digitalocean", shown, lambda row: self._box(_DROPLET.validate_python(row)), _subject
+            "digitalocean",
+            shown,
+            lambda row: self._box(_DROPLET.validate_python(row)),
+            _subject,
+            self._drift,
         )
 
     @property

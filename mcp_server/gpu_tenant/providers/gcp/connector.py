@@ -34,6 +34,7 @@ from gpu_tenant.domain.ports import Asking, Setting, Turns
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.domain.volumes import ListedVolume, Volume
+from gpu_tenant.providers.drift import Drift
 from gpu_tenant.providers.gcp import run_timer, way_in
 from gpu_tenant.providers.gcp.catalog import (
     ADDRESS_USD_H,
@@ -304,7 +305,7 @@ class GcpConnector:
     async def list_boxes(self) -> Sequence[Box]:
         """Implement `Connector.list_boxes`, for every zone of the project. ProviderSilent if a zone is missing."""
         shown = await self._calls.pages("Instances", "instances")
-        return read_each("gcp", shown, self._box, _subject)
+        return read_each("gcp", shown, self._box, _subject, Drift(self._setting))
 
     @property
     def ahead(self) -> timedelta | None:

@@ -28,6 +28,7 @@ from gpu_tenant.domain.ports import Setting, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain, quote_text
 from gpu_tenant.domain.volumes import ListedVolume, Volume
+from gpu_tenant.providers.drift import Drift
 from gpu_tenant.providers.gpu_catalog import described_gpus, known_gpu
 from gpu_tenant.providers.kubernetes.claims import (
     claimed_gib,
@@ -73,6 +74,7 @@ class KubernetesConnector:
         self._configuration = setting.state / "config.toml"
         self._note_of_cluster = setting.state / "kubernetes" / "cluster.json"
         self._environ = setting.environ
+        self._drift = Drift(setting)
 
     @cached_property
     def _where(self) -> Cluster:
@@ -178,7 +180,9 @@ class KubernetesConnector:
         if any(isinstance(try_read(mark_on, shown), str) for shown in jobs):
             # A Job that was not made from this state directory may become a lease, too.
             note_once(here, self._note_of_cluster)
-        return read_each("kubernetes", zip(jobs, noted, strict=True), self._read, _subject)
+        return read_each(
+            "kubernetes", zip(jobs, noted, strict=True), self._read, _subject, self._drift
+        )
 
     async def destroy(self, permit: TeardownPermit) -> None:
         """Implement `Connector.destroy`: delete the Job and its pod. The claims, their disks and the node stay.

@@ -33,6 +33,7 @@ from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain, quote_text
 from gpu_tenant.domain.volumes import ListedVolume, Volume
+from gpu_tenant.providers.drift import Drift
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import Json, Reply, Spacing, Wire, figure
 from gpu_tenant.providers.list_rows import Subject, must_be_whole, read_each
@@ -186,7 +187,9 @@ class LambdaCloudConnector:
         # Not the whole setting is kept, because its environment may contain the key.
         self._states, self._clock = setting.profile.states, setting.clock
         self._public_key = setting.public_key
+        self._drift = Drift(setting)
         self._wire = Wire(
+            drift=self._drift,
             title=setting.profile.title,
             base_url=setting.api("https://cloud.lambda.ai", variable="LAMBDA_CLOUD_BASE_URL"),
             credential=setting.credential,
@@ -249,9 +252,15 @@ class LambdaCloudConnector:
         """Implement `Connector.list_boxes`. The provider's list is one page. It leaves out terminated instances."""
         reply = await self._wire.get(_INSTANCES)
         shown = _payload(_INSTANCE_LIST, reply)
-        must_be_whole("Lambda Cloud's list", reply.fields, len(shown), known=("data",))
+        must_be_whole(
+            "Lambda Cloud's list", reply.fields, len(shown), known=("data",), drift=self._drift
+        )
         return read_each(
-            "lambda_cloud", shown, lambda row: self._box(_INSTANCE.validate_python(row)), _subject
+            "lambda_cloud",
+            shown,
+            lambda row: self._box(_INSTANCE.validate_python(row)),
+            _subject,
+            self._drift,
         )
 
     @property

@@ -30,6 +30,7 @@ from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.volumes import ListedVolume, Volume
+from gpu_tenant.providers.drift import Drift
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import Json, Reply, Wire, counted_gpus, figure, words
 from gpu_tenant.providers.list_rows import Subject, must_be_whole, read_each
@@ -115,7 +116,9 @@ class RunpodConnector:
         self._states = setting.profile.states
         self._public_key = setting.public_key
         self._clock = setting.clock
+        self._drift = Drift(setting)
         self._wire = Wire(
+            drift=self._drift,
             title=setting.profile.title,
             base_url=setting.api("https://api.runpod.io", variable="RUNPOD_API_BASE_URL"),
             credential=setting.credential,
@@ -156,7 +159,7 @@ class RunpodConnector:
     async def list_boxes(self) -> Sequence[Box]:
         """Implement `Connector.list_boxes`, with the members of clusters. A terminated pod is not listed."""
         shown = [p for p in await self._pods() if p.get("status") != "TERMINATED"]
-        return read_each("runpod", shown, self._box, _subject)
+        return read_each("runpod", shown, self._box, _subject, self._drift)
 
     @property
     def ahead(self) -> timedelta | None:
@@ -435,14 +438,22 @@ class RunpodConnector:
                 found[str(item.get("id"))] = item
             pagination = fields.get("pagination")
             if pagination is None:
-                must_be_whole(f"RunPod's list of {name}", fields, len(found), known=(name,))
+                must_be_whole(
+                    f"RunPod's list of {name}",
+                    fields,
+                    len(found),
+                    known=(name,),
+                    drift=self._drift,
+                )
                 return list(found.values())
             if not isinstance(pagination, dict):
+                self._drift.note("page", "pagination", fields)
                 raise _unreadable(f"{name} with an unknown form of pagination")
             if pagination.get("hasNextPage") is False:
                 return list(found.values())
             cursor = pagination.get("nextCursor")
             if not isinstance(cursor, str) or not cursor or cursor in seen:
+                self._drift.note("page", "nextCursor", fields)
                 raise _unreadable(f"a page of {name} that does not lead to the next")
             seen.add(cursor)
             leafing.turn(len(reply.text))

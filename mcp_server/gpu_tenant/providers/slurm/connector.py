@@ -23,6 +23,7 @@ from gpu_tenant.domain.permit import TeardownPermit, genuine
 from gpu_tenant.domain.ports import Finished, Setting, Transport, wanted_quote
 from gpu_tenant.domain.untrusted_text import quote_text
 from gpu_tenant.domain.wording import some
+from gpu_tenant.providers.drift import Drift
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.list_rows import Subject, read_each
 from gpu_tenant.providers.slurm.batch_script import (
@@ -271,7 +272,7 @@ class SlurmConnector:
             return self._box(row, owner, interruptible=not firm.get(row.partition, True))
 
         every: list[SlurmJob | Subject] = [*there, *said.odd]
-        return read_each("slurm", every, read, _subject)
+        return read_each("slurm", every, read, _subject, Drift(self._setting))
 
     def _is_left(self, row: SlurmJob) -> bool:
         """Whether the task waits for a lease of this deployment, and no lease has claimed it for a long time."""

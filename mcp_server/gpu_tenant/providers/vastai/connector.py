@@ -42,6 +42,7 @@ from gpu_tenant.domain.ports import Asking, Setting, find_marked, wanted_quote
 from gpu_tenant.domain.timestamps import instant
 from gpu_tenant.domain.untrusted_text import plain, quote_text
 from gpu_tenant.domain.volumes import ListedVolume, Volume
+from gpu_tenant.providers.drift import Drift
 from gpu_tenant.providers.gpu_catalog import known_gpu
 from gpu_tenant.providers.http_client import (
     Json,
@@ -175,7 +176,9 @@ class VastConnector:
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
+        self._drift = Drift(setting)
         self._wire = Wire(
+            drift=self._drift,
             title=setting.profile.title,
             clock=setting.clock,
             credential=setting.credential,
@@ -295,7 +298,7 @@ class VastConnector:
             token, total = page.get("next_token"), page.get("total_instances")
             if token is None:
                 known = ("instances", "next_token", "label_counts", "total_instances")
-                must_be_whole("Vast.ai's list", page, len(rows), known=known)
+                must_be_whole("Vast.ai's list", page, len(rows), known=known, drift=self._drift)
                 break
             if not isinstance(token, str) or token == query.get("after_token"):
                 raise silent("Vast.ai's list: the cursor to its next page leads to the same page")
@@ -303,7 +306,7 @@ class VastConnector:
             query["after_token"] = token
         if isinstance(total, int) and len(rows) < total:
             raise silent(f"Vast.ai's list: {len(rows)} of {total} instances are on its pages")
-        return read_each("vastai", rows.values(), self._box, in_fields("id", "label"))
+        return read_each("vastai", rows.values(), self._box, in_fields("id", "label"), self._drift)
 
     def _box(self, row: Mapping[str, Json]) -> Box:
         label, word = row.get("label"), _word(row)
