@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, Unpack
 from pydantic import Field, JsonValue, ValidationError
 
 from gpu_tenant.domain import timeline
-from gpu_tenant.domain.choices import MOST_BOXES, SaidWhenDone, Trust, WhenIdle
+from gpu_tenant.domain.choices import MOST_BOXES, USUAL_TRUST, SaidWhenDone, Trust, WhenIdle
 from gpu_tenant.domain.command import Command, Option
 from gpu_tenant.domain.errors import (
     BadRequest,
@@ -206,7 +206,7 @@ class Tenancy:
         vram_gib: Annotated[float | None, Field(description="memory of each GPU")] = None,
         disk_gb: Annotated[int, Field(ge=0, description="0: as ordered, or 40")] = 0,
         region: Annotated[str | None, Field(description="part of its name")] = None,
-        trust: Annotated[Trust, Field(description="whose machine will do")] = "any",
+        trust: Annotated[Trust, Field(description="whose machine will do")] = USUAL_TRUST,
         interruptible: Literal["no", "yes", "either"] = "no",
         upload_gb: Annotated[float, Field(ge=0, description="to the box")] = 0,
         download_gb: Annotated[float, Field(ge=0, description="off the box")] = 0,
@@ -279,7 +279,7 @@ class Tenancy:
             region=ordered.region if region is None else region,
             order=ordered.model_copy(update={"disk_gb": disk_gb}) if disk_gb else ordered,
             volumes=volumes_for(context, ordered),
-            **wished,
+            **{"trust": USUAL_TRUST, **wished},
         )
         wish_id = context.ledger.file_wish(wish, provider, at=context.clock.now())
         return await find_offers(

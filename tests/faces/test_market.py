@@ -31,7 +31,10 @@ RANKED = Ranked(
     reliability=0.987,
     max_hours=80,
     expected_usd=Decimal("2.6035"),
-    terms=(Term(name="compute", usd=Decimal("2.5600"), words="8 h at 0.3200 USD/h"),),
+    terms=(
+        Term(name="compute", usd=Decimal("2.5600"), words="8 h at 0.3200 USD/h"),
+        Term(name="host failure", usd=Decimal("0.0310"), words="its score"),
+    ),
     notes=("CUDA 12.4 at most, and a sentence that makes the line longer than any terminal",),
 )
 UNPRICED = RANKED.model_copy(
@@ -46,6 +49,7 @@ UNPRICED = RANKED.model_copy(
 FOUND = Found(
     offers=(RANKED, UNPRICED),
     cheapest="q-7k2m",
+    untested="0.21 USD/h at untested hosts: `--trust any`",
     unfit={"above the cap of 1 USD/h": 12, "less disk": 3},
     troubles={"gcp": "NO_QUOTA: the quota [GPUS] is 0; ask for more"},
     next="`gpu-tenant provision --quote q-7k2m`: rents the first of these that is still available",
@@ -67,6 +71,7 @@ def test_offers_are_a_table_with_one_whole_line_each_and_their_notes_below(
     assert rest == [
         "note: CUDA 12.4 at most, and a sentence that makes the line longer than any terminal (each)",
         "unverified host: a stranger's machine that its platform has not tested; its owner can read what is on it",
+        "0.21 USD/h at untested hosts: `--trust any`",
         "cheapest by the hour: q-7k2m",
         "left out: 12 above the cap of 1 USD/h; 3 less disk",
         "next: `gpu-tenant provision --quote q-7k2m`: rents the first of these that is still available",
@@ -80,7 +85,10 @@ def test_an_explanation_is_the_terms_with_their_sentences(
     offers_table.print_explained(FOUND)
 
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "q-7k2m: 2 x RTX 4090 at vastai, in all 2.6035 USD"
+    assert (
+        lines[0]
+        == "q-7k2m: 2 x RTX 4090 at vastai, in all 2.6035 USD; its risks rank it as 0.0310 USD dearer"
+    )
     assert lines[1].split(maxsplit=2) == ["2.5600", "compute", "8 h at 0.3200 USD/h"]
     assert "no quote: 2 x RTX 4090 at vastai, in all unknown" in lines
 

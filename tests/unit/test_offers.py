@@ -12,9 +12,10 @@ from arranged import NOON
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_tenant.domain.choices import Trust
 from gpu_tenant.domain.end_reserve import QuotedBudget
 from gpu_tenant.domain.errors import NoCapacity, NoQuota, ProviderSilent
-from gpu_tenant.domain.expected_cost import estimated_usd, expected_cost
+from gpu_tenant.domain.expected_cost import estimated_usd, expected_cost, is_paid
 from gpu_tenant.domain.gpu_memory import GIB, GpuMemory, MemoryTest
 from gpu_tenant.domain.offers import Offer, Price, Wish
 from gpu_tenant.domain.ports import Market
@@ -391,7 +392,63 @@ async def test_the_terms_are_answered_only_where_they_were_asked_for(ledger: Led
 
     assert short.offers[0].terms == ()
     assert [term.name for term in long.offers[0].terms] == ["compute", "waiting", "host failure"]
-    assert sum(term.usd for term in long.offers[0].terms) == short.offers[0].expected_usd
+    paid = [term.usd for term in long.offers[0].terms if term.name != "host failure"]
+    assert sum(paid) == short.offers[0].expected_usd, "a risk is not money"
+
+
+class Strangers(Listing):
+    """A market that also has machines that nobody has tested, and leaves them out where they are not wanted."""
+
+    has_strangers = True
+
+    async def offers(self, wish: Wish) -> Sequence[Offer]:
+        listed = await super().offers(wish)
+        return [o for o in listed if wish.trust == "any" or o.trust != "unverified"]
+
+
+CHEAP = offer(id="cheap", price=price("0.10"), trust="unverified")
+
+
+async def test_what_is_cheaper_at_untested_hosts_is_one_line_and_no_offer(ledger: Ledger) -> None:
+    market = {"vastai": Strangers([CHEAP, offer(id="tested", price=price("0.50"))])}
+
+    careful = await find_offers(Wish(trust="verified"), market, ledger=ledger)
+    anybody = await find_offers(Wish(trust="any"), market, ledger=ledger)
+
+    assert [row.trust for row in careful.offers] == ["datacenter"]
+    lowest = CHEAP.price.running_usd_h
+    assert careful.untested == f"{lowest} USD/h at untested hosts: `--trust any`"
+    assert [row.trust for row in anybody.offers] == ["unverified", "datacenter"]
+    assert anybody.untested is None
+
+
+async def test_where_no_host_is_tested_this_is_said_and_no_stranger_is_offered(
+    ledger: Ledger,
+) -> None:
+    answer = await find_offers(
+        Wish(trust="verified"), {"vastai": Strangers([CHEAP])}, ledger=ledger
+    )
+
+    assert answer.offers == ()
+    assert answer.next.startswith("no tested host has such a box now; ")
+    assert "--trust any" in answer.next
+
+
+async def test_untested_hosts_that_cost_as_much_are_not_worth_a_line(ledger: Ledger) -> None:
+    dear = CHEAP.model_copy(update={"price": price("0.90")})
+    market = {"vastai": Strangers([dear, offer(price=price("0.50"))])}
+
+    assert (await find_offers(Wish(trust="verified"), market, ledger=ledger)).untested is None
+
+
+@pytest.mark.parametrize("trust", ["verified", "datacenter"])
+def test_a_host_that_often_fails_does_not_count_as_tested(trust: Trust) -> None:
+    shaky = offer(trust="datacenter", reliability=0.96)
+
+    assert unfit(shaky, Wish(trust=trust)) == f"trust below {trust}"
+    assert unfit(shaky, Wish(trust="any")) is None
+    assert unfit(offer(trust="datacenter", reliability=0.97), Wish(trust=trust)) is None
+    assert unfit(offer(trust="datacenter", reliability=None), Wish(trust=trust)) is None
 
 
 async def test_words_of_a_host_are_shown_as_one_plain_line(ledger: Ledger) -> None:
@@ -506,16 +563,19 @@ def dearer(one: Offer, by: Decimal) -> Offer:
 def test_the_terms_add_up_to_the_total(one: Offer, wish: Wish) -> None:
     cost = expected_cost(one, wish)
 
-    assert cost.total_usd == sum(term.usd for term in cost.terms)
+    assert cost.total_usd is not None
+    assert cost.total_usd + cost.risk_usd == sum(term.usd for term in cost.terms)
+    assert cost.total_usd == sum(term.usd for term in cost.terms if is_paid(term))
     assert all(term.usd >= 0 and term.words for term in cost.terms)
 
 
 @given(OFFERS, WISHES)
 def test_what_ranks_an_offer_is_what_its_terms_add_up_to(one: Offer, wish: Wish) -> None:
-    told, ranked = expected_cost(one, wish).total_usd, estimated_usd(one, wish, wish.hours)
+    told, ranked = expected_cost(one, wish), estimated_usd(one, wish, wish.hours)
 
-    assert told is not None
-    assert ranked == pytest.approx(float(told), rel=1e-9, abs=0.0005), "a rounding for each term"
+    assert told.total_usd is not None
+    whole = float(told.total_usd + told.risk_usd)
+    assert ranked == pytest.approx(whole, rel=1e-9, abs=0.0005), "a rounding for each term"
 
 
 @given(OFFERS, WISHES, st.decimals(min_value="0.0001", max_value=10, places=4))

@@ -6,7 +6,10 @@ They have a module of their own, because a command's help needs them without the
 from typing import Literal
 
 Trust = Literal["any", "verified", "datacenter"]
-"""Whose machine is acceptable: anybody's, a host verified by the marketplace, or a data center's."""
+"""Whose machine is acceptable: anybody's, a host that its platform has tested or owns, or a data center's."""
+
+USUAL_TRUST: Trust = "verified"
+"""What a tenant gets who does not say. A stranger's untested machine is rented only for somebody who asks for it."""
 
 WhenIdle = Literal["end", "alarm"]
 WhenDone = Literal["end", "park", "keep"]

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
 
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, ValidationError
 
-from gpu_tenant.domain.choices import Trust
+from gpu_tenant.domain.choices import USUAL_TRUST, Trust
 from gpu_tenant.domain.order import NOTHING_ORDERED, Order
 from gpu_tenant.domain.record import Amount, Hours, Record
 from gpu_tenant.domain.terms import SaidOnFailure, duration_words, seconds_of
@@ -122,7 +122,7 @@ class ErrandRequest(Record):
     on: str = RENTED
     target: str | None = None
     vram_gib: float | None = None
-    trust: Trust = "any"
+    trust: Trust = USUAL_TRUST
     interruptible: Literal["no", "yes", "either"] = "no"
     recover: _Names = ()
     on_failure: str | None = None

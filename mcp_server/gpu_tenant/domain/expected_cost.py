@@ -32,6 +32,8 @@ _CHECKPOINT_H = Decimal(1)
 _MONTH_H = 720
 _UNDISTURBED = ("compute", "waiting", "moving", "bytes")
 """The terms that have to be paid even if nothing fails."""
+_PAID = (*_UNDISTURBED, "volume")
+"""The terms that are money. The others are risks: they only rank the offers."""
 _UNVERIFIED_PREMIUM = Decimal("0.10")
 """A host that its provider has not verified counts as a tenth dearer. The risk that it reads your data is not counted."""
 
@@ -44,11 +46,19 @@ class Term(Record):
     words: str
 
 
-class Expected(Record):
-    """What the finished work would cost. The terms add up to the total. None means unknown."""
+def is_paid(term: Term) -> bool:
+    """Whether the term is money, and not a risk."""
+    return term.name in _PAID
 
-    total_usd: Decimal | None
-    terms: tuple[Term, ...]
+
+class Expected(Record):
+    """What the finished work would cost. The terms add up to both sums. None means unknown."""
+
+    total_usd: Decimal | None = None
+    """What is paid if nothing fails."""
+    risk_usd: Decimal = Decimal(0)
+    """What the risks count for. Nobody pays this: it ranks the offers."""
+    terms: tuple[Term, ...] = ()
 
 
 def expected_cost(offer: Offer, wish: Wish, record: HostRecord | None = None) -> Expected:
@@ -58,15 +68,17 @@ def expected_cost(offer: Offer, wish: Wish, record: HostRecord | None = None) ->
     """
     rate = offer.price.running_usd_h
     if rate is None:
-        return Expected(total_usd=None, terms=())
+        return Expected()
     terms = (*_terms(offer, wish, rate, record), *_volume_terms(offer, wish))
-    return Expected(total_usd=sum((term.usd for term in terms), Decimal(0)), terms=terms)
+    paid = sum((term.usd for term in terms if is_paid(term)), Decimal(0))
+    whole = sum((term.usd for term in terms), Decimal(0))
+    return Expected(total_usd=paid, risk_usd=whole - paid, terms=terms)
 
 
 def estimated_usd(
     offer: Offer, wish: Wish, hours: float, record: HostRecord | None = None
 ) -> float | None:
-    """Return the total of `expected_cost` for so many hours of work, without volumes, in USD. None if unknown.
+    """Return what `expected_cost` counts for so many hours of work, with risks and without volumes. None if unknown.
 
     It is fast, because it uses floats and no words: a search ranks thousands of offers, and explains only a few.
     """

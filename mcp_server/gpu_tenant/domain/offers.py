@@ -61,6 +61,10 @@ class Attachable(Record):
         )
 
 
+TESTED_RELIABILITY = 0.97
+"""A host whose provider scores it below this does not count as tested: such hosts fail too often as they start."""
+
+
 class Wish(Record):
     """What somebody wants to rent, for how long, and what will be moved."""
 

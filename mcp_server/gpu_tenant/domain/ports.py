@@ -291,6 +291,13 @@ class Market(Protocol):
 
 
 @runtime_checkable
+class Marketplace(Protocol):
+    """A connector whose provider also lets the machines of strangers, which it has not tested."""
+
+    has_strangers: bool
+
+
+@runtime_checkable
 class Imaging(Protocol):
     """A connector whose provider can start a box from an image or template that the tenant names."""
 

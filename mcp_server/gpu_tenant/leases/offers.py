@@ -22,9 +22,9 @@ from gpu_tenant.domain.expected_cost import (
 from gpu_tenant.domain.gpu_memory import Fit, MemoryTest
 from gpu_tenant.domain.host_reports import NO_RECORDS, HostRecord, HostRecords, host_name
 from gpu_tenant.domain.ids import new_id
-from gpu_tenant.domain.offers import Offer, Price, Quote, Wish
+from gpu_tenant.domain.offers import TESTED_RELIABILITY, Offer, Price, Quote, Wish
 from gpu_tenant.domain.order import AtProvider
-from gpu_tenant.domain.ports import Imaging, Market, Publishing, Storing
+from gpu_tenant.domain.ports import Imaging, Market, Marketplace, Publishing, Storing
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.rental import HOME_S
 from gpu_tenant.domain.untrusted_text import plain
@@ -78,8 +78,8 @@ class Ranked(Record):
     )
     reliability: float | None
     max_hours: float | None
-    expected_usd: Decimal | None = Field(description="the finished work; None: unknown")
-    terms: tuple[Term, ...] = Field(description="the parts of that cost, if this was asked for")
+    expected_usd: Decimal | None = Field(description="paid for the finished work; None: unknown")
+    terms: tuple[Term, ...] = Field(description="its parts and its risks, if asked for")
     notes: tuple[str, ...]
     memory: Fit | None = Field(
         default=None, description="its GPU's memory, by a smoke test's estimate; None: unknown"
@@ -91,6 +91,7 @@ class Found(Record):
 
     offers: tuple[Ranked, ...]
     cheapest: str | None = Field(description="the quote with the lowest price by the hour")
+    untested: str | None = Field(default=None, description="what is cheaper at untested hosts")
     unfit: dict[str, int] = Field(description="how many offers were left out, by reason")
     troubles: dict[str, str] = Field(description="providers that did not answer, and what to do")
     order: tuple[str, ...] = Field(default=(), description="what `gpu-tenant.toml` asks for")
@@ -128,6 +129,11 @@ async def find_offers(
             provider: group.create_task(_ask(provider, market, wish, patience_s))
             for provider, market in markets.items()
         }
+        beside = [
+            group.create_task(_untested(provider, market, wish, patience_s))
+            for provider, market in markets.items()
+            if wish.trust != "any" and isinstance(market, Marketplace) and market.has_strangers
+        ]
     answers = {provider: task.result() for provider, task in asked.items()}
     troubles = {who: said for who, said in answers.items() if isinstance(said, str)}
     offered = [offer for said in answers.values() if not isinstance(said, str) for offer in said]
@@ -153,6 +159,8 @@ async def find_offers(
         quotes.append(_quote(offer, hours.on(offer)[0], taken, wish_id, ledger=ledger))
     ledger.file_quotes([quote for quote in quotes if quote], at=ledger.now())
     counts = _counted(reasons, wish)
+    strangers = [price for task in beside if (price := task.result()) is not None]
+    untested = _untested_words(strangers, cheapest)
     return Found(
         offers=tuple(
             _show_offer(
@@ -161,6 +169,7 @@ async def find_offers(
             for (offer, total), quote in zip(shown, quotes, strict=True)
         ),
         cheapest=next((quote.id for quote in quotes if quote and quote.offer is cheapest), None),
+        untested=untested,
         unfit=dict(counts.most_common()),
         troubles=troubles,
         order=wish.order.words(),
@@ -174,8 +183,31 @@ async def find_offers(
             markets,
             wish_id,
             smoke,
+            untested,
         ),
     )
+
+
+async def _untested(provider: str, market: Market, wish: Wish, patience_s: float) -> Decimal | None:
+    """Return the lowest price at hosts that `wish` leaves out as untested. None if there is none, or no answer."""
+    anybody = wish.model_copy(update={"trust": "any"})
+    offered = await _ask(provider, market, anybody, patience_s)
+    prices = [
+        price
+        for offer in (() if isinstance(offered, str) else offered)
+        if (price := offer.price.running_usd_h) is not None
+        and unfit(offer, anybody) is None
+        and not _is_trusted(offer, wish)
+    ]
+    return min(prices, default=None)
+
+
+def _untested_words(prices: Sequence[Decimal], tested: Offer | None) -> str | None:
+    """Say what untested hosts cost. None if no offer there is cheaper than the cheapest that was found."""
+    lowest, shown = min(prices, default=None), tested and tested.price.running_usd_h
+    if lowest is None or (shown is not None and shown <= lowest):
+        return None
+    return f"{lowest} USD/h at untested hosts: {Option('trust', 'any')}"
 
 
 async def _ask(
@@ -248,8 +280,6 @@ def unfit(offer: Offer, wish: Wish) -> str | None:
     """
     price, cap = offer.price.running_usd_h, wish.max_price_usd_h
     memory_gib = _memory_gib(offer)
-    # Nobody else uses the owner's own machine, so it meets any demand for trust.
-    trusted = offer.provider == "own" or _TRUST.index(offer.trust) >= _TRUST.index(wish.trust)
     lasts_h = None if offer.max_hours is None else offer.max_hours - HOME_S / 3600
     ends_early = lasts_h is not None and lasts_h < needed_h(offer, wish)
     reasons = {
@@ -260,7 +290,7 @@ def unfit(offer: Offer, wish: Wish) -> str | None:
         "less memory": memory_gib is not None and memory_gib < (wish.vram_gib or 0),
         "less disk": offer.disk_gb < wish.disk_gb,
         "another region": (wish.region or "").casefold() not in (offer.region or "").casefold(),
-        f"trust below {wish.trust}": not trusted,
+        f"trust below {wish.trust}": not _is_trusted(offer, wish),
         "interruptible": wish.interruptible == "no" and offer.interruptible,
         "not interruptible": wish.interruptible == "yes" and not offer.interruptible,
         "ends before the work is done and moved": ends_early,
@@ -268,6 +298,14 @@ def unfit(offer: Offer, wish: Wish) -> str | None:
         _above(cap): cap is not None and price is not None and price > cap,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _is_trusted(offer: Offer, wish: Wish) -> bool:
+    """Whether the wish accepts whose machine it is. Nobody else uses the owner's own, so it meets any demand."""
+    if wish.trust == "any" or offer.provider == "own":
+        return True
+    is_reliable = offer.reliability is None or offer.reliability >= TESTED_RELIABILITY
+    return is_reliable and _TRUST.index(offer.trust) >= _TRUST.index(wish.trust)
 
 
 def _above(cap: Decimal | None) -> str:
@@ -446,6 +484,7 @@ def _next(
     markets: Mapping[str, Market],
     wish_id: str | None,
     smoke: str | None,
+    untested: str | None,
 ) -> str:
     if quotes:
         rents = Command("provision", quote=[quote.id for quote in quotes[:_TRIED]], smoke=smoke)
@@ -453,6 +492,8 @@ def _next(
         return "; ".join(filter(None, (first, _budget_words(quotes[0]))))
     if shown:
         return "no price is known: read the provider's profile, and rent by its runbook"
+    if untested:
+        return f"no tested host has such a box now; {untested}"
     if unknown := [gpu for gpu in wish.gpus if known_gpu(gpu) is None]:
         near = " or ".join(nearest_names(unknown[0])[:2])
         return f"nobody offers {unknown[0]!r} now, and no table here knows a GPU of that name: " + (

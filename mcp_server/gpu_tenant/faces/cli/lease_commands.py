@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
-from gpu_tenant.domain.choices import MOST_BOXES, Trust, WhenDone, WhenIdle
+from gpu_tenant.domain.choices import MOST_BOXES, USUAL_TRUST, Trust, WhenDone, WhenIdle
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.faces.cli import completion, lease_table, output, prompts
@@ -139,7 +139,7 @@ _order = click.option(
 @click.option(
     "--trust",
     type=click.Choice(get_args(Trust)),
-    default="any",
+    default=USUAL_TRUST,
     show_default=True,
     help="whose machine is good enough",
 )

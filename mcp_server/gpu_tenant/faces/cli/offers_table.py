@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gpu_tenant.domain.expected_cost import is_paid
 from gpu_tenant.domain.wording import some, span
 from gpu_tenant.faces.cli.output import complain, step
 
@@ -110,7 +111,9 @@ def print_explained(shown: Found) -> None:
         click.echo(_nothing_words(shown))
     for row in shown.offers:
         total = "unknown" if row.expected_usd is None else f"{row.expected_usd} USD"
-        title = f"{row.quote or 'no quote'}: {_gpu(row)} at {row.provider}, in all {total}"
+        risks = sum((term.usd for term in row.terms if not is_paid(term)), Decimal(0))
+        counted = f"; its risks rank it as {risks} USD dearer" if risks else ""
+        title = f"{row.quote or 'no quote'}: {_gpu(row)} at {row.provider}, in all {total}{counted}"
         click.echo(click.style(title, bold=True))
         width = max((len(term.name) for term in row.terms), default=0)
         for term in row.terms:
@@ -162,6 +165,8 @@ def _rest(shown: Found) -> None:
     unverified = next((row for row in shown.offers if row.trust == "unverified"), None)
     if unverified is not None:
         click.echo(f"unverified host: {trust_words(unverified)}")
+    if shown.untested:
+        click.echo(shown.untested)
     if shown.cheapest:
         click.echo(f"cheapest by the hour: {shown.cheapest}")
     if shown.unfit:

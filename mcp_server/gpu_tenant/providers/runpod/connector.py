@@ -111,6 +111,7 @@ class RunpodConnector:
     """One account at RunPod."""
 
     has_registry_logins = True
+    has_strangers = True
 
     def __init__(self, setting: Setting) -> None:
         self._states = setting.profile.states

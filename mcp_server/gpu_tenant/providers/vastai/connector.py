@@ -22,6 +22,7 @@ from gpu_tenant.domain.errors import (
 )
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.domain.offers import (
+    TESTED_RELIABILITY,
     USD_STEP,
     Attachable,
     Leftover,
@@ -173,6 +174,7 @@ class VastConnector:
     """One account at Vast.ai."""
 
     has_registry_logins = False
+    has_strangers = True
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -688,6 +690,7 @@ def _search(wish: Wish, kind: str) -> dict[str, Json]:
         asked["cuda_max_good"] = {"gte": float(wish.order.cuda)}
     if wish.trust != "any":
         asked["verified"] = {"eq": True}
+        asked["reliability2"] = {"gte": TESTED_RELIABILITY}
     if wish.trust == "datacenter":
         asked["datacenter"] = {"eq": True}
     if wish.gpus:

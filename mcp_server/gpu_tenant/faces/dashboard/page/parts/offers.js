@@ -32,7 +32,7 @@ const HOSTS = {
   verified: {kind: "soft", words: () => t("verified host")},
   datacenter: {kind: "good", words: () => t("data centre")},
 };
-const USUAL = {gpu: "", hours: 4, interruptible: "no", trust: "any", disk_gb: 40};
+const USUAL = {gpu: "", hours: 4, interruptible: "no", trust: "verified", disk_gb: 40};
 
 const QUOTED_MS = 10 * 60_000;
 
@@ -274,6 +274,7 @@ function Found({asked, titles}) {
           )}
         </ol>`
     }
+    ${found.untested && html`<p>${found.untested}</p>`}
     <${LeftOut} unfit=${found.unfit} />
     ${
       troubles.length > 0 &&
