@@ -204,7 +204,8 @@ async def _untested(provider: str, market: Market, wish: Wish, patience_s: float
 
 def _untested_words(prices: Sequence[Decimal], tested: Offer | None) -> str | None:
     """Say what untested hosts cost. None if no offer there is cheaper than the cheapest that was found."""
-    lowest, shown = min(prices, default=None), tested and tested.price.running_usd_h
+    lowest = min(prices, default=None)
+    shown = None if tested is None else tested.price.running_usd_h
     if lowest is None or (shown is not None and shown <= lowest):
         return None
     return f"{lowest} USD/h at untested hosts: {Option('trust', 'any')}"

@@ -183,7 +183,11 @@ def _letter(value: JsonValue) -> str:
         return "b"
     if isinstance(value, int | float):
         return "n"
-    return {str: "t", list: "l", dict: "o"}.get(type(value), "")
+    if isinstance(value, str):
+        return "t"
+    if isinstance(value, list):
+        return "l"
+    return "o" if isinstance(value, dict) else ""
 
 
 def form_words(value: JsonValue) -> str:
@@ -208,7 +212,22 @@ def form_of(value: JsonValue, name: str = "") -> JsonValue:
             return value
         case None | bool():
             return value
-    return form_words(value)
+        case _:
+            return form_words(value)
+
+
+_PERSONAL = re.compile(
+    r"[\w.+-]+@[\w-]+(\.[\w-]+)*"  # an address for mail, or user@host
+    r"|\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b"
+    r"|(?<![\w/])(/[\w.~-]+){2,}"  # a path
+    r"|\b(?=\w*\d)(?=\w*[A-Za-z])[\w-]{10,}\b"  # an id or a key
+    r"|\b\d{6,}\b"
+)
+
+
+def without_names(text: str) -> str:
+    """Return that sentence without what could name an account, a person or a box."""
+    return _PERSONAL.sub("(left out)", text)
 
 
 def without_ids(path: str) -> str:

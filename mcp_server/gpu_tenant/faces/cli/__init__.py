@@ -27,6 +27,7 @@ GROUPS = {
         "rehearse": "A provider's API on this computer, with real boxes and a money meter.",
     },
     "Rent": {
+        "pilot": "Try a platform for real: a tiny lease within a small sum, and what differs from what is known.",
         "init": "Write a first `gpu-tenant.toml`: the image, disk and variables that the work needs.",
         "provision": "Rent a box by a quote, or make one on this computer. It gets a lease.",
         "call-off": "Cancel what `provision --wait` still waits for: nothing is rented for it any more.",

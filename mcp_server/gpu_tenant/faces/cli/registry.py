@@ -51,6 +51,7 @@ _MODULES = {
     "limits": ("limits",),
     "logs": ("logs",),
     "multinode": ("preflight",),
+    "pilot": ("pilot",),
     "prepare": ("prepare",),
     "report": ("report",),
     "run": ("run",),
