@@ -143,7 +143,7 @@ class Pilot:
         self._has_parked = False
         self._run: str | None = None
         self._balance: Decimal | None = None
-        self._known_drift = set(self._drift())
+        self._known_drift = {(d.kind, d.what) for d in self._drift()}
 
     async def go(self) -> PilotReport:
         """Do all of it, and return the report, whatever happens in between. What was rented is ended.
@@ -269,10 +269,23 @@ class Pilot:
         except TenantError as error:
             self._note("a whole lease", "it ends by itself", str(error), is_so=False)
             return None
+        except Exception as error:  # noqa: BLE001 - whatever it is, what was rented must be ended
+            seen = f"not understood: {type(error).__name__}"
+            self._note("a whole lease", "it ends by itself", seen, is_so=False)
+            return None
         drive.note_shown(status)
         if status.outcome != "asks" or status.step != "choose":
             is_done = status.outcome == "done"
             self._note("a whole lease", "it ends by itself", status.words, is_so=is_done)
+            if is_done and any(c.name == "resume" and c.verdict == "agrees" for c in self._checks):
+                # They were collected after the stop.
+                self._note(
+                    "work after a stop",
+                    "it is still there",
+                    "it is",
+                    is_so=True,
+                    fact="paths.survives.park",
+                )
         with suppress(OSError):
             shutil.rmtree(tree)
         return status
@@ -424,7 +437,7 @@ class Pilot:
                 tries += 1
                 try:
                     await self._tenancy.verify_and_teardown(lease.id)
-                except TenantError as error:
+                except Exception as error:  # noqa: BLE001 - the next try may go through
                     self._hear(f"its end: {error}")
                     await self._tenancy.clock.sleep(_ENDS_AGAIN_S)
         had = [ledger.lease(lease.id) for lease in leases]
@@ -455,6 +468,11 @@ class Pilot:
             self._note("the bill", "it stands still after the end", seen, is_so=is_still)
             if last is not None:
                 is_so = last <= self._max_usd
+                counted = self._tenancy.ledger.cost_usd(lease, clock.now())
+                if counted is not None:
+                    is_like = last <= 2 * counted + Decimal("0.02")
+                    believed = f"about {usd_words(counted)}, as counted here"
+                    self._note("the bill and the count", believed, usd_words(last), is_so=is_like)
                 self._note("the sum", f"at most {self._max_usd} USD", usd_words(last), is_so=is_so)
         boxes = await self._try("after the end", "it is not listed", connector.list_boxes())
         if boxes is not None:
@@ -500,7 +518,7 @@ class Pilot:
             billed_usd=receipt.billed_usd if receipt else None,
             ended=ended,
             checks=tuple(self._checks),
-            drift=tuple(d for d in self._drift() if d not in self._known_drift),
+            drift=tuple(d for d in self._drift() if (d.kind, d.what) not in self._known_drift),
             answers=answers,
             open_questions=tuple(q.id for q in questions if q.by not in seen),
             next=self._next(ended, lease, status),
@@ -527,6 +545,12 @@ class Pilot:
         try:
             async with asyncio.timeout(180):
                 return await asked
+        except BadRequest as error:
+            # Not every account or platform has each of these.
+            shown = without_names(error.message)
+            self._checks.append(
+                Check(name=name, verdict="not tried", believed=believed, seen=shown)
+            )
         except TimeoutError:
             self._note(name, believed, "no answer within 180 s", is_so=False)
         except TenantError as error:
