@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-slow test-bare measure-tests test-setup law quick pictures check check-page fix docs scripts fuzz agree evals lock bench bench-start bench-calls bench-errand bench-page bench-fleet bench-transfers bench-many-files torture deaths errands errand-deaths over preemption market week storm real-gpu kube wheel clean
+.PHONY: demo test test-slow test-bare measure-tests test-setup law quick pictures check check-page fix docs scripts fuzz agree evals lock bench bench-start bench-calls bench-errand bench-page bench-fleet bench-transfers bench-many-files torture deaths errands errand-deaths over preemption market pilot-lies week storm real-gpu kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -146,6 +146,9 @@ errand-deaths: $(VENV)/.ready-dev ## a kill before and after every effect of an 
 MARKET ?= 100
 market: $(VENV)/.ready-dev      ## what a wish that waits pays on drawn market days; MARKET=20 SEED=7
 	MARKET=$(MARKET) $(BIN)/pytest -q -s -n 0 tests/market
+
+pilot-lies: $(VENV)/.ready-dev  ## a pilot at platforms that lie, about an hour; AT="runpod vastai"
+	PYTHONPATH=tests $(BIN)/python -m pilot_lies.lies $(AT)
 
 week: $(VENV)/.ready-dev        ## a week of twenty leases in virtual time; SEED=7
 	$(BIN)/pytest -q -s -n 0 tests/week
