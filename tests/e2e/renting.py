@@ -19,6 +19,7 @@ from contract.staged import PROFILES, RENTED, Staged
 from contract.test_providers import CREATE, DESTROY, LIST
 
 from gpu_tenant.app import connect
+from gpu_tenant.domain.errors import BoxUnreachable
 from gpu_tenant.domain.model import Lease, LocalAddress, SshAddress
 from gpu_tenant.domain.ports import Connector, Transport
 from gpu_tenant.domain.receipt import Receipt
@@ -153,6 +154,8 @@ class Tenant(Staged):
         return tenancy
 
     def _way_to(self, lease: Lease) -> Transport:
+        if lease.address is None:  # as in `app`
+            raise BoxUnreachable(f"the box of {lease.id} has no address yet", remedy="look again")
         assert isinstance(lease.address, SshAddress), "no box of this provider is at hand"
         at = really_at(self.stage.url, lease.address.target)
         assert isinstance(at, LocalAddress), (lease.address, at)

@@ -30,8 +30,8 @@ def a_pilot(
         Decimal(most),
         hear=print,
         agree=agree,
-        agrees_ahead=agrees == "yes",
-        rehearsed=True,
+        agrees_ahead="yes" if agrees == "yes" else "",
+        stage="rehearsed",
     )
 
 

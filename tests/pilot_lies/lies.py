@@ -272,8 +272,8 @@ async def _pilot(tenancy: Any, slug: str) -> tuple[PilotReport | None, str]:
         MOST_USD,
         hear=lambda words: None,
         agree=agree,
-        agrees_ahead=True,
-        rehearsed=True,
+        agrees_ahead="yes",
+        stage="rehearsed",
     )
     try:
         return await pilot.go(), ""

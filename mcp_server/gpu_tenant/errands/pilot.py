@@ -73,7 +73,7 @@ class Check(Record):
     fact: str | None = Field(default=None, description="the profile's fact that it is about")
 
 
-class Answer(Record):
+class PilotAnswer(Record):
     """An open question about the provider that this pilot answered."""
 
     id: str
@@ -97,7 +97,7 @@ class PilotReport(Record):
     ended: Literal["gone", "nothing was rented", "not proved gone"]
     checks: tuple[Check, ...]
     drift: tuple[Drifted, ...] = Field(description="what the provider answered and is not known")
-    answers: tuple[Answer, ...]
+    answers: tuple[PilotAnswer, ...]
     open_questions: tuple[str, ...] = Field(description="the ids of those that stay open")
     next: str
 
@@ -123,13 +123,13 @@ class Pilot:
         *,
         hear: Callable[[str], None],
         agree: Callable[[RentalPlan], Awaitable[str | None]],
-        agrees_ahead: bool = False,
-        rehearsed: bool,
+        agrees_ahead: Literal["", "yes"] = "",
+        stage: Literal["real", "rehearsed"],
     ) -> None:
         """`agree` asks who agrees to the rental, once."""
         self._tenancy, self._provider, self._max_usd = tenancy, provider, max_usd
-        self._hear, self._agree, self.agrees_ahead = hear, agree, agrees_ahead
-        self._rehearsed = rehearsed
+        self._hear, self._agree, self.agrees_ahead = hear, agree, agrees_ahead == "yes"
+        self._stage = stage
         context = tenancy.context
         context.set_up(provider)
         self._profile: Profile = context.profile(provider)
@@ -473,7 +473,7 @@ class Pilot:
                     is_like = last <= 2 * counted + Decimal("0.02")
                     believed = f"about {usd_words(counted)}, as counted here"
                     self._note("the bill and the count", believed, usd_words(last), is_so=is_like)
-                self._note("the sum", f"at most {self._max_usd} USD", usd_words(last), is_so=is_so)
+                self._note("the sum", f"within {self._max_usd} USD", usd_words(last), is_so=is_so)
         boxes = await self._try("after the end", "it is not listed", connector.list_boxes())
         if boxes is not None:
             there = [b for b in boxes if b.mark == lease.mark or b.id == lease.box_id]
@@ -489,7 +489,7 @@ class Pilot:
         if self._balance is not None and after is not None:
             spent = self._balance - after
             is_so = spent <= self._max_usd
-            believed = f"at most {self._max_usd} USD less"
+            believed = f"within {self._max_usd} USD"
             self._note("what was taken", believed, f"{usd_words(spent)} less", is_so=is_so)
 
     # --- the report
@@ -504,7 +504,9 @@ class Pilot:
         seen = {check.name: check for check in self._checks if check.verdict == "agrees"}
         questions = questions_of(self._provider)
         answers = tuple(
-            Answer(id=q.id, asks=q.asks, seen=seen[q.by].seen) for q in questions if q.by in seen
+            PilotAnswer(id=q.id, asks=q.asks, seen=seen[q.by].seen)
+            for q in questions
+            if q.by in seen
         )
         receipt = status.ended.receipt if status is not None and status.ended else None
         return PilotReport(
@@ -512,7 +514,7 @@ class Pilot:
             title=self._profile.title,
             version=__version__,
             at=begun_at,
-            rehearsed=self._rehearsed,
+            rehearsed=self._stage == "rehearsed",
             most_usd=self._max_usd,
             cost_usd=receipt.spent_usd if receipt else None,
             billed_usd=receipt.billed_usd if receipt else None,

@@ -64,8 +64,8 @@ async def pilot(provider: str, max_usd: Any, yes: bool, to: str | None, as_json:
             max_usd,
             hear=hear,
             agree=agree,
-            agrees_ahead=yes,
-            rehearsed=rehearsal_of(tenancy.home.root) is not None,
+            agrees_ahead="yes" if yes else "",
+            stage="rehearsed" if rehearsal_of(tenancy.home.root) else "real",
         )
         try:
             async with watching("run"):
@@ -118,7 +118,7 @@ def as_markdown(report: PilotReport) -> str:
         f"# Pilot at {report.title}{stage}",
         "",
         f"gpu-tenant {report.version}, {report.at:%Y-%m-%d}. The box: {report.ended}.",
-        f"At most {report.most_usd} USD. Counted: {_usd(report.cost_usd)}. Billed: {_usd(report.billed_usd)}.",
+        f"The sum: {report.most_usd} USD. Counted: {_usd(report.cost_usd)}. Billed: {_usd(report.billed_usd)}.",
         "",
         "| | what | believed | seen |",
         "|---|---|---|---|",

@@ -280,6 +280,8 @@ export interface Found {
   offers: Ranked[];
   /** the quote with the lowest price by the hour */
   cheapest: string | null;
+  /** what is cheaper at untested hosts */
+  untested: string | null;
   /** how many offers were left out, by reason */
   unfit: Record<string, number>;
   /** providers that did not answer, and what to do */
@@ -651,9 +653,9 @@ export interface Ranked {
   trust: "unverified" | "verified" | "datacenter";
   reliability: number | null;
   max_hours: number | null;
-  /** the finished work; None: unknown */
+  /** paid for the finished work; None: unknown */
   expected_usd: string | null;
-  /** the parts of that cost, if this was asked for */
+  /** its parts and its risks, if asked for */
   terms: Term[];
   notes: string[];
   /** its GPU's memory, by a smoke test's estimate; None: unknown */
