@@ -1,6 +1,6 @@
 """Lies of a platform, and a pilot that meets each.
 
-    PYTHONPATH=tests python -m pilot_lies.lies [PROVIDER ...]
+    PYTHONPATH=tests python -m pilot_lies.lies [PROVIDER | PROVIDER:LIE ...]
 
 prints a table: whether the pilot found the lie, whether something bills of which it did not say so, and the cost.
 """
@@ -300,15 +300,16 @@ def _ask(url: str, method: str, body: object, key: str) -> None:
 def main(slugs: list[str]) -> None:
     """Let a pilot meet every lie at these providers, and print what became of it."""
     met: list[Met] = []
-    for slug in slugs or sorted(STATE):
+    for one in slugs or sorted(STATE):
+        slug, _, only = one.partition(":")
         for lie in ALL:
-            if (slug, lie) in NOT_SAID:
+            if (slug, lie) in NOT_SAID or only not in ("", lie):
                 continue
             with tempfile.TemporaryDirectory(prefix="pilot-lies-") as root:
-                one = asyncio.run(meet(slug, lie, Path(root)))
-            met.append(one)
-            told = f"{one.found[:100] or 'NOT FOUND'} | {one.ended} | left {len(one.left)}"
-            print(f"{slug:13} {lie:24} {told} | {one.usd} USD", flush=True)
+                seen = asyncio.run(meet(slug, lie, Path(root)))
+            met.append(seen)
+            told = f"{seen.found[:100] or 'not found'} | {seen.ended} | left {len(seen.left)}"
+            print(f"{slug:13} {lie:24} {told} | {seen.usd} USD", flush=True)
     unseen, over = [m for m in met if m.is_unseen], [m for m in met if m.is_over]
     found = sum(bool(m.found) for m in met)
     print(f"{found} of {len(met)} found; {len(unseen)} left unseen; {len(over)} above the sum")

@@ -52,7 +52,7 @@ _HOURS = 0.1
 _LEAST_USD_H, _MOST_USD_H = Decimal("0.02"), Decimal(25)
 """Nobody offers a GPU for less or for more an hour. Such a price is in another unit."""
 _AGAIN_S = 15.0
-_ENDS_AGAIN_S, _ENDS_TRIES = 60.0, 10
+_ENDS_AGAIN_S, _ENDS_TRIES = 60.0, 5
 _BILL_S, _BILL_LOOKS = 300.0, 12
 _SAME_PRICE = Decimal("0.02")
 _JOB = """mkdir -p out
