@@ -130,7 +130,8 @@ def _in_rows(stage: Stage, said: Said, to: Callable[[float], Any]) -> None:
         if ROW[stage.slug] in row or "payg_price" in row:
             _prices(CHARGED[stage.slug], to)(row)
 
-    if stage.created and not stage.is_call(CREATE, said.method, said.path):
+    is_offer = "instance-types" in said.path
+    if stage.created and not is_offer and not stage.is_call(CREATE, said.method, said.path):
         each(said.body, change)
 
 

@@ -63,7 +63,7 @@ date -u > out/ran
 Verdict = Literal["agrees", "differs", "not tried"]
 
 
-class Check(Record):
+class PilotCheck(Record):
     """One thing that was compared with what the profile and the connector say."""
 
     name: str
@@ -95,14 +95,14 @@ class PilotReport(Record):
     cost_usd: Usd
     billed_usd: Usd
     ended: Literal["gone", "nothing was rented", "not proved gone"]
-    checks: tuple[Check, ...]
+    checks: tuple[PilotCheck, ...]
     drift: tuple[Drifted, ...] = Field(description="what the provider answered and is not known")
     answers: tuple[PilotAnswer, ...]
     open_questions: tuple[str, ...] = Field(description="the ids of those that stay open")
     next: str
 
     @property
-    def differs(self) -> tuple[Check, ...]:
+    def differs(self) -> tuple[PilotCheck, ...]:
         """What is not as it is believed to be."""
         return tuple(check for check in self.checks if check.verdict == "differs")
 
@@ -139,7 +139,7 @@ class Pilot:
                 f"{self._profile.title} rents nothing by a quote, so there is nothing to try",
                 remedy=str(Command("profiles", provider)),
             )
-        self._checks: list[Check] = []
+        self._checks: list[PilotCheck] = []
         self._has_parked = False
         self._run: str | None = None
         self._balance: Decimal | None = None
@@ -344,8 +344,8 @@ class Pilot:
 
     async def _note_told(self, name: str, asked: Awaitable[str | None]) -> None:
         told = await self._try(name, "its provider tells them", asked)
-        seen = "nothing" if told is None else "they are told"
-        self._note(name, "its provider tells them", seen, is_so=told is not None)
+        if told is not None:
+            self._note(name, "its provider tells them", "they are told", is_so=True)
 
     def _compare_prices(self, lease: Lease, box: Box) -> None:
         quoted = lease.quote.offer.price.running_usd_h if lease.quote else None
@@ -442,6 +442,10 @@ class Pilot:
                     await self._tenancy.clock.sleep(_ENDS_AGAIN_S)
         had = [ledger.lease(lease.id) for lease in leases]
         used = next((lease for lease in reversed(had) if lease.box_id is not None), None)
+        back = [lease for lease in had if lease.box_id is not None and lease.touched_at is None]
+        if back:
+            seen = f"{some(len(back), 'box')} given back unused"
+            self._note("the first box", "it is as offered", seen, is_so=False)
         if any(lease.state.live for lease in had):
             return "not proved gone", used
         return ("nothing was rented" if used is None else "gone"), used
@@ -551,7 +555,7 @@ class Pilot:
             # Not every account or platform has each of these.
             shown = without_names(error.message)
             self._checks.append(
-                Check(name=name, verdict="not tried", believed=believed, seen=shown)
+                PilotCheck(name=name, verdict="not tried", believed=believed, seen=shown)
             )
         except TimeoutError:
             self._note(name, believed, "no answer within 180 s", is_so=False)
@@ -567,7 +571,7 @@ class Pilot:
         verdict: Verdict = "agrees" if is_so else "differs"
         shown = without_names(seen)
         self._checks.append(
-            Check(name=name, verdict=verdict, believed=believed, seen=shown, fact=fact)
+            PilotCheck(name=name, verdict=verdict, believed=believed, seen=shown, fact=fact)
         )
         self._hear(f"{name}: {seen}" + ("" if is_so else f" (believed: {believed})"))
 
