@@ -153,6 +153,7 @@ def test_both_faces_offer_the_same_verbs() -> None:
         "gotcha",
         "serve",
         "rehearse",
+        "pilot",
         "reconcile",
         "setup",
         "volumes",
