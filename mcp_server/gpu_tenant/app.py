@@ -303,7 +303,9 @@ def _transport(
 
             return LocalTransport(Path(here.directory), programs=here.programs)
         case SshAddress() as address:
-            return _over_ssh(lease.id, address, home, tell)
+            # Nobody can know the key of a box that was just rented, so that its first sight is no news.
+            is_known = lease.quote is None
+            return _over_ssh(lease.id, address, home, tell if is_known else lambda words: None)
         case SlurmAddress() as allocation:
             from gpu_tenant.transports.slurm import SlurmTransport
 

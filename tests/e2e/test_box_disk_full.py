@@ -71,8 +71,8 @@ def box(tmp_path: Path) -> Iterator[SmallBox]:
 def test_a_full_box_is_collected_and_ended(box: SmallBox) -> None:
     box.fills_its_disk()
 
-    assert "sealed" in box.stage.does("collect")
-    assert "ground      verified" in box.stage.does("teardown")
+    assert "sealed" in box.stage.does("collect", "-v")
+    assert "gone; verified: nothing was lost" in box.stage.does("teardown")
     assert box.stage.ask("meter")["running"] == []
 
 
@@ -151,4 +151,4 @@ def test_a_box_that_was_full_before_anything_was_put_there_is_given_back(box: Sm
     assert "BOX_DISK_FULL" in pushed.stderr
     assert pushed.returncode == 4
     assert "blocker  writing in" in audited.stdout
-    assert "seen gone" in torn
+    assert ": gone; " in torn

@@ -167,7 +167,7 @@ def test_where_nobody_bills_and_nothing_is_given_up_neither_is_counted(owner: Ow
     ended = owner.does("teardown", lease)
     listed = owner.does("leases", "--all")
 
-    assert re.search(r"may be lost +nothing\n", collected)
+    assert "may be lost" not in collected
     assert re.search(r"cost +nobody bills\n", ended)
     assert "nobody bills" in listed
     assert "unknown" not in listed

@@ -112,7 +112,7 @@ def test_what_is_unknown_is_named_and_never_counted_as_nothing() -> None:
     one = told(shown(rented("tiny-a", None)), unseen=("gcp",), left=(unknown,))
 
     assert lease_table.sum_line(one) == (
-        "1 box burns 0.0000 USD/h; parked and left over: 0.0000 USD a month; spent in all 0.0000 USD; not counted: "
+        "1 box burns 0.0000 USD/h; spent in all 0.0000 USD; not counted: "
         "the rate of tiny-a, what tiny-a has cost, the volume v1, and 1 more"
     )
     assert one.not_counted[-1] == "what bills at gcp besides boxes"

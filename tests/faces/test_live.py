@@ -313,7 +313,7 @@ def test_on_the_smallest_screen_what_needs_a_person_is_above_all_else_with_its_c
 def test_what_is_unknown_is_never_counted_as_nothing() -> None:
     seen = LiveState({}, leases=told(rented("tiny-a", usd_h=None)), at=NOW)
 
-    row = next(line for line in drawn(seen, after_s=600) if line.startswith("tiny-a"))
+    row = next(line for line in drawn(seen, after_s=600) if line.startswith("tiny-a "))
 
     assert row.count("unknown") >= 2
     assert "0.0" not in row

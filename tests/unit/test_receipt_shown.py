@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 
+import click
 import pytest
 from arranged import NOON
 
@@ -46,7 +47,7 @@ def test_the_sum_is_never_below_the_bill_and_is_said_once(
     output.receipt(ended())
 
     said = capsys.readouterr().out
-    assert "  cost       0.0080 USD billed so far; by our count 0.0068 USD\n" in said
+    assert "  cost  0.0080 USD billed so far; by our count 0.0068 USD\n" in said
     assert said.count("0.0068") == said.count("0.0080") == 1
     assert "; read whole: 1 json, 15 pickle\n" in said
 
@@ -68,4 +69,12 @@ def test_a_receipt_names_nothing_that_cannot_be_mended_any_more(
     assert "not proved" not in said
     assert "only their hash" not in said
     assert "gpu-tenant report tiny-abcd" in said
-    assert len(said.splitlines()) <= 7
+    assert len(said.splitlines()) == 4
+
+
+def test_verbose_shows_when_the_box_was_seen_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    with click.Context(click.Command("teardown")):
+        output.note_verbose(True)
+        output.receipt(ended())
+
+    assert "  seen gone  twice, last at " in capsys.readouterr().out

@@ -19,5 +19,5 @@ def test_a_rehearsal_recommends_a_watchdog_in_a_terminal_because_none_can_be_ins
     put_rehearsal(home.root, Rehearsal(provider="vastai", url="http://127.0.0.1:9"))
 
     said = last_watch_words(home.watchdog, NOW)
-    assert "`gpu-tenant watchdog` in another terminal of this rehearsal" in said
+    assert "`gpu-tenant watchdog` in another terminal" in said
     assert "install" not in said

@@ -199,9 +199,19 @@ async def arm_again(
     )
     if unkept:
         words = f"{armed.words}; the guard cannot write to the store: {unkept}"
-        armed = armed.model_copy(update={"words": words})
+        armed = armed.model_copy(update={"words": words, "is_kept_from_store": True})
     record(lease, armed, ledger=ledger)
     return armed
+
+
+def does_all(armed: GuardState, profile: Profile) -> bool:
+    """Whether the guard does all that a guard at this platform can: nobody has to read its words."""
+    return (
+        armed.state == "armed"
+        and (armed.ends_the_meter or profile.kind == "own")
+        and not armed.has_old_instructions
+        and not armed.is_kept_from_store
+    )
 
 
 def _look(session: Session, ledger: Ledger) -> dict[str, JsonValue]:

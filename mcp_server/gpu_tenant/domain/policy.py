@@ -332,7 +332,7 @@ def _ends_in_brief(lease: Lease, looked_after: LookedAfter, now: datetime) -> st
     ):
         return f"its box is parked; if that was on purpose, only you end it, and its deadline, {at}, counts once it runs"
     if looked_after == "unwatched":
-        return f"its jobs are stopped at {at}; no watchdog runs that would end the box"
+        return f"its jobs are stopped at {at}"
     return {
         "end": f"when its work is proved here, or at {at}",
         "park": f"parked when its work is done; ends at {at}",

@@ -52,6 +52,8 @@ class GuardState(Record):
     """Whether the guard also stops the box when its work is done and nobody looks."""
     has_old_instructions: bool = False
     """Whether the guard still follows older instructions, because it could not be told about later changes."""
+    is_kept_from_store: bool = False
+    """Whether it cannot copy the artifacts to the store."""
     until: datetime | None = None
     """Until when it lets the jobs run."""
     words: str

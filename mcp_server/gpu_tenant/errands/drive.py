@@ -307,6 +307,8 @@ class Drive:
         """Whether this process has checked that the files are those that the smoke test tried."""
         self._is_kept = False
         """Whether this process has collected the files of a failed job whose box is kept for some time."""
+        self._named: str | None = None
+        """The lease that was named in a message last."""
         self._not_again = ""
         """Why the smoke test of the corrected files failed, in words. Empty if it did not."""
         self._began_over = False
@@ -369,7 +371,7 @@ class Drive:
             step = next_step(facts)
             if step != last:
                 last, tries = step, 0
-                if step not in ("smoke", "show", "over"):
+                if step not in ("smoke", "launch", "show", "over"):
                     self._face.hear(self._words(facts, step))
             try:
                 standing = await self._do(facts, step)
@@ -1570,7 +1572,9 @@ class Drive:
     # --- words and records
 
     def _words(self, facts: Known, step: Step) -> str:
-        at = f" ({facts.lease.id})" if facts.lease is not None else ""
+        named = facts.lease.id if facts.lease is not None else None
+        at = f" ({named})" if named not in (None, self._named) else ""
+        self._named = named
         if step == "follow" and (facts.was_taken or facts.was_cut_off):
             return f"its box was taken: checking whether it runs again{at}"
         return f"{WORDS[step]}{at}"

@@ -136,14 +136,15 @@ class Planned:
 
     def brief(self, *, undeclared: Sequence[str]) -> dict[str, str]:
         """Return what a person has to know before they agree: a short text for each title."""
-        left = left_to_you(self._lease, self._profile)
-        first = {"budget": self._budget_in_brief()} if self._too_small() else {}
+        # Of a box that can be destroyed, the headline has what unproved files cost.
+        can_end = self._profile.destroy == "deletes"
+        left = None if can_end else left_to_you(self._lease, self._profile)
+        budget = {"budget": told} if (told := self._budget_in_brief()) else {}
+        ends = {"ends": self._ends_in_brief()}
         return {
-            **first,
-            "ends": self._ends_in_brief(),
-            "budget": self._budget_in_brief(),
+            **(budget | ends if self._too_small() else ends | budget),
             "watched": self._watched_in_brief(),
-            "keeps": f"{', '.join(self._facts.artifacts)}, proved here before the box goes",
+            "keeps": ", ".join(self._facts.artifacts),
             **({"left to you": left} if left else {}),
             **self._risk(undeclared),
         }
@@ -164,7 +165,7 @@ class Planned:
         else:
             paid = QuotedBudget(self._quote, most)
             told = (
-                f"{usd_words(most)} is enough for {paid.hours:g} h"
+                ""
                 if paid.is_enough
                 else f"{usd_words(most)} is too small: it pays for {span(paid.paid_h * 3600)} of {paid.hours:g} h; "
                 f"{paid.enough_usd} USD suffices"
@@ -172,7 +173,8 @@ class Planned:
         others = [offer.running_usd_h for offer in self._chosen[1:] if offer.running_usd_h]
         if not others or max(others) <= (self._chosen[0].running_usd_h or 0):
             return told
-        return f"{told}; if this offer is gone, another for up to {max(others)} USD/h"
+        dearer = f"if this offer is gone, another for up to {max(others)} USD/h"
+        return f"{told}; {dearer}" if told else dearer
 
     def _watched_in_brief(self) -> str:
         words = self._context.watch_words()
@@ -201,11 +203,11 @@ class Planned:
             return {
                 "risk": f"its platform may take the box; {Option('recover', 'same')} continues on another box"
             }
-        if first.trust != "datacenter" and first.provider != "own":
-            return {"risk": "the owner of the machine can read what is on it"}
         if self._smoked is None:
             return {"risk": "no smoke test was run"}
-        return {"risk": "whether the job can be killed and resumed was not tested"}
+        if first.trust == "unverified":
+            return {"risk": "the owner of the machine can read what is on it"}
+        return {}
 
     @property
     def what_suffices(self) -> str:

@@ -52,7 +52,7 @@ WORDS: dict[Step, str] = {
     "launch": "the job is started",
     "follow": "the job runs",
     "recover": "the work goes on elsewhere: its platform takes its box",
-    "end": "what it wrote is now collected and proved; only then is the box torn down",
+    "end": "its files are collected and proved; only then is its box torn down",
     "show": "it has ended",
     "over": "it has ended",
 }

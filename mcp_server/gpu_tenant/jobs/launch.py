@@ -13,7 +13,7 @@ from gpu_tenant.artifacts.destination import require_its_own
 from gpu_tenant.artifacts.left_behind import Missing, missing_on_box
 from gpu_tenant.artifacts.push import pushed_trees
 from gpu_tenant.box.caretaker import ENDED
-from gpu_tenant.box.guard import arm
+from gpu_tenant.box.guard import arm, does_all
 from gpu_tenant.box.script_replies import SETUP_NAME
 from gpu_tenant.box.seal_request import as_refusal
 from gpu_tenant.box.session import Session
@@ -50,6 +50,7 @@ class Launched(Record):
         description="how the job ended, if it had ended badly a second after its start",
     )
     guard: str
+    is_guarded: bool = Field(default=False, description="whether the guard does all that it can")
     budget_end: str | None = Field(
         default=None, description="when the budget ends the lease, if before its deadline"
     )
@@ -148,6 +149,7 @@ async def launch(
         if died and died.missing
         else died and died.words,
         guard=armed.words,
+        is_guarded=does_all(armed, session.profile),
         pipe=pipe_words(job.command),
         next=died.next(look) if died else str(look),
     )

@@ -76,6 +76,7 @@ class Watched(Record):
     disk_free_bytes: int | None
     running_s: float | None
     cost_usd: Decimal | None
+    nobody_bills: bool = Field(default=False, description="why `cost_usd` is unknown")
     deadline_in_s: float
     alarm: str | None
     cadence: str | None = Field(
@@ -145,6 +146,7 @@ async def watch(
     is_cut = cursor is None and offset > len(log)
     why = await _why(status, bytes(log), session, box, ledger)
     progress = read_progress(whole_lines(text) if is_cut else text)
+    cost_usd = ledger.cost_usd(session.lease, ledger.now())
     seen = _answer(
         session.lease,
         status,
@@ -154,7 +156,8 @@ async def watch(
         offset,
         skipped,
         clock=ledger.clock,
-        cost_usd=ledger.cost_usd(session.lease, ledger.now()),
+        cost_usd=cost_usd,
+        nobody_bills=cost_usd is None and session.profile.kind == "own",
         looked_after=looked_after,
     )
     if seen.state == "absent":
@@ -221,6 +224,7 @@ def _answer(
     *,
     clock: Clock,
     cost_usd: Decimal | None,
+    nobody_bills: bool,
     looked_after: LookedAfter,
 ) -> Watched:
     sample = status.sample
@@ -256,6 +260,7 @@ def _answer(
         disk_free_bytes=sample.disk_free_bytes if sample else None,
         running_s=running,
         cost_usd=cost_usd,
+        nobody_bills=nobody_bills,
         deadline_in_s=round((lease.terms.deadline_at - clock.now()).total_seconds()),
         alarm="; ".join(
             filter(

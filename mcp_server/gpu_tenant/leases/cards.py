@@ -96,6 +96,7 @@ MONTH_H = 720
 """The hours of thirty days."""
 
 _UNBILLED = {"nobody": "nobody bills", "no more": "bills no more"}
+WORK_HAS_ENDED = "its work has ended"
 _NAMED = 8
 """A card names at most this many jobs, the newest first. A sweep has hundreds."""
 
@@ -727,7 +728,7 @@ def _of_job(
         keeps = f"{Command('hold', lease, '30m')} keeps the box for more work"
         return _Next(by_itself.step, f"{by_itself.words}; {keeps}")
     if is_over:
-        return _Next(BringHome(of), f"{home}, then {end}: its work has ended")
+        return _Next(BringHome(of), f"{home}, then {end}: {WORK_HAS_ENDED}")
     when_over = f"when the job has ended: {home}, then {end}"
     if is_near:
         longer = f"{Command('extend', lease, hours=2)} if it needs longer; {when_over}"
@@ -775,7 +776,7 @@ def _next(
                 return _Next(GoElsewhere(of), f"{Command('recover', lease.id)}; {lost}")
             return _Next(End(of), lost)
         case LeaseState.ACTIVE if phase == "parked" and (
-            why := kept_words(lease, events) or ("its work has ended" if is_over else "")
+            why := kept_words(lease, events) or (WORK_HAS_ENDED if is_over else "")
         ):
             step = parked_step(lease, events, now, unclaimed)
             words = f"{step}; {why}; {_parked_words(lease, parked_until)}"

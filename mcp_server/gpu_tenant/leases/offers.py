@@ -490,6 +490,7 @@ def _next(
     if quotes:
         rents = Command("provision", quote=[quote.id for quote in quotes[:_TRIED]], smoke=smoke)
         first = f"{rents}: rents the first of these that is still available"
+        first = first if len(quotes) > 1 else str(rents)
         return "; ".join(filter(None, (first, _budget_words(quotes[0]))))
     if shown:
         return "no price is known: read the provider's profile, and rent by its runbook"
@@ -528,8 +529,7 @@ def _budget_words(first: Quote) -> str | None:
         return None
     paid = QuotedBudget(first, Decimal(0))
     return (
-        f"{Option('budget-usd', paid.enough)} is the least that pays for {paid.hours:g} h of work on the first, with its "
-        "start and its end"
+        f"{Option('budget-usd', paid.enough)} is the least that pays for {paid.hours:g} h of work"
     )
 
 

@@ -124,6 +124,8 @@ class Use:
     name: str
     used: Decimal
     words: str
+    is_near: bool = False
+    """Whether half of the limit is used, or more."""
 
 
 def limits_of(configuration: Path) -> Limits:
@@ -234,6 +236,7 @@ def used_of(
                     name,
                     used,
                     f"{used:.2f} of {getattr(limits, name):g} USD, spent or promised, {what}",
+                    is_near=used * 2 >= getattr(limits, name),
                 )
             )
     return told

@@ -30,7 +30,7 @@ _OTHERS: Mapping[Watcher, str] = {
     "run": f"by {Command('run')} at a terminal, while it runs",
 }
 _HOW = f"{Command('install', 'watchdog')} starts a watchdog"
-_IN_A_REHEARSAL = f"{Command('watchdog')} in another terminal of this rehearsal starts one"
+_IN_A_REHEARSAL = f"{Command('watchdog')} in another terminal starts one"
 
 
 def put_heartbeat(

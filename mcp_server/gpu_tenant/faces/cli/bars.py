@@ -25,7 +25,7 @@ from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain.errors import BoxUnreachable
 from gpu_tenant.domain.waiting import Wait, waits_to
 from gpu_tenant.domain.wording import span, usd_words
-from gpu_tenant.faces.cli.output import progress_of, state_of, step, why_of
+from gpu_tenant.faces.cli.output import cost_of, progress_of, state_of, step, why_of
 from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.leases.context import progress_to
 from gpu_tenant.leases.job_outlook import OutlookNews
@@ -189,7 +189,7 @@ async def follow(
                 bar.update(
                     task,
                     completed=seen.progress.fraction or 0,
-                    words=f"{progress_of(seen)}  {usd_words(seen.cost_usd)}",
+                    words=f"{progress_of(seen)}  {cost_of(seen)}",
                 )
             if seen.state in ENDED or seen.state == "absent":
                 break

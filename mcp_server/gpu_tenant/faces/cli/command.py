@@ -12,7 +12,7 @@ import click
 
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.faces.cli import SUMMARIES, completion
+from gpu_tenant.faces.cli import SUMMARIES, completion, output
 
 if TYPE_CHECKING:
     from gpu_tenant.domain.model import Lease
@@ -28,6 +28,14 @@ COMMANDS: dict[str, click.Command] = {}
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="the answer as JSON, on stdout")
+verbose = click.option(
+    "--verbose",
+    "-v",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda _, __, value: output.note_verbose(value),
+    help="all of the answer, and not only what one needs next",
+)
 command_argument = click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 lease_option = click.option(
     "--lease",

@@ -5,11 +5,12 @@ import click
 from gpu_tenant.domain.command import Command
 from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.faces.cli import output
-from gpu_tenant.faces.cli.command import as_json, verb
+from gpu_tenant.faces.cli.command import as_json, verb, verbose
 from gpu_tenant.faces.report.costs import Costs, LeaseCost, costs_of
 
 
 @verb("costs")
+@verbose
 @as_json
 async def costs(as_json: bool) -> None:
     """Now, today and this month (UTC), by project and platform, and what bills without a box. Every provider is asked.
@@ -30,13 +31,20 @@ def _print(told: Costs) -> None:
     month = usd_words(told.month_usd)
     if told.promised_month_usd is not None and told.promised_month_usd > told.month_usd:
         month += f"; {usd_words(told.promised_month_usd)} if each lease runs to its deadline"
+    every = output.is_verbose()
+    places = told.by_platform if every or len(told.by_platform) > 1 else {}
+    projects = told.by_project if every or len(told.by_project) > 1 else {}
     rows: list[tuple[str, object]] = [
         *((one.lease, _burning(one)) for one in told.leases),
         ("today", usd_words(told.today_usd)),
         ("this month", month),
-        *((f"  {name}", usd_words(usd)) for name, usd in told.by_platform.items()),
-        *((f"  {name}", usd_words(usd)) for name, usd in told.by_project.items()),
-        *(("limit", words) for words in told.limits.values()),
+        *((f"  {name}", usd_words(usd)) for name, usd in places.items()),
+        *((f"  {name}", usd_words(usd)) for name, usd in projects.items()),
+        *(
+            ("limit", words)
+            for name, words in told.limits.items()
+            if every or name in told.near_limits
+        ),
         *(("no box", words) for words in told.without_a_box),
         *(("not counted", words) for words in told.not_counted),
     ]

@@ -12,7 +12,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain.errors import Unverified
-from gpu_tenant.domain.wording import usd_words
 from gpu_tenant.emulators.server import Stage
 from gpu_tenant.faces.cli import bars, offers_table, output
 from gpu_tenant.faces.demo import JOB
@@ -148,7 +147,7 @@ async def _watch(
             if seen.progress is not None and seen.progress.fraction is not None:
                 loss = seen.progress.metrics.get("loss")
                 words = f"loss {loss:.4f}  " if loss is not None else ""
-                cost = usd_words(seen.cost_usd)
+                cost = output.cost_of(seen)
                 bar.update(shown, completed=seen.progress.fraction, words=f"{words}{cost}")
                 if kill_after is not None and seen.progress.fraction >= kill_after:
                     kill_after = None

@@ -23,6 +23,7 @@ from gpu_tenant.faces.cli.command import (
     one_lease,
     the_lease,
     verb,
+    verbose,
     words_before,
 )
 from gpu_tenant.faces.cli.many_leases import must_be_one, on_each
@@ -184,6 +185,7 @@ async def push(
 )
 @multinode.options
 @sweep.options
+@verbose
 @as_json
 async def launch(
     command: tuple[str, ...],
@@ -278,6 +280,7 @@ async def launch(
 @click.option(
     "--follow", "-f", is_flag=True, help="stay, with a progress bar, until the job has ended"
 )
+@verbose
 @as_json
 async def monitor(
     leases: Chosen,
@@ -320,6 +323,7 @@ async def monitor(
 @leases_argument
 @click.option("--job", shell_complete=completion.jobs, help="default: the newest job")
 @click.option("--grace-s", type=Number(0, 600), default=20, show_default=True)
+@verbose
 @as_json
 async def stop(leases: Chosen, job: str | None, grace_s: float, as_json: bool) -> None:
     async with output.tenancy(purpose="end") as tenancy:
@@ -364,6 +368,7 @@ async def stop(leases: Chosen, job: str | None, grace_s: float, as_json: bool) -
     help="with --live and --keep-last: older checkpoints are proved here, then removed from the box",
 )
 @_limit_option
+@verbose
 @as_json
 async def collect(
     leases: Chosen,
@@ -466,6 +471,7 @@ def _snapshot(shown: Snapshot) -> None:
 @click.option(
     "--ended", is_flag=True, help="you have ended the box in its console: say so, at a terminal"
 )
+@verbose
 @as_json
 async def teardown(leases: Chosen, ended: bool, as_json: bool) -> None:
     """Every kept file is re-read from this computer's disk and compared with the box first."""
@@ -506,6 +512,7 @@ async def teardown(leases: Chosen, ended: bool, as_json: bool) -> None:
     is_flag=True,
     help="sign now for what cannot be saved when the lease and its rescue sum have run out",
 )
+@verbose
 @as_json
 async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
     """Everything that would be lost is listed, and the lease's id must be typed at a terminal."""

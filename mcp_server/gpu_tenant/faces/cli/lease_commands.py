@@ -26,6 +26,7 @@ from gpu_tenant.faces.cli.command import (
     one_lease,
     the_lease,
     verb,
+    verbose,
 )
 from gpu_tenant.faces.cli.quantities import (
     GB_MOVED,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 @click.option(
     "--include", multiple=True, help="a file, folder or link to copy although `push` leaves it out"
 )
+@verbose
 @as_json
 async def smoke(
     directory: str,
@@ -173,6 +175,7 @@ _order = click.option(
     help="wait so long for an offer; nothing is rented (`provision --wait` rents)",
 )
 @_order
+@verbose
 @as_json
 async def offers(
     gpu: str | None,
@@ -347,6 +350,7 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
 )
 @click.option("--yes", is_flag=True, help="at a terminal, do not ask before renting")
 @_order
+@verbose
 @as_json
 async def provision(
     quotes: tuple[str, ...],
@@ -485,6 +489,7 @@ async def call_off(wish: str, as_json: bool) -> None:
     metavar="NAME",
     help="take the box over from this lease or gpu-tenant, whose mark is on the box but which no longer exists; a person signs",
 )
+@verbose
 @as_json
 async def adopt(
     target: str | None,
@@ -570,6 +575,7 @@ async def adopt(
     help="hours from now to the new deadline",
 )
 @click.option("--budget-usd", type=USD, help="total cap from now on; default: as it was")
+@verbose
 @as_json
 async def extend(
     lease: str | None, hours: float, budget_usd: Decimal | None, as_json: bool
@@ -622,6 +628,7 @@ async def hold(words: tuple[str, ...], named: str | None, as_json: bool) -> None
 
 @verb("park")
 @lease_argument
+@verbose
 @as_json
 async def park(lease: str | None, as_json: bool) -> None:
     """Refused while a job runs, and where the platform would empty a disk that was used."""
@@ -637,6 +644,7 @@ async def park(lease: str | None, as_json: bool) -> None:
     help="hours from now to the new deadline; needed where the old one has passed",
 )
 @click.option("--budget-usd", type=USD, help="total cap from now on; needed where it is spent")
+@verbose
 @as_json
 async def resume(
     lease: str | None,

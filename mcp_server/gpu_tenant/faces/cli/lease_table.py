@@ -128,9 +128,12 @@ def short(name: str) -> str:
 
 def to_do(cards: Iterable[Card]) -> Iterator[str]:
     """Say for each lease that needs a person: what, since when, what it has cost since, and the next command."""
+    from gpu_tenant.leases.cards import WORK_HAS_ENDED
+
     for row in cards:
         if row.condition.to_do is not None:
-            yield f"{row.lease}: {matter_words(row, row.condition.to_do)}: {row.next}"
+            step = row.next.removesuffix(f": {WORK_HAS_ENDED}")  # which the matter says already
+            yield f"{row.lease}: {matter_words(row, row.condition.to_do)}: {step}"
 
 
 def rate_words(row: Card) -> str:
@@ -158,7 +161,11 @@ def sum_line(shown: Leases) -> str:
         (
             f"{boxes if burning else 'no box burns'}{_in_all(shown, burning)}",
             *([f"not ours: {usd_words(shown.foreign_usd_h)}/h"] if shown.foreign_usd_h else []),
-            f"parked and left over: {usd_words(shown.leaking_usd_month)} a month",
+            *(
+                [f"parked and left over: {usd_words(shown.leaking_usd_month)} a month"]
+                if shown.leaking_usd_month
+                else []
+            ),
             f"spent in all {usd_words(shown.spent_usd)}",
             *([f"not counted: {', '.join(lacks)}"] if lacks else []),
         )

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from gpu_tenant.domain.expected_cost import is_paid
 from gpu_tenant.domain.wording import some, span
+from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.output import complain, step
 
 if TYPE_CHECKING:
@@ -40,11 +41,13 @@ def print_found(shown: Found, width: int | None = None) -> None:
     console = Console(highlight=False, soft_wrap=True)
     if width is None and console.is_terminal:
         width = console.width
-    left_out: list[str] = []
-    table = _table(cells, left_out)
-    while width is not None and cells and _wide(table) > width and len(left_out) < len(_BY_NEED):
-        left_out.append(_BY_NEED[-1 - len(left_out)])
-        table = _table(cells, left_out)
+    unknown = [] if output.is_verbose() else _unknown_of_all(cells)
+    left_out = list[str]()
+    table = _table(cells, unknown)
+    optional = [name for name in _BY_NEED if name not in unknown]
+    while width is not None and cells and _wide(table) > width and optional:
+        left_out.append(optional.pop())
+        table = _table(cells, [*unknown, *left_out])
     if shown.offers:
         # The table gets its full width: a terminal wraps long lines, and a pipe keeps them whole.
         # Long notes are printed once, below the table.
@@ -62,6 +65,11 @@ def print_found(shown: Found, width: int | None = None) -> None:
         whose = "each" if len(named) == len(rows) > 1 else ", ".join(named)
         click.echo(f"note: {note} ({whose})")
     _rest(shown)
+
+
+def _unknown_of_all(cells: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the columns that say nothing of any offer."""
+    return [name for name in _BY_NEED if all(row[name] in ("-", "?") for row in cells)]
 
 
 def _alike(offers: Sequence[Ranked]) -> list[list[Ranked]]:
@@ -167,7 +175,7 @@ def _rest(shown: Found) -> None:
         click.echo(f"unverified host: {trust_words(unverified)}")
     if shown.untested:
         click.echo(shown.untested)
-    if shown.cheapest:
+    if shown.cheapest and shown.cheapest != shown.offers[0].quote:
         click.echo(f"cheapest by the hour: {shown.cheapest}")
     if shown.unfit:
         counted = "; ".join(f"{count} {reason}" for reason, count in shown.unfit.items())

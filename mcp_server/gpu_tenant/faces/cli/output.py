@@ -46,6 +46,8 @@ R = TypeVar("R", bound="Record")
 _TOLD = 5
 """A receipt shows at most this many sentences of each kind. The report has all of them."""
 
+_VERBOSE = f"{__name__}.verbose"
+
 _COMMAND = re.compile(r"`[^`]*`")
 
 _COLOURS = {"ok": "green", "warning": "yellow", "blocker": "red"}
@@ -100,6 +102,17 @@ def _is_told(what: str) -> bool:
     was_told = bool(context.meta.get(key))
     context.meta[key] = True
     return was_told
+
+
+def note_verbose(value: bool) -> None:
+    """Record whether the person wants all of the answer."""
+    click.get_current_context().meta[_VERBOSE] = value
+
+
+def is_verbose() -> bool:
+    """Whether the person wants all of the answer (`--verbose`)."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_VERBOSE))
 
 
 def answer(record: R, as_json: bool, words: Callable[[R], None]) -> None:
@@ -176,17 +189,18 @@ def smoke(receipt: SmokeReceipt) -> None:
         if receipt.exit_status is None
         else f"status {receipt.exit_status}"
     )
+    every = is_verbose()
     print_list(
-        f"{receipt.id}: {how}",
+        f"{receipt.id}: {how}, {ended} after {receipt.seconds:.1f} s",
         [
-            ("ended", f"{ended} after {receipt.seconds:.1f} s"),
-            *([("peak memory", size(receipt.peak_bytes))] if receipt.peak_bytes else []),
+            *([("peak memory", size(receipt.peak_bytes))] if every and receipt.peak_bytes else []),
             *([("on a GPU", receipt.gpu_memory.words)] if receipt.gpu_memory else []),
             ("wrote", ", ".join(receipt.wrote) or "nothing"),
             *(("doubtful", line) for line in receipt.doubtful),
             *(("left out", line) for line in receipt.left_out),
-            ("confined by", receipt.confined),
-            ("next", receipt.next),
+            *([("confined by", receipt.confined)] if every else []),
+            # At a terminal, `provision` takes the newest smoke test of this directory by itself.
+            ("next", Command("offers") if receipt.passed and not every else receipt.next),
         ],
     )
     if not receipt.passed and receipt.log_tail:
@@ -202,22 +216,24 @@ def card_in(tenancy: Tenancy) -> Callable[[Card], None]:
 
 def card(shown: Card, terms: Sequence[tuple[str, str]] = ()) -> None:
     """Print one lease, and in a few lines its terms."""
+    every = is_verbose()
     rows: list[tuple[str, object]] = [
-        ("box", f"{shown.box} at {shown.address}"),
-        ("price", shown.price_words),
-        *(terms or _without_terms(shown)),
+        *([("box", f"{shown.box} at {shown.address}")] if every or not terms else []),
+        ("price", "; ".join(filter(None, (shown.price_words, _foretold(shown))))),
+        *(
+            [("budget", shown.budget_end or usd_words(shown.budget_usd))]
+            if shown.budget_usd is not None
+            else []
+        ),
+        *(row for row in terms or _without_terms(shown) if every or row[0] != "left to you"),
         *([("goes on", shown.recovered)] if shown.recovered else []),
         *([("unclaimed", shown.unclaimed)] if shown.unclaimed not in shown.next else []),
         *([("GPU memory", shown.memory)] if shown.memory else []),
         *(("open to the internet", port) for port in shown.published),
         ("next", shown.next),
     ]
-    if shown.budget_usd is not None:
-        rows.insert(2, ("budget", shown.budget_end or usd_words(shown.budget_usd)))
-    if shown.forecast_deadline_usd is not None:
-        rows.insert(2, ("forecast", _foretold(shown)))
-    if shown.counts and shown.counts != NOBODY_BILLS:
-        rows.insert(2, ("counted", shown.counts))
+    if every and shown.counts and shown.counts != NOBODY_BILLS:
+        rows.append(("counted", shown.counts))
     if shown.alarm:
         rows.append(("note", shown.alarm))
     if shown.fleet is not None:
@@ -237,6 +253,8 @@ def _without_terms(shown: Card) -> list[tuple[str, object]]:
 
 
 def _foretold(shown: Card) -> str:
+    if shown.forecast_deadline_usd is None:
+        return ""
     job = ""
     if shown.job_ends_in_s is not None:
         job = f"; {usd_words(shown.forecast_job_usd)} when its job is done, in {span(shown.job_ends_in_s)}"
@@ -296,11 +314,11 @@ def print_launched(shown: Launched) -> None:
         [
             *([("ended", shown.died)] if shown.died else []),
             ("keeps", ", ".join(shown.artifacts)),
-            ("may lose", ", ".join(shown.discard) or "only well-known caches"),
+            *([("may lose", ", ".join(shown.discard))] if shown.discard else []),
             *([("warning", shown.undeclared)] if shown.undeclared else []),
             *([("warning", shown.pipe)] if shown.pipe else []),
             *([("runs in", shown.environment)] if shown.environment else []),
-            ("guard", shown.guard),
+            *([] if shown.is_guarded and not is_verbose() else [("guard", shown.guard)]),
             *([("budget", shown.budget_end)] if shown.budget_end else []),
             ("next", shown.next if shown.died else Command("monitor", shown.lease, follow=True)),
         ],
@@ -313,7 +331,8 @@ def print_watched(shown: Watched) -> None:
         click.echo(f"... {size(shown.log_skipped_bytes)} of the log skipped ...", err=True)
     if shown.log:
         click.echo(without_fence(shown.log).rstrip("\n"))
-    rows: list[tuple[str, object]] = [("state", state_of(shown))]
+    every, ended = is_verbose(), shown.exit_code is not None
+    rows: list[tuple[str, object]] = []
     if shown.why:
         rows.append(("why", why_of(shown)))
     if shown.progress is not None:
@@ -324,12 +343,15 @@ def print_watched(shown: Watched) -> None:
             f"{g.util_pct} %, {g.mem_used_mib} of {g.mem_total_mib} MiB, {g.temp_c} C",
         )
         for g in shown.gpus
+        if every or not ended
     ]
+    if every:
+        rows += [
+            ("memory", f"{size(shown.memory_used_bytes)} of {size(shown.memory_limit_bytes)}"),
+            ("disk", f"{size(shown.disk_free_bytes)} free"),
+        ]
     rows += [
-        ("memory", f"{size(shown.memory_used_bytes)} of {size(shown.memory_limit_bytes)}"),
-        ("disk", f"{size(shown.disk_free_bytes)} free"),
-        ("cost so far", usd_words(shown.cost_usd)),
-        ("deadline", until(shown.deadline_in_s)),
+        *([("deadline", until(shown.deadline_in_s))] if every or not ended else []),
         *([("budget", shown.budget_end)] if shown.budget_end else []),
         *([("forecast", shown.outlook)] if shown.outlook else []),
         *([("alarm", shown.alarm)] if shown.alarm else []),
@@ -341,7 +363,14 @@ def print_watched(shown: Watched) -> None:
         *([("together", shown.gang)] if shown.gang else []),
         ("next", shown.next.removesuffix(" with this cursor")),  # --json has the cursor
     ]
-    print_list(f"{shown.job} on {shown.lease}", rows)
+    so_far = "" if shown.nobody_bills else " so far"
+    title = f"{shown.job} on {shown.lease}: {state_of(shown)}; {cost_of(shown)}{so_far}"
+    print_list(title, rows)
+
+
+def cost_of(shown: Watched) -> str:
+    """Return what the lease has cost so far. Of a box for which nobody bills, it says so."""
+    return NOBODY_BILLS if shown.nobody_bills else usd_words(shown.cost_usd)
 
 
 def state_of(shown: Watched) -> str:
@@ -368,9 +397,10 @@ def print_collected(shown: Collected) -> None:
     fetched = (
         shown.came_before or f"{some(shown.fetched_files, 'file')}, {size(shown.fetched_bytes)}"
     )
+    every = is_verbose()
     rows: list[tuple[str, object]] = [
-        ("here", f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"),
-        ("fetched now", fetched),
+        *([("sealed", shown.seal)] if every else []),
+        *([("fetched now", fetched)] if every or shown.fetched_files < shown.files else []),
         *(
             [
                 (
@@ -382,15 +412,10 @@ def print_collected(shown: Collected) -> None:
             else []
         ),
         *([("replaced", shown.superseded)] if shown.superseded else []),
-        (
-            "may be lost",
-            f"{size(shown.discarded_bytes)} by {', '.join(shown.discarded_by)}"
-            if shown.discarded_by
-            else "nothing is given up yet; what nobody has claimed is named below"
-            if shown.unclaimed_files
-            else "nothing",
-        ),
     ]
+    if shown.discarded_by:
+        given_up = f"{size(shown.discarded_bytes)} by {', '.join(shown.discarded_by)}"
+        rows.append(("may be lost", given_up))
     if shown.unclaimed_files:
         named = ", ".join(shown.unclaimed_largest)
         rows.append(
@@ -407,29 +432,33 @@ def print_collected(shown: Collected) -> None:
     ]
     if len(shown.only_here) > _TOLD:
         rows.append(("only here", f"and {len(shown.only_here) - _TOLD} more"))
-    rows += [("the work", shown.work)] if shown.work else []
+    rows += [("the work", shown.work)] if shown.work and (every or shown.work != "done") else []
     rows.append(("next", shown.next))
-    print_list(f"{shown.lease}: sealed {shown.seal[:12]}", rows)
+    here = f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"
+    print_list(f"{shown.lease}: {here}", rows)
 
 
-def receipt(shown: TornDown) -> None:
+def receipt(shown: TornDown, *, of_run: bool = False) -> None:
     """Print the receipt, which proves that the box has ended.
 
-    Nothing can be done any more about what was not proved, so only the report names it.
+    Nothing can be done any more about what was not proved, so only the report names it. The answer of a run says
+    below the receipt what is kept, and names the report.
     """
     r = shown.receipt
+    every = is_verbose()
     read = ", ".join(f"{n} {f}" for f, n in sorted(r.formats.items()))
     kept = f"{some(r.kept_files, 'file')}, {size(r.kept_bytes)}, in {r.kept_in}"
-    rows: list[tuple[str, object]] = [
-        ("ground", f"{r.ground}: {r.loss_words}"),
-        *([("the work", r.outcome.words)] if r.outcome else []),
-        ("kept", f"{kept}{f'; read whole: {read}' if read else ''}" if r.kept_in else "nothing"),
-        (
-            "handed back" if r.left_behind else "seen gone",
-            f"twice, last at {r.second_absent_at:%H:%M:%S} UTC, after {span(r.lived_s)}",
-        ),
-        ("cost", r.sum_words),
-    ]
+    is_done = r.outcome is None or r.outcome.grade == "done"
+    rows: list[tuple[str, object]] = []
+    if r.outcome and (every or not is_done):
+        rows.append(("the work", r.outcome.words))
+    if every or not of_run:
+        whole = f"; read whole: {read}" if read else ""
+        rows.append(("kept", f"{kept}{whole}" if r.kept_in else "nothing"))
+    if every:
+        gone = f"twice, last at {r.second_absent_at:%H:%M:%S} UTC, after {span(r.lived_s)}"
+        rows.append(("handed back" if r.left_behind else "seen gone", gone))
+    rows.append(("cost", r.sum_words))
     for title, told in (("given up", r.given_up), ("warning", r.warnings)):
         rows += [(title, words) for words in told[:_TOLD]]
         if len(told) > _TOLD:
@@ -440,8 +469,9 @@ def receipt(shown: TornDown) -> None:
     rows += [("also bills", shown.twin)] if shown.twin else []
     rows += [("in all", shown.work)] if shown.work else []
     rows += [("attempts", shown.attempts)] if shown.attempts else []
-    rows += [("more", Command("report", shown.lease))] if r.not_proved or r.counts else []
-    print_list(f"receipt for {shown.lease}: {shown.state}", rows)
+    if (r.not_proved or r.counts) and not of_run:
+        rows.append(("more", Command("report", shown.lease)))
+    print_list(f"receipt for {shown.lease}: {shown.state}; {r.ground}: {r.loss_words}", rows)
 
 
 def checkup(shown: Checkup) -> None:

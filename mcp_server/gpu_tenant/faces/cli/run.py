@@ -22,6 +22,7 @@ from gpu_tenant.faces.cli.command import (
     join_words,
     name_option,
     verb,
+    verbose,
 )
 from gpu_tenant.faces.cli.quantities import GIB, HOURS, HOURS_OR_NONE, ON_FAILURE, USD
 
@@ -125,6 +126,7 @@ WAITS_FOR_A_PERSON = 10
     flag_value="",
     help="continue the run with this id; without an id, the newest",
 )
+@verbose
 @as_json
 async def run(
     directory: str,
@@ -347,6 +349,9 @@ def _print_losses(asks: Unanswered, *, err: bool = False) -> None:
 
 def _print_plan(plan: RentalPlan, *, err: bool = False) -> None:
     output.print_list(plan.headline, list(plan.brief.items()), err=err)
+    for line in plan.lines if output.is_verbose() else ():
+        for part in output.in_lines(line, 2, err=err):
+            click.echo(f"  {part}", err=err)
 
 
 def _print(standing: ErrandStatus) -> None:
@@ -355,13 +360,12 @@ def _print(standing: ErrandStatus) -> None:
         click.echo(f"the end of {standing.log_of}:")
         click.echo(standing.log.rstrip("\n"))
     if standing.ended is not None:
-        output.receipt(standing.ended)
+        output.receipt(standing.ended, of_run=True)
     click.echo(f"{standing.run}: {standing.words}")
     if standing.watched:
         click.echo(f"watched from now on: {standing.watched}")
     if standing.plan is not None:
         _print_plan(standing.plan)
-        click.echo(f"in full: {Command('run', resume=standing.run).line} --json")
     if standing.asks is not None:
         _print_losses(standing.asks)
         for way in standing.asks.ways:

@@ -37,6 +37,7 @@ class Costs(Record):
     by_project: dict[str, Decimal] = Field(description="this month; empty: no lease has a project")
     by_platform: dict[str, Decimal] = Field(description="this month")
     limits: dict[str, str] = Field(description="how much of the owner's limits is used")
+    near_limits: tuple[str, ...] = Field(description="those of which half is used, or more")
     without_a_box: tuple[str, ...] = Field(description="volumes, and what else bills with no box")
     leaking_usd_month: Decimal = Field(description="of boxes on which no job runs")
     not_counted: tuple[str, ...] = Field(description="what these sums lack")
@@ -72,6 +73,9 @@ def costs_of(context: Context, seen: Leases) -> Costs:
         by_project=month.by_project,
         by_platform=month.by_platform,
         limits={name: uses[name].words for name in ("usd_day", "usd_month") if name in uses},
+        near_limits=tuple(
+            name for name in ("usd_day", "usd_month") if name in uses and uses[name].is_near
+        ),
         without_a_box=seen.also_billing,
         leaking_usd_month=seen.leaking_usd_month,
         not_counted=(

@@ -290,6 +290,8 @@ export interface Watched {
   disk_free_bytes: number | null;
   running_s: number | null;
   cost_usd: string | null;
+  /** why `cost_usd` is unknown */
+  nobody_bills: boolean;
   deadline_in_s: number;
   alarm: string | null;
   /** how often it should save, as seen so far */
