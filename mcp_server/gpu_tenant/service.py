@@ -340,6 +340,7 @@ class Tenancy:
         count: Annotated[
             int, Field(ge=1, le=MOST_BOXES, description="boxes; caps are their sum")
         ] = 1,
+        at_least: Annotated[int, Field(ge=0, description="of `count`, else none; 0: all")] = 0,
         order: Annotated[str, Field(description="the same")] = "",
         name: Annotated[str, Field(description="project/name #tag")] = "",
     ) -> Card:
@@ -379,6 +380,7 @@ class Tenancy:
             wait_h=wait_h,
             wait_s=wait_s,
             count=count,
+            at_least=at_least or None,
         )
         card = await with_open_ports(context, card)
         return memory_noted(card, smoke, ledger=context.ledger)
@@ -455,6 +457,7 @@ class Tenancy:
         wait_h: float = 0,
         wait_s: float = WAIT_S,
         count: int = 1,
+        at_least: int | None = None,
     ) -> Card:
         """Do as `provision`, on terms that were put together by the caller."""
         from gpu_tenant.leases.adopt import adopt
@@ -502,7 +505,14 @@ class Tenancy:
                     context.ledger.must_not_stand(quote.wish_id)
             if count > 1:
                 return await fleet_by(
-                    context, quotes, asked, count, unguarded=unguarded, smoke=smoke, wait_s=wait_s
+                    context,
+                    quotes,
+                    asked,
+                    count,
+                    unguarded=unguarded,
+                    smoke=smoke,
+                    wait_s=wait_s,
+                    at_least=at_least,
                 )
             return await rent_by_quotes(
                 context, quotes, asked, unguarded=unguarded, smoke=smoke, wait_s=wait_s
@@ -519,7 +529,9 @@ class Tenancy:
             )
         require_smoke(smoke, ledger=context.ledger)
         if count > 1:
-            return await fleet_at(context, profile, asked, count, price_usd_h, wait_s=wait_s)
+            return await fleet_at(
+                context, profile, asked, count, price_usd_h, wait_s=wait_s, at_least=at_least
+            )
         lease = intend(
             context,
             profile.id,

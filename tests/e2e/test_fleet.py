@@ -23,11 +23,23 @@ OF_MACHINES = AT("tenant", ["vastai"], indirect=True)
 
 
 async def fleet(
-    tenant: Tenant, quotes: list[str], count: int, *, wait_s: float = 0, **sums: Decimal
+    tenant: Tenant,
+    quotes: list[str],
+    count: int,
+    *,
+    wait_s: float = 0,
+    at_least: int = 1,
+    **sums: Decimal,
 ) -> tuple[Card, Fleet]:
     await tenant.key_is_known()
     card = await tenant.tenancy.provision(
-        smoke="none", quotes=quotes, count=count, wait_s=wait_s, unguarded="accept", **sums
+        smoke="none",
+        quotes=quotes,
+        count=count,
+        at_least=at_least,
+        wait_s=wait_s,
+        unguarded="accept",
+        **sums,
     )
     assert card.together is not None
     return card, card.together
@@ -92,15 +104,57 @@ async def test_a_cap_below_the_price_rents_nothing_for_one_box_either(tenant: Te
 
 @OF_MACHINES
 async def test_one_machine_is_had_once_and_fewer_boxes_stand(tenant: Tenant) -> None:
-    quotes = (await tenant.quotes())[:2]
+    quotes = await tenant.quotes()
+    machines = len(quotes)
 
-    _, whole = await fleet(tenant, quotes, 3)
+    _, whole = await fleet(tenant, quotes[:1], machines + 1)
 
-    assert (whole.had, len(tenant.alive), tenant.creates()) == (2, 2, 2)
+    assert (whole.had, len(tenant.alive), tenant.creates()) == (machines, machines, machines)
     assert [words.split(": ")[1] for words in whole.missing] == [
         "it is a single machine, and was rented"
-    ] * 2
+    ] * machines
     assert {tenant.lease(x).quote.id for x in whole.leases} == set(quotes)  # type: ignore[union-attr]
+
+
+@OF_MACHINES
+async def test_one_quote_of_a_single_machine_rents_others_that_its_search_has_shown(
+    tenant: Tenant,
+) -> None:
+    quotes = await tenant.quotes()
+
+    _, whole = await fleet(tenant, quotes[:1], 2, at_least=0)
+    _, again = await fleet(tenant, quotes[:1], 2, at_least=0)
+
+    assert (whole.had, whole.missing, len(tenant.alive)) == (2, (), 2)
+    assert {tenant.lease(x).quote.id for x in whole.leases} == set(quotes[:2])  # type: ignore[union-attr]
+    assert again == whole
+
+
+@OF_MACHINES
+async def test_what_no_search_has_shown_is_told_before_anything_is_rented(tenant: Tenant) -> None:
+    quotes = await tenant.quotes()
+
+    with pytest.raises(Refused, match="nothing was rented") as refused:
+        await fleet(tenant, quotes, len(quotes) + 1, at_least=0)
+
+    assert f"`--at-least {len(quotes)}`" in refused.value.remedy
+    assert tenant.creates() == 0
+
+
+@OF_A_KIND
+async def test_a_fleet_that_cannot_be_had_as_a_whole_is_given_back(tenant: Tenant) -> None:
+    quotes = (await tenant.quotes())[:1]
+    method, path = CREATE[tenant.slug]
+    tenant.create_fails(
+        "no_capacity", times=9, match={"method": method, "path_regex": path, "nth": 3}
+    )
+
+    with pytest.raises(NoCapacity, match="2 of 3 boxes could be rented") as refused:
+        await fleet(tenant, quotes, 3, at_least=0)
+
+    assert "`--at-least 2`" in refused.value.remedy
+    assert tenant.alive == []
+    assert {x.state for x in tenant.tenancy.ledger.leases()} <= {LeaseState.GONE, LeaseState.VOID}
 
 
 @OF_A_KIND

@@ -351,7 +351,14 @@ async def test_the_table_tells_the_metric_the_time_and_the_cost_by_cell_the_best
     found = tended.table
 
     assert [row.cell for row in found.rows] == ["lr-0.1", "lr-0.2", "lr-0.3"]
-    assert (found.by, found.best) == ("loss, the lowest first", "lr-0.1, loss 0.1")
+    assert found.by == "loss, the lowest first"
+    assert found.best is not None
+    words, _, files = found.best.partition(": ")
+    assert words == "lr-0.1, loss 0.1"
+    assert (Path(files) / "r").read_text(encoding="utf-8") == "0.1\n"
+    assert found.folder is not None
+    assert {link.name for link in Path(found.folder).iterdir()} == {"lr-0.1", "lr-0.2", "lr-0.3"}
+    assert (Path(found.folder) / "lr-0.3" / "r").read_text(encoding="utf-8") == "0.3\n"
     assert all(row.took_s is not None and row.cost_usd is not None for row in found.rows)
     assert "; best lr-0.1, loss 0.1" in (await tend_all(desk.tenancy.context))[0]
     highest = (await tend(desk.tenancy.context, "sw-1", by="acc")).table
@@ -370,4 +377,4 @@ async def test_the_table_tells_the_metric_the_time_and_the_cost_by_cell_the_best
         "WHY",
     ]
     assert shown[1].split()[:4] == ["lr-0.1", "verified", "0.1", "0.1"]
-    assert any(line.split() == ["best", "lr-0.1,", "loss", "0.1"] for line in shown)
+    assert any(line.split()[:4] == ["best", "lr-0.1,", "loss", "0.1:"] for line in shown)

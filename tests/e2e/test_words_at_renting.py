@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(300)
 
 COLUMNS = 100
 """As wide as the tests' terminal is."""
-TITLES = ["ends", "watched", "keeps", "risk"]
+TITLES = ["ends", "budget", "watched", "keeps", "risk"]
 
 
 def environ(stage: Rehearsal) -> dict[str, str]:

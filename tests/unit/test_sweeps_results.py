@@ -9,7 +9,7 @@ from unit.test_sweeps_status import ONE, SWEEP, TEN, TWO, A, put
 
 from gpu_tenant.domain.model import Lease
 from gpu_tenant.domain.sweep_placement import Placement
-from gpu_tenant.sweeps.results import with_results
+from gpu_tenant.sweeps.results import link_by_cell, with_results
 from gpu_tenant.sweeps.status import Reckoning, reckon
 
 
@@ -103,3 +103,35 @@ def test_without_a_metric_the_order_of_the_grid_stays_and_nan_is_never_the_best(
     assert (bare.by, [row.cell for row in bare.rows]) == (None, [ONE, TWO, TEN])
     assert bare.best is None
     assert found.rows[0].cell == TWO
+    assert found.doubtful == (f"{ONE}: loss is nan",)
+
+
+def test_a_cell_that_failed_is_not_the_best_however_low_its_loss(tmp_path: Path) -> None:
+    log(tmp_path, ONE, "loss 0.1")
+    log(tmp_path, TWO, "loss 0.3")
+    failed = ran(ONE, 0, 1)
+    assert failed.said is not None
+    said = failed.said.model_copy(update={"word": "failed"})
+
+    found = table([failed.model_copy(update={"said": said}), ran(TWO, 0, 1)], {A: box(tmp_path)})
+
+    assert found.rows[0].cell == ONE
+    assert found.best == f"{TWO}, loss 0.3"
+
+
+def test_each_cell_that_ended_well_has_a_link_to_its_files(tmp_path: Path) -> None:
+    files, folder = tmp_path / "kept", tmp_path / "sweeps" / "sw-1"
+    files.mkdir()
+    (files / "r").write_text("1", encoding="utf-8")
+    rows = [
+        row.model_copy(update={"files": str(files)})
+        for row in table([ran(ONE, 0, 1)], {A: box(tmp_path)}).rows
+    ]
+
+    made = link_by_cell(folder, rows)
+    again = link_by_cell(folder, rows)
+
+    assert made
+    assert again
+    assert [link.name for link in folder.iterdir()] == [ONE]
+    assert (folder / ONE / "r").read_text(encoding="utf-8") == "1"

@@ -53,6 +53,11 @@ class Grid(Record):
         """Return the patterns of the files that the cell must produce."""
         return tuple(_fill(pattern, cell, escape) for pattern in self.artifacts)
 
+    def places_of(self, cell: Cell) -> tuple[str, ...]:
+        """Return the paths that the cell's artifacts name. A pattern with a wildcard names none."""
+        plain = (pattern for pattern in self.artifacts if not set(pattern) & set("*?[!\\"))
+        return tuple(_fill(pattern, cell, str) for pattern in plain)
+
     def discard_of(self, cell: Cell) -> tuple[str, ...]:
         """Return the patterns of the cell's files that may be lost."""
         return tuple(_fill(pattern, cell, escape) for pattern in self.discard)

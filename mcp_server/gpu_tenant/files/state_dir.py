@@ -141,6 +141,10 @@ class Home:
         """The directory for reports that belong to no kept artifacts, unless the owner names another."""
         return self.root / "reports"
 
+    def sweep(self, sweep_id: str) -> Path:
+        """The directory with a link to the files of each cell of that sweep."""
+        return self.root / "sweeps" / sweep_id
+
 
 class Reread(NamedTuple):
     """The size and the hash of a file that was read back."""

@@ -38,7 +38,7 @@ from gpu_tenant.domain.model import Lease, LeaseState, Profile
 from gpu_tenant.domain.offers import Quote
 from gpu_tenant.domain.standing_wish import is_wish
 from gpu_tenant.domain.terms import RentRequest
-from gpu_tenant.domain.wording import usd_words
+from gpu_tenant.domain.wording import some, usd_words
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import WAIT_S, Context
 from gpu_tenant.leases.inspection import look_at_new_box
@@ -76,6 +76,8 @@ class _Hunt:
     until: datetime
     """The time after which this call asks for no more boxes, so that the caller gets an answer soon enough."""
     stopped: str | None = None
+    may_go_on: bool = False
+    """Whether the same call again may find more boxes: time ran out, or the fate of a box is unknown."""
     last: TenantError | None = None
     given_back: list[str] = field(default_factory=list)
 
@@ -291,6 +293,33 @@ async def _given_back(context: Context, lease: Lease) -> str:
     return f"it was given back unused, for {usd_words(receipt.spent_usd)}"
 
 
+def quotes_for(context: Context, quotes: Sequence[Quote], count: int) -> list[Quote]:
+    """Return these quotes. If they are fewer machines than boxes are wanted, others of the same search follow."""
+    wanted = list(quotes)
+    if count == 1 or most_boxes(context, wanted) is None:
+        return wanted
+    searches = {quote.wish_id for quote in quotes if quote.wish_id is not None}
+    kinds = {quote.offer.interruptible for quote in quotes}
+    machines = set(map(_machine, quotes))
+    for other in context.ledger.valid_quotes(context.clock.now()):
+        is_of_search = other.wish_id in searches and other.offer.interruptible in kinds
+        if len(machines) < count and is_of_search and _machine(other) not in machines:
+            machines.add(_machine(other))
+            wanted.append(other)
+    return wanted
+
+
+def most_boxes(context: Context, quotes: Sequence[Quote]) -> int | None:
+    """Return how many boxes these quotes rent at most. None if one of them is for a kind of box, and not a machine."""
+    if all(is_one_machine(context.profile(quote.offer.provider)) for quote in quotes):
+        return len(set(map(_machine, quotes)))
+    return None
+
+
+def _machine(quote: Quote) -> tuple[str, str]:
+    return quote.offer.provider, quote.offer.id
+
+
 def _quote(context: Context, name: str) -> Quote:
     if is_wish(name):
         raise BadRequest(
@@ -312,13 +341,29 @@ async def fleet_by(
     unguarded: Unguarded,
     smoke: str | None,
     wait_s: float,
+    at_least: int | None = None,
 ) -> Card:
-    """Rent up to `count` boxes by those quotes. Each quote is used as often as its offer allows."""
-    wanted, asked_at = [_quote(context, name) for name in quotes], context.clock.now()
+    """Rent `count` boxes by those quotes, and by others of their search if these are too few machines.
+
+    Each quote is used as often as its offer allows. If there are fewer than `at_least` boxes (None: `count`), none
+    is kept.
+
+    Raises:
+        Refused: so many boxes are not offered; nothing was rented.
+    """
+    asked_at, least = context.clock.now(), min(count, at_least or count)
+    wanted = quotes_for(context, [_quote(context, name) for name in quotes], count)
     said: dict[str, JsonValue] = {"quotes": list(quotes)}
     name = context.ledger.fleet_for(request_of(said, asked, count=count), at=asked_at)
     missing = count - len(boxes_had(context.ledger.leases_of(name)))
     if missing == count:
+        machines = most_boxes(context, wanted)
+        if machines is not None and machines < least:
+            raise Refused(
+                f"the search has shown {some(machines, 'machine')} of this kind, each is rented once, and "
+                f"{some(least, 'box')} are wanted: nothing was rented",
+                remedy=f"{Command('offers')} with a wider wish or a larger limit; or {Option('at-least', str(machines))}",
+            )
         # If the limits do not allow all the boxes, none is rented.
         cheapest = min(wanted, key=lambda quote: quote.offer.price.running_usd_h or 0)
         must_have_room(context, cheapest, asked, count)
@@ -348,7 +393,7 @@ async def fleet_by(
             )
 
         sources.append(_Source(quote.id, profile, of_quote, quote.offer.id))
-    return await _fleet(context, said, asked, count, sources, wait_s)
+    return await _fleet(context, said, asked, count, sources, wait_s, least)
 
 
 async def fleet_at(
@@ -359,8 +404,9 @@ async def fleet_at(
     price_usd_h: Decimal | None,
     *,
     wait_s: float,
+    at_least: int | None = None,
 ) -> Card:
-    """Rent a fleet of `count` boxes at a platform that needs no quote."""
+    """Rent a fleet of `count` boxes at a platform that needs no quote. `at_least` is as for `fleet_by`."""
 
     def without_quote(part: RentRequest, missing: int, fleet: str) -> Lease:
         cap = part.max_price_usd_h
@@ -381,7 +427,8 @@ async def fleet_at(
         "price_usd_h": None if price_usd_h is None else str(price_usd_h),
     }
     sources = [_Source(profile.id, profile, without_quote)]
-    return await _fleet(context, said, asked, count, sources, wait_s)
+    least = min(count, at_least or count)
+    return await _fleet(context, said, asked, count, sources, wait_s, least)
 
 
 async def _fleet(
@@ -391,11 +438,12 @@ async def _fleet(
     count: int,
     sources: Sequence[_Source],
     wait_s: float,
+    least: int,
 ) -> Card:
     """Rent a fleet. Return the card of its first lease, which shows the whole fleet and why any boxes are missing.
 
     Raises:
-        TenantError: no box could be rented; the message says why.
+        TenantError: fewer than `least` boxes could be rented, and those were given back; the message says why.
     """
     begun = context.clock.now()
     name = context.ledger.fleet_for(request_of(said, asked, count=count), at=begun)
@@ -405,7 +453,10 @@ async def _fleet(
             left_s = wait_s - (context.clock.now() - begun).total_seconds()
             if await _all_ready(context, hunt, max(0.0, left_s)):
                 break
-    standing = context.ledger.leases_of(name)
+        standing = context.ledger.leases_of(name)
+        is_used = any(lease.touched_at is not None for lease in standing)
+        if len(boxes_had(standing)) < least and not hunt.may_go_on and not is_used:
+            await _all_given_back(context, hunt, standing, least)
     whole = fleet_of(name, standing, asked=count, missing=hunt.why)
     first = next((x for x in standing if x.state.live), None) or next(
         iter(boxes_had(standing)), None
@@ -416,6 +467,27 @@ async def _fleet(
         raise hunt.last
     words = f"{whole.had} of {count} boxes were rented" if whole.missing else None
     return card_of(context, first, words).model_copy(update={"together": whole})
+
+
+async def _all_given_back(
+    context: Context, hunt: _Hunt, standing: Sequence[Lease], least: int
+) -> None:
+    """Give back the boxes of a fleet that cannot be had as a whole. Nobody has used them.
+
+    Raises:
+        TenantError: always: why there are not more.
+    """
+    had = [lease for lease in standing if lease.state is LeaseState.ACTIVE]
+    if not had:
+        return  # whoever called says why there is none
+    back = list[str]()
+    for lease in had:
+        async with context.held_in_turn(lease.id, "provision"):
+            back.append(f"{lease.id}: {await _given_back(context, lease)}")
+    assert hunt.last is not None
+    hunt.last.message = f"{len(had)} of {hunt.count} boxes could be rented, and {least} are wanted: {'; '.join((*back, *hunt.why))}"
+    hunt.last.remedy = f"{Command('offers')} shows what there is now; {Option('at-least', str(len(had)))} keeps fewer boxes"
+    raise hunt.last
 
 
 async def _fill(context: Context, hunt: _Hunt) -> bool:
@@ -430,6 +502,7 @@ async def _fill(context: Context, hunt: _Hunt) -> bool:
             break
         if boxes_had(standing) and context.clock.now() >= hunt.until:
             hunt.stopped = "the time of this call is over: make the same call again to continue"
+            hunt.may_go_on = True
             break
         if not await _another(context, hunt, standing):
             break
@@ -453,7 +526,7 @@ async def _fates_known(context: Context, hunt: _Hunt) -> None:
         with context.hold_lease(lease.id, "provision"), suppress(ProviderSilent):
             await find_out(context, lease, silence)
         if context.ledger.lease(lease.id).state is LeaseState.INTENDED:
-            hunt.stopped, hunt.last = silence.message, silence
+            hunt.stopped, hunt.last, hunt.may_go_on = silence.message, silence, True
 
 
 async def _another(context: Context, hunt: _Hunt, standing: Sequence[Lease]) -> bool:
@@ -465,6 +538,9 @@ async def _another(context: Context, hunt: _Hunt, standing: Sequence[Lease]) -> 
         taken = {x.quote.offer.id for x in standing if x.quote and x.provider == source.profile.id}
         if source.offer in taken and is_one_machine(source.profile):
             source.refused = "it is a single machine, and was rented"
+            hunt.last = hunt.last or NoCapacity(
+                f"{source.name}: {source.refused}", remedy=str(Command("offers"))
+            )
             continue
         try:
             part = part_of(hunt.asked, standing, count=hunt.count, now=context.clock.now())
@@ -480,6 +556,7 @@ async def _another(context: Context, hunt: _Hunt, standing: Sequence[Lease]) -> 
         except TenantError as trouble:
             # Such an error affects every offer, for example an empty account, a refused key, or an unknown outcome.
             hunt.stopped, hunt.last = f"{trouble.message}; {trouble.remedy}", trouble
+            hunt.may_go_on = isinstance(trouble, ProviderSilent)
             return False
         else:
             return True

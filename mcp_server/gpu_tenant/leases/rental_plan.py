@@ -14,7 +14,7 @@ from gpu_tenant.domain.terms import RentRequest, Terms
 from gpu_tenant.domain.wording import some, usd_words
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provision import must_be_hours, terms_by_quote
-from gpu_tenant.leases.rent import must_have_room
+from gpu_tenant.leases.rent import must_have_room, quotes_for
 from gpu_tenant.leases.spending_plan import SpendingPlan, most_usd
 
 
@@ -46,6 +46,8 @@ def plan_of_rental(
         return _of_wait(standing[0].id, standing[0].what, found, asked, wait_h, now, context)
     if not found:
         return None  # what is wrong with these names is told by whoever rents by them
+    if count > 1:
+        found = quotes_for(context, found, count)
     _must_fit_one(context, found, asked, count)
     usd = most_by_quotes(found, asked, now)
     if usd is not None and count > 1:

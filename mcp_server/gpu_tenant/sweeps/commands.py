@@ -1,6 +1,7 @@
 """Runs one command over a grid of parameters on many boxes: begins a sweep, counts its cells, accepts its faults."""
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,7 +23,7 @@ from gpu_tenant.leases.allowed_references import must_be_allowed
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.term_checks import attempts
 from gpu_tenant.providers.credentials import references, resolve_all
-from gpu_tenant.sweeps.results import with_results
+from gpu_tenant.sweeps.results import link_by_cell, with_results
 from gpu_tenant.sweeps.status import CellRow, Reckoning, reckon, stands_in_the_way
 from gpu_tenant.sweeps.tend import (
     Answered,
@@ -129,7 +130,11 @@ async def tend(
     """
     sweep = context.ledger.sweep(sweep_id)
     troubles = await tend_sweep(context, sweep, values, no_more_cells_on)
-    return SweepReport(table=await sorted_of(context, sweep.id, by=by), troubles=troubles)
+    table = await sorted_of(context, sweep.id, by=by)
+    folder = context.home.sweep(sweep.id)
+    if await asyncio.to_thread(link_by_cell, folder, table.rows):
+        table = table.model_copy(update={"folder": os.fspath(folder)})
+    return SweepReport(table=table, troubles=troubles)
 
 
 async def sorted_of(context: Context, sweep_id: str, *, by: str | None = None) -> Reckoning:

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from gpu_tenant.domain.policy import running_usd_h
 from gpu_tenant.domain.sweep_placement import Placement, Sweep
 from gpu_tenant.files.direct_io import open_regular
 from gpu_tenant.jobs.progress import read_progress, whole_lines
-from gpu_tenant.sweeps.status import CellRow, Reckoning
+from gpu_tenant.sweeps.status import CellRow, CellState, Reckoning
 
 _TAIL_BYTES = 64_000
+_WELL: frozenset[CellState] = frozenset({"verified", "finished"})
+"""Only a cell that ended well can be the best one."""
 _GROWS = (
     "acc",
     "f1",
@@ -59,13 +62,27 @@ def with_results(
 
     rows.sort(key=place)
     first = "highest" if grows(by) else "lowest"
+    best = next(
+        (row for row in rows if row.state in _WELL and _is_number(row.metrics.get(by))), None
+    )
     return table.model_copy(
         update={
             "rows": tuple(rows),
             "by": f"{by}, the {first} first",
-            "best": f"{rows[0].cell}, {by} {rows[0].metrics[by]:g}",
+            "best": _best_words(best, by) if best is not None else None,
+            "doubtful": tuple(
+                f"{row.cell}: {name} is {value}"
+                for row in rows
+                for name, value in row.metrics.items()
+                if not _is_number(value)
+            ),
         }
     )
+
+
+def _best_words(best: CellRow, by: str) -> str:
+    where = f": {best.files}" if best.files else ""
+    return f"{best.cell}, {by} {best.metrics[by]:g}{where}"
 
 
 def grows(metric: str) -> bool:
@@ -92,13 +109,45 @@ def _result(
     cost = None
     if took_s is not None and usd_h:
         cost = (usd_h * Decimal(str(took_s)) / 3600 / (sweep.slots or 1)).quantize(USD_STEP)
+    cell = sweep.cell(row.cell)
+    kept = places(lease, sweep.grid.places_of(cell)) if cell else []
     return row.model_copy(
         update={
+            "files": os.fspath(kept[0]) if kept else None,
             "took_s": took_s,
             "cost_usd": cost,
             "metrics": _metrics(lease, placement.job, said.attempts),
         }
     )
+
+
+def places(lease: Lease, names: Sequence[str]) -> list[Path]:
+    """Return the collected directories and files of that lease that have these names below its work directory."""
+    if lease.kept_in is None:
+        return []
+    work = Path(lease.kept_in) / "work"
+    plain = (name.removeprefix("./").strip("/") for name in names)
+    return [work / name for name in plain if name and (work / name).exists()]
+
+
+def link_by_cell(folder: Path, rows: Sequence[CellRow]) -> bool:
+    """Make a link to the files of each cell that ended well, by its name. Return whether there is one.
+
+    The boxes' own directories stay as they are: they are what was proved.
+    """
+    has_one = False
+    for row in rows:
+        if row.files is None or row.state not in _WELL:
+            continue
+        link = folder / row.cell
+        with suppress(OSError):  # a full disk, or a file of the owner's by that name
+            folder.mkdir(parents=True, exist_ok=True)
+            if link.is_symlink() and os.fspath(link.readlink()) != row.files:
+                link.unlink()
+            if not link.is_symlink():
+                link.symlink_to(row.files)
+        has_one = has_one or link.is_symlink()
+    return has_one
 
 
 def _metrics(lease: Lease, job: str, runs: int) -> dict[str, float]:

@@ -59,6 +59,7 @@ class CellRow(Record):
         default=None, description="how long its last run took; None: it has not ended"
     )
     cost_usd: Usd = Field(default=None, description="the cost of that run, at its box's rate")
+    files: str | None = Field(default=None, description="where its collected files are")
 
 
 class Reckoning(Record):
@@ -80,7 +81,12 @@ class Reckoning(Record):
         description="who accepted all that is wrong now; None: nobody, or nothing is wrong"
     )
     by: str | None = Field(default=None, description="how the rows are sorted; None: as declared")
-    best: str | None = Field(default=None, description="the name of the first row, and its metric")
+    best: str | None = Field(
+        default=None,
+        description="the best cell that ended well, its metric, and where its files are",
+    )
+    doubtful: tuple[str, ...] = Field(default=(), description="a sentence for each NaN")
+    folder: str | None = Field(default=None, description="it has a link for each cell's files")
 
     @property
     def still_open(self) -> int:

@@ -337,8 +337,14 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
     "--count",
     type=click.IntRange(1, MOST_BOXES),
     default=1,
-    help="rent so many boxes: --max-price-usd-h and --budget-usd are for all together; the same call "
+    help="rent so many boxes, by the offers that the search has shown: --max-price-usd-h and --budget-usd are for all together; the same call "
     "again continues with these boxes",
+)
+@click.option(
+    "--at-least",
+    type=click.IntRange(1, MOST_BOXES),
+    default=None,
+    help="with --count: keep so many boxes if there are not more; default: all of them or none",
 )
 @click.option(
     "--wait",
@@ -359,6 +365,7 @@ async def provision(
     smoke: str | None,
     wait_h: float | None,
     yes: bool,
+    at_least: int | None,
     as_json: bool,
     recover: tuple[str, ...],
     **terms: Any,
@@ -389,6 +396,7 @@ async def provision(
                     wait_h=wait_h or 0,
                     wait_s=wait_s,
                     unguarded=unguarded,
+                    at_least=at_least or 0,
                     recover=list(recover),
                     **terms,
                 )

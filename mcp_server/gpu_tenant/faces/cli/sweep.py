@@ -210,7 +210,8 @@ async def sweep(
             from gpu_tenant.faces.cli import sign
 
             settled = await sign.with_signature(tenancy, "to accept all of this", accept)
-            tended = tended.model_copy(update={"table": settled})
+            of_now = {"settled_by": settled.settled_by, "wrong": settled.wrong}
+            tended = tended.model_copy(update={"table": tended.table.model_copy(update=of_now)})
         output.answer(tended, as_json, table)
     if tended.table.wrong and not tended.table.settled_by:
         sys.exit(1)
@@ -283,11 +284,14 @@ def table(shown: SweepReport) -> None:
     Console(highlight=False).print(drawn)
     if len(rows) > _SHOWN:
         click.echo(f"and {len(rows) - _SHOWN} more; --json has them all")
-    sorted_by = [("sorted by", found.by), ("best", found.best)] if found.by else []
+    sorted_by = [("sorted by", found.by)] if found.by else []
+    sorted_by += [("best", found.best)] if found.best else []
     told: list[tuple[str, object]] = [
         *sorted_by,
         ("cells", found.words),
         ("boxes", ", ".join(found.leases)),
+        *([("files", f"{found.folder}, by cell")] if found.folder else []),
+        *(("doubtful", words) for words in found.doubtful),
     ]
     told += [("wrong", words) for words in found.wrong]
     told += [("accepted", f"by {found.settled_by}")] if found.settled_by else []
@@ -309,11 +313,12 @@ def next_step(found: Reckoning) -> str:
         return f"{Command('sweep', found.sweep, add='LEASE')}: no box takes the waiting cells; `--rest` gives these cells up"
     if states["finished"]:
         return str(Command("collect", *found.leases))
+    end = str(Command("teardown", *found.leases))
     if found.wrong and not found.settled_by:
         again = _first(found.rows)
         retry = f"{Command('sweep', found.sweep, retry=again)}, or " if again else ""
-        return f"{retry}{Command('sweep', found.sweep, settle=True)}, then teardown"
-    return str(Command("teardown", *found.leases))
+        return f"{retry}{end}"
+    return end
 
 
 def _first(rows: Sequence[CellRow]) -> str | None:

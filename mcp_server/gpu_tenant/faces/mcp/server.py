@@ -593,7 +593,7 @@ def _provision_or_ask(rooms: _Rooms) -> Callable[..., Any]:
     method = Tenancy.provision
 
     async def plan(tenancy: Tenancy, said: dict[str, Any]) -> SpendingPlan | None:
-        left = ("price_usd_h", "unguarded", "smoke", "wait_s")
+        left = ("price_usd_h", "unguarded", "smoke", "wait_s", "at_least")
         return await tenancy.plan_provision(**{k: v for k, v in said.items() if k not in left})
 
     return _asking(rooms, method, plan)

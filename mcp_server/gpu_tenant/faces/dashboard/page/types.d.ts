@@ -84,6 +84,8 @@ export interface CellRow {
   took_s: number | null;
   /** the cost of that run, at its box's rate */
   cost_usd: string | null;
+  /** where its collected files are */
+  files: string | null;
 }
 
 export interface ChangedRows {
@@ -721,8 +723,12 @@ export interface Reckoning {
   settled_by: string | null;
   /** how the rows are sorted; None: as declared */
   by: string | null;
-  /** the name of the first row, and its metric */
+  /** the best cell that ended well, its metric, and where its files are */
   best: string | null;
+  /** a sentence for each NaN */
+  doubtful: string[];
+  /** it has a link for each cell's files */
+  folder: string | null;
 }
 
 export interface Series {
