@@ -129,6 +129,9 @@ def test_the_control_surface_shows_and_changes_the_world(
     assert did.endswith("is there): somebody else's box is in the account")
     (missed,) = stage.ask("faults", [{"do": "outbid", "box": "77"}])["did"]
     assert "finds no box 77 (there are: " in missed
+    (nothing,) = stage.ask("faults", [{"do": "null_after_destroy"}])["did"]
+    assert nothing.startswith("null_after_destroy has changed nothing: ")
+    assert '"match"' in nothing
     match = {"method": "PUT", "path_regex": "/asks/"}
     (waits,) = stage.ask("faults", [{"do": "no_capacity", "match": match}])["did"]
     assert waits.startswith("no_capacity waits for the next PUT at a path like '/asks/': ")

@@ -37,6 +37,8 @@ Code that would switch the box off looks for it first, because the box is only p
 _NO_VOLUMES: Mapping[str, str] = {}
 _FAULTS = TypeAdapter(list[GpuFault])
 _FAULTS_FILE, _RENTED_FILE = "gpu_faults.json", "gpus.json"
+SILENT = "silent"
+"""Beside the home of a box that is reached without ssh: a file that is there while nothing on the box answers."""
 _START_FILE = "start"
 """Beside the home of a box: a text that differs at each of its starts, in place of a boot id."""
 
@@ -90,8 +92,10 @@ class Sites:
         replace_file(directory / _START_FILE, secrets.token_hex(8), durable="none")
         self._put_gpus(directory, gpus)
         if self.way == "local":
-            programs = None if gpus is None else os.fspath(directory / _PROGRAMS)
-            return LocalAddress(directory=os.fspath(home), programs=programs)
+            (directory / SILENT).unlink(missing_ok=True)
+            return LocalAddress(
+                directory=os.fspath(home), programs=os.fspath(directory / _PROGRAMS)
+            )
         self.close(box_id)
         (directory / "authorized_keys").write_text("\n".join(authorized) + "\n", encoding="utf-8")
         port = _free_port()
@@ -161,6 +165,8 @@ class Sites:
     def close(self, box_id: str) -> None:
         """End every process of the box. The box's disk stays as it is."""
         directory = self._root / box_id
+        if self.way == "local" and directory.is_dir():
+            (directory / SILENT).touch()
         listener = _listener(directory)
         # All processes are frozen before the first is killed. So no process sees another one end, as at a
         # real stop.
@@ -171,6 +177,22 @@ class Sites:
             frozen |= doomed
         for pid in frozen:
             _signal(pid, signal.SIGKILL)
+
+    def fall_silent(self, box_id: str) -> None:
+        """Let nothing on the box answer any more. Its jobs run on."""
+        directory = self._root / box_id
+        if self.way == "local":
+            (directory / SILENT).touch()
+            return
+        for pid in set(_logins_of(_listener(directory))):
+            _signal(pid, signal.SIGKILL)
+
+    def answer_again(self, box_id: str) -> None:
+        """Let the box answer as before, at the same address."""
+        directory = self._root / box_id
+        (directory / SILENT).unlink(missing_ok=True)
+        if self.way == "ssh" and _listener(directory) is None:
+            _run_sshd(directory)
 
     def wipe(self, box_id: str) -> None:
         """Empty the box's home, as a restart empties a container's disk. The disks beside it stay as they are."""
@@ -214,18 +236,22 @@ class Sites:
             f"ForceCommand {login}\n",
             encoding="utf-8",
         )
-        assert SSHD is not None
-        # Its environment has the box's home, so that every process that it starts can be found.
-        subprocess.run(
-            [SSHD, "-f", directory / "sshd_config", "-E", directory / "log"],
-            check=True,
-            stdin=subprocess.DEVNULL,
-            env={
-                **os.environ,
-                "HOME": os.fspath(directory / "home"),
-                "GPU_TENANT_NO_POWEROFF": "1",
-            },
-        )
+        _run_sshd(directory)
+
+
+def _run_sshd(directory: Path) -> None:
+    assert SSHD is not None
+    # Its environment has the box's home, so that every process that it starts can be found.
+    subprocess.run(
+        [SSHD, "-f", directory / "sshd_config", "-E", directory / "log"],
+        check=True,
+        stdin=subprocess.DEVNULL,
+        env={
+            **os.environ,
+            "HOME": os.fspath(directory / "home"),
+            "GPU_TENANT_NO_POWEROFF": "1",
+        },
+    )
 
 
 def stand_in(mount: str) -> str:
@@ -276,10 +302,25 @@ def _processes_of(home: Path, listener: int | None) -> Iterator[int]:
             parents[int(entry.name)] = int(parent)
             if carried in (entry / "environ").read_bytes().split(b"\0"):
                 yield int(entry.name)
-    served = {pid for pid in parents if pid == listener}
-    while served:
-        yield from served
-        served = {pid for pid, parent in parents.items() if parent in served}
+    yield from _with_descendants(listener, parents)
+
+
+def _logins_of(listener: int | None) -> Iterator[int]:
+    """The box's sshd, and what was begun in the logins that it serves now. A detached job is none of these."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parents[int(entry.name)] = int(
+                (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            )
+    return _with_descendants(listener, parents)
+
+
+def _with_descendants(root: int | None, parents: Mapping[int, int]) -> Iterator[int]:
+    found = {pid for pid in parents if pid == root}
+    while found:
+        yield from found
+        found = {pid for pid, parent in parents.items() if parent in found}
 
 
 def _free_port() -> int:

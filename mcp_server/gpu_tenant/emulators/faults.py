@@ -15,6 +15,10 @@ ON_THE_WIRE = {
     "delay": "the answer takes `seconds` of the rehearsal's clock",
     "status": "`status` with `body` and `headers` is answered, and nothing is carried out",
 }
+OF_A_BOX = {
+    "silent": "nothing on a box answers any more, although it runs, works and bills; amount=0: it answers again",
+}
+"""What any platform's box can do. It strikes at once."""
 
 
 class Match(BaseModel):

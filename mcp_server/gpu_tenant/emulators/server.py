@@ -27,7 +27,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.emulators.box_time import BoxTime
 from gpu_tenant.emulators.boxes import Sites, Way
-from gpu_tenant.emulators.faults import ON_THE_WIRE, Fault, Tariff
+from gpu_tenant.emulators.faults import OF_A_BOX, ON_THE_WIRE, Fault, Tariff
 from gpu_tenant.emulators.gpus import FAULTS as GPU_FAULTS
 from gpu_tenant.emulators.gpus import GpuFault
 from gpu_tenant.emulators.world import Due, Logged, Thing, World
@@ -483,12 +483,20 @@ class Stage:
     def _struck_words(self, fault: Fault) -> str:
         """Let the fault strike, and say what it has struck."""
         before = {box.id: box.status for box in self.world.things()}
+        stood = self.world.state.model_dump_json()
         if fault.box is not None and fault.box not in before:
             here = ", ".join(before) or "none"
             said = f"{fault.do} finds no box {fault.box} (there are: {here}), and may have changed nothing"
         else:
             said = f"{fault.do} has struck"
         self._strike(fault)
+        may_be_elsewhere = fault.do in GPU_FAULTS or (fault.do in OF_A_BOX and before)
+        is_named = fault.box is not None and fault.box not in before
+        if not is_named and not may_be_elsewhere and self.world.state.model_dump_json() == stood:
+            return (
+                f"{fault.do} has changed nothing: it strikes a box, and none is there, or a request, which it needs as "
+                'in "match": {"method": "POST"}'
+            )
         after = {box.id: box.status for box in self.world.things()}
         new = [f"{box} is there" for box in after if box not in before]
         gone = [f"{box} is gone" for box in before if box not in after]
@@ -501,11 +509,16 @@ class Stage:
         return f"{said} ({changed})" if changed else said
 
     def _strike(self, fault: Fault) -> None:
+        box = self.world.newest(fault)
+        site = None if box is None else box.id.rpartition("/")[2]
+        if fault.do in OF_A_BOX:
+            if site is not None:
+                change = self._sites.answer_again if fault.amount == 0 else self._sites.fall_silent
+                change(site)
+            return
         if fault.do not in GPU_FAULTS:
             self._emulator.strike(fault)
             return
-        box = self.world.newest(fault)
-        site = None if box is None else box.id.rpartition("/")[2]
         self._sites.befall(site, GpuFault(do=fault.do, amount=fault.amount))
 
     async def _routes(self, request: Request) -> Response:
@@ -621,7 +634,7 @@ def lacking_package(provider: str) -> str | None:
 
 
 def _known_faults(emulator: Emulator) -> dict[str, str]:
-    return {**ON_THE_WIRE, **emulator.faults, **GPU_FAULTS}
+    return {**ON_THE_WIRE, **OF_A_BOX, **emulator.faults, **GPU_FAULTS}
 
 
 def _module_of(provider: str) -> ModuleType:

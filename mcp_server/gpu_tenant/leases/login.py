@@ -45,6 +45,11 @@ async def login(context: Context, lease: str) -> Login:
             f"the box of {found.id} is a pod, and only its cluster's own client can enter it",
             remedy=f"`kubectl --context {at.context} -n {at.namespace} exec -it {at.pod} -- sh`",
         )
+    if isinstance(context.locate(found), LocalAddress):
+        raise BadRequest(
+            f"{found.id} is rehearsed, and a rehearsed box takes ssh only where this computer has an sshd",
+            remedy=f"{Command('exec', found.id, then='COMMAND')}, or install openssh-server, and rehearse again",
+        )
     if not context.home.known_hosts(found.id).exists():
         await reach(context, found)
     box = reachable(context, found)

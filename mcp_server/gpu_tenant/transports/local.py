@@ -31,7 +31,11 @@ class LocalTransport:
     """Runs commands in a directory that is the home of the box, and copies files to and from it."""
 
     def __init__(self, directory: Path, *, programs: str | None = None) -> None:
-        """`programs` is a directory that comes first on the PATH of the box. None if there is none."""
+        """`programs` is a directory that comes first on the PATH of the box. Only a rehearsal's box has one.
+
+        Such a box has nothing of this process's Python: no virtual environment, and no variable for it. It does not
+        answer while there is a file `silent` beside its home.
+        """
         self._home = directory.absolute()
         self._programs = programs
 
@@ -170,11 +174,18 @@ class LocalTransport:
                 f"the box's directory {str(self._home)!r} does not exist",
                 remedy=f"restore it, or run {Command('audit')} to look again",
             )
+        if self._programs is not None and (self._home.parent / "silent").exists():
+            raise BoxUnreachable(
+                "the rehearsed box does not answer", remedy=f"{Command('leases')} looks again"
+            )
 
     def _environment(self) -> dict[str, str]:
         path = os.environ.get("PATH") or _DEFAULT_PATH
+        if self._programs is not None:
+            own = [part for part in path.split(os.pathsep) if not _is_of_an_environment(part)]
+            path = os.pathsep.join((self._programs, *own, _DEFAULT_PATH))
         return {
-            "PATH": path if self._programs is None else f"{self._programs}{os.pathsep}{path}",
+            "PATH": path,
             "LANG": "C.UTF-8",
             "HOME": str(self._home),
             "USER": getpass.getuser(),
@@ -182,6 +193,12 @@ class LocalTransport:
             # The box is this computer, so nothing that runs in it may switch it off.
             "GPU_TENANT_NO_POWEROFF": "1",
         }
+
+
+def _is_of_an_environment(programs: str) -> bool:
+    """Whether that directory belongs to a Python environment that somebody activated here."""
+    above = Path(programs).parent
+    return (above / "pyvenv.cfg").exists() or (above / "conda-meta").is_dir()
 
 
 _LOOK = f"run {Command('audit')} to see the box's disks"

@@ -225,7 +225,7 @@ class _WithFaults(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the faults that the rehearsals offer."""
-        from gpu_tenant.emulators.faults import ON_THE_WIRE
+        from gpu_tenant.emulators.faults import OF_A_BOX, ON_THE_WIRE
         from gpu_tenant.emulators.gpus import FAULTS
         from gpu_tenant.emulators.server import faults_of, rehearsable_providers
 
@@ -235,9 +235,11 @@ class _WithFaults(click.Command):
             formatter.write_text(
                 'POST [{"do": NAME}] to URL/_rehearsal/faults; also "box", "amount", "seconds", "times".'
             )
-        common = {**ON_THE_WIRE, **FAULTS}
+        common = {**ON_THE_WIRE, **OF_A_BOX, **FAULTS}
         with formatter.section('At a request, with "match": {"method", "path_regex", "nth"}'):
             formatter.write_dl(list(ON_THE_WIRE.items()))
+        with formatter.section("Of a box"):
+            formatter.write_dl(list(OF_A_BOX.items()))
         with formatter.section("Of a box's GPUs"):
             formatter.write_dl(list(FAULTS.items()))
         if not named:
