@@ -96,6 +96,42 @@ async def test_before_a_push_a_look_is_refused_and_the_box_stays_unused(tenancy:
     assert (await tenancy.verify_and_teardown(lease)).receipt.ground == "never_used"
 
 
+async def test_a_box_that_somebody_else_uses_is_looked_at_before_anything_is_sent(
+    person: Person, box: Sshd
+) -> None:
+    (box.home / "exp").mkdir()
+    work = "echo step 1; while [ ! -e stop ]; do sleep 0.1; done; sleep 2; echo step 2"
+    with (box.home / "exp" / "log").open("wb") as log:
+        theirs = await asyncio.create_subprocess_exec(
+            "sh", "-c", work, cwd=box.home / "exp", stdout=log
+        )
+    try:
+        async with person.tenancy() as tenancy:
+            lease = (await tenancy.provision("own", box.target)).lease
+
+            seen = await tenancy.look_quickly(lease, "ls ~/exp")
+            runs = await tenancy.follow(
+                lease, str(theirs.pid), cursor=None, wait_s=0, limit_bytes=4096
+            )
+            (box.home / "exp" / "stop").touch()
+            ended = await tenancy.follow(
+                lease, str(theirs.pid), cursor=None, wait_s=30, limit_bytes=4096
+            )
+
+            assert seen.output.strip() == "log"
+            assert (runs.state, runs.log) == ("running", "step 1\n")
+            assert "exp/log" in (runs.why or "")
+            assert (ended.state, ended.log) == ("finished", "step 1\nstep 2\n")
+            assert "gpu-tenant collect" in ended.next
+            await theirs.wait()
+            with pytest.raises(BadRequest, match="no process"):
+                await tenancy.follow(lease, str(theirs.pid), cursor=None, wait_s=0, limit_bytes=1)
+    finally:
+        with suppress(ProcessLookupError):
+            theirs.kill()
+        await theirs.wait()
+
+
 async def test_it_ends_in_seconds_and_in_kilobytes_with_all_that_it_started(
     tenancy: Tenancy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -522,3 +522,41 @@ async def test_a_box_that_does_not_answer_is_looked_at_again_by_the_id_of_its_le
     assert looked.endswith("make the same call again, which looks again")
     assert pushed.startswith("BOX_UNREACHABLE: ")
     assert f"run `audit(lease='{lease}')` to look again" in pushed
+
+
+async def test_an_agent_retries_and_gives_up_cells_and_reads_a_line_by_lease(home: Path) -> None:
+    tree, mended = home / "w", home / "mended"
+    tree.mkdir()
+    (tree / "README").write_text("work")
+    fails_once = f"mkdir -p out/{{cell}}; echo {{n}} >out/{{cell}}/n; test -e {mended} || exit 7"
+    async with speaking("auto") as client:
+        lease = (await call(client, "provision", smoke="none"))["lease"]
+        await call(client, "push", lease=lease, directory=str(tree))
+        await call(
+            client,
+            "launch_detached",
+            lease=lease,
+            command=fails_once,
+            artifacts=["out/{cell}/"],
+            matrix={"n": [1]},
+        )
+        failed = await call(client, "monitor", lease=lease, wait_s=45)
+        brief = await call(client, "list_leases", which="brief")
+        mended.touch()
+        again = await call(client, "change_lease", lease="sw-1", action="retry", cells=["n-1"])
+        ended = await call(client, "monitor", lease=lease, wait_s=45)
+        begun = await refused(client, "change_lease", lease="sw-1", action="give_up", cells=["n-1"])
+        nothing = await call(client, "change_lease", lease="sw-1", action="give_up")
+
+    assert failed["state"] == "failed"
+    assert brief["leases"] == []
+    (line,) = brief["brief"]
+    assert line.startswith(f"{lease} (")
+    assert "; next: " in line
+    assert len(line) / 4 <= 150
+    assert again["lease"] == lease
+    assert again["next"].startswith("sw-1: 1 cell: 1 ")
+    assert "`list_leases(search='sw-1')` shows each cell" in again["next"]
+    assert ended["state"] == "finished"
+    assert "only a cell that has not begun can be given up" in begun
+    assert nothing["next"].startswith("sw-1: 1 cell: 1 ")

@@ -12,6 +12,7 @@ from sshd import make_key
 
 from gpu_tenant.domain.errors import BoxUnreachable
 from gpu_tenant.domain.model import LocalAddress, SshAddress
+from gpu_tenant.emulators import boxes
 from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.transports.local import LocalTransport
 from gpu_tenant.transports.ssh import SshTransport, ensure_key
@@ -93,8 +94,11 @@ async def test_a_rehearsed_box_has_no_environment_of_whoever_rehearses(
     assert not Path(python).is_relative_to(tmp_path)
 
 
-async def test_without_sshd_a_box_that_is_off_or_silent_does_not_answer(tmp_path: Path) -> None:
-    sites = Sites(tmp_path / "boxes", "local", "http://127.0.0.1:9")
+async def test_without_sshd_a_box_that_is_off_or_silent_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boxes, "SSHD", None)
+    sites = Sites(tmp_path / "boxes", "ssh", "http://127.0.0.1:9")
     at = sites.open("b", [])
     assert isinstance(at, LocalAddress)
     box = LocalTransport(Path(at.directory), programs=at.programs)

@@ -56,6 +56,7 @@ _OPTIONS: Mapping[str, _Argument] = {
             "source",
             "replay",
             "provider",
+            "search",
             "smoke",
             "unguarded",
         )
@@ -162,7 +163,7 @@ _TOOLS: Mapping[str, _Tool] = {
         required="lease",
         action="terms",
     ),
-    "leases": _Tool("list_leases", options="all"),
+    "leases": _Tool("list_leases", options="all search"),
     "doctor": _Tool("doctor"),
 }
 

@@ -46,6 +46,8 @@ _START_FILE = "start"
 class Sites:
     """Homes below `root`, one for each box id. They are reached by ssh, or directly if this computer has no sshd.
 
+    A box that should be reached by ssh does not answer while it is off, also where there is no sshd. With the way
+    `local`, its disk can be looked at all the time.
     `url` is where the boxes' platform answers. `time` is what their guards go by. None: by real time.
     """
 
@@ -56,6 +58,7 @@ class Sites:
         """Whether a box that is opened finds its volumes mounted. As on a platform that fails to mount them, if not."""
         self._url = url
         self.way: Way = way if SSHD else "local"
+        self._stands_in_for_ssh = way == "ssh" and not SSHD
 
     def open(
         self,
@@ -165,7 +168,7 @@ class Sites:
     def close(self, box_id: str) -> None:
         """End every process of the box. The box's disk stays as it is."""
         directory = self._root / box_id
-        if self.way == "local" and directory.is_dir():
+        if self._stands_in_for_ssh and directory.is_dir():
             (directory / SILENT).touch()
         listener = _listener(directory)
         # All processes are frozen before the first is killed. So no process sees another one end, as at a

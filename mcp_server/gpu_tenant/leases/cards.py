@@ -63,7 +63,7 @@ from gpu_tenant.domain.survival import deleted_at
 from gpu_tenant.domain.terms import GRACE_S, cost_usd
 from gpu_tenant.domain.timeline import Lines
 from gpu_tenant.domain.volumes import Volume, VolumeKey
-from gpu_tenant.domain.wording import some, usd_words
+from gpu_tenant.domain.wording import cost_words, some, until, usd_words
 from gpu_tenant.jobs.cost_forecast import course_of, forecast, is_soon
 from gpu_tenant.leases.billing import billed_more, counted_words
 from gpu_tenant.leases.condition import (
@@ -98,6 +98,7 @@ MONTH_H = 720
 _UNBILLED = {"nobody": "nobody bills", "no more": "bills no more"}
 WORK_HAS_ENDED = "its work has ended"
 _NAMED = 8
+_BRIEF_NAME, _BRIEF_ALARM = 32, 150
 """A card names at most this many jobs, the newest first. A sweep has hundreds."""
 
 
@@ -166,6 +167,20 @@ class Card(Record):
     """The next step if the platform has given notice that it takes the box. Empty if there is no notice."""
     _more: tuple[Lack, str] | None = PrivateAttr(default=None)
     """What will run out before the job ends, and what to do about that."""
+
+    @property
+    def brief(self) -> str:
+        """The lease in one line: what it is, what it costs, until when, what is wrong, and what is next."""
+        named = f" ({self.name[:_BRIEF_NAME]})" if self.name else ""
+        parts = (
+            f"{self.condition.word}",
+            self.price_words,
+            f"{cost_words(self.cost_usd, self.counts)} so far" if self.cost_usd else "",
+            f"deadline {until(self.deadline_in_s)}" if self.deadline_in_s is not None else "",
+            self.alarm[:_BRIEF_ALARM] if self.alarm else "",
+            f"next: {self.next}",
+        )
+        return f"{self.lease}{named}: {'; '.join(filter(None, parts))}"
 
     def with_job(
         self,
@@ -312,6 +327,7 @@ class Leases(Record):
     sweeps: tuple[str, ...] = Field(default=(), description="the state of their cells")
     waiting: tuple[str, ...] = Field(default=(), description="wishes that stand")
     hidden: int = Field(default=0, description="leases that the search did not find")
+    brief: tuple[str, ...] = Field(default=(), description="a line for each lease, where asked")
 
 
 @dataclass(frozen=True, slots=True)

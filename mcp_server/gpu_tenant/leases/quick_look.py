@@ -62,7 +62,13 @@ async def look_quickly(context: Context, lease: str, command: str) -> QuickLook:
                 ),
                 remedy=f"{Command('setup', found.id)}, then the same command again",
             )
-        if ledger.since_ns(found.id) is None:
+        is_anothers = found.quote is None and found.provider != "local"
+        if ledger.since_ns(found.id) is None and is_anothers:
+            # Somebody else's work may run on a box that was taken over. From here on, what is written there counts.
+            ledger.touch(found.id, at=ledger.now())
+            begun = await session.caretaker.index([], then="push")
+            ledger.counts_since(found.id, begun.since_ns)
+        elif ledger.since_ns(found.id) is None:
             # The guard on the box counts files only from the first push or launch on. A stop could empty the home
             # before that.
             raise Refused(

@@ -27,6 +27,7 @@ from gpu_tenant.artifacts.snapshot import Snapshot
 from gpu_tenant.domain.choices import Purpose
 from gpu_tenant.domain.command import Command, in_tools
 from gpu_tenant.domain.errors import BadRequest, BoxUnreachable, Refused, TenantError
+from gpu_tenant.domain.waiting import Wait, waits_to
 from gpu_tenant.errands.answers import RentalPlan
 from gpu_tenant.faces.mcp import chat_card
 from gpu_tenant.faces.watch import WATCH_EVERY_S, watching
@@ -257,16 +258,27 @@ async def _progress_told(context: Context[Any, Any]) -> AsyncIterator[None]:
     """While the block runs, report to the client about once a second: bytes done, total bytes, rate, time left."""
     eta, now_s = Eta(), asyncio.get_running_loop().time
 
+    phase, begun_s = "", now_s()
+
+    def note_phase(wait: Wait) -> None:
+        nonlocal phase
+        phase = wait.words
+
     async def tell() -> None:
-        told = (0, 0)
+        told, told_phase = (0, 0), ""
         while True:
             await asyncio.sleep(1)
             newest = (eta.done_bytes, eta.total_bytes)
             if newest != told:
                 told = newest
                 await context.report_progress(*told, eta.words(at_s=now_s()))
+            elif phase != told_phase and not told[1]:
+                # Progress has to grow, and before any bytes move, only the time does.
+                told_phase = phase
+                await context.report_progress(round(now_s() - begun_s, 1), None, phase)
 
     token = progress_to.set(lambda done, total: eta.note_progress(done, total, at_s=now_s()))
+    waited = waits_to.set(note_phase)
     # Not a task group, because it would wrap the verb's own error in an exception group.
     telling = asyncio.create_task(tell())
     try:
@@ -274,6 +286,7 @@ async def _progress_told(context: Context[Any, Any]) -> AsyncIterator[None]:
     finally:
         telling.cancel()
         progress_to.reset(token)
+        waits_to.reset(waited)
 
 
 class EmptyForm(BaseModel):

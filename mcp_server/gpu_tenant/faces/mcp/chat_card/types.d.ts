@@ -169,6 +169,8 @@ export interface Leases {
   waiting: string[];
   /** leases that the search did not find */
   hidden: number;
+  /** a line for each lease, where asked */
+  brief: string[];
 }
 
 export interface Outcome {
