@@ -12,6 +12,8 @@ import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from threading import Event
+from time import monotonic
 from typing import Literal
 
 from pydantic import TypeAdapter
@@ -24,6 +26,7 @@ from gpu_tenant.files.replace_file import replace_file
 LOOPBACK = "127.0.0.1"
 SSHD = shutil.which("sshd", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}")
 Way = Literal["ssh", "local"]
+_LISTENS_WITHIN_S = 10
 _PROGRAMS = "bin"
 """Beside the home of a box, so that what stands there never counts as written on it."""
 
@@ -196,6 +199,7 @@ class Sites:
         (directory / SILENT).unlink(missing_ok=True)
         if self.way == "ssh" and _listener(directory) is None:
             _run_sshd(directory)
+            _wait_until_listening(directory)
 
     def wipe(self, box_id: str) -> None:
         """Empty the box's home, as a restart empties a container's disk. The disks beside it stay as they are."""
@@ -255,6 +259,17 @@ def _run_sshd(directory: Path) -> None:
             "GPU_TENANT_NO_POWEROFF": "1",
         },
     )
+
+
+def _wait_until_listening(directory: Path) -> None:
+    """Wait until the box's sshd takes connections: it begins to listen only after it has become a daemon."""
+    config = (directory / "sshd_config").read_text(encoding="utf-8")
+    port = int(config.partition("\n")[0].rpartition(":")[2])
+    until = monotonic() + _LISTENS_WITHIN_S
+    while monotonic() < until:
+        with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), 1):
+            return
+        Event().wait(0.02)
 
 
 def stand_in(mount: str) -> str:
