@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-slow test-bare measure-tests test-setup law quick pictures check check-page fix docs scripts fuzz agree evals lock bench bench-start bench-calls bench-errand bench-page bench-fleet bench-transfers bench-many-files torture deaths errands errand-deaths over preemption market pilot-lies week storm real-gpu kube wheel clean
+.PHONY: demo test test-slow test-bare measure-tests test-setup law quick pictures check check-page fix docs scripts fuzz agree evals lock bench bench-start bench-calls bench-errand bench-page bench-fleet bench-transfers bench-many-files torture deaths errands errand-deaths over preemption market pilot-lies week storm real-gpu kube wheel mcpb release clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -167,6 +167,12 @@ kube:                           ## the Kubernetes that some tests need, built fr
 
 wheel: $(VENV)/.ready-dev
 	$(BIN)/python -m build --wheel --no-isolation
+
+mcpb:                           ## one file that a desktop program installs (MCPB), into dist/
+	$(PYTHON) mcp_server/packaging/bundle.py dist/gpu-tenant.mcpb
+
+release: $(VENV)/.ready-dev mcpb   ## all that a release publishes, into dist/; .github/workflows/release.yml does the rest
+	$(BIN)/python -m build --no-isolation
 
 clean:
 	rm -rf $(VENV) dist build

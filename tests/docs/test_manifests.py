@@ -2,13 +2,16 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import yaml
-from docs.manifests import ALIAS, MANIFESTS, NAME, PROJECT, ROOT, SHELF, START
+from docs.manifests import ALIAS, MANIFESTS, NAME, PROJECT, REPOSITORY, ROOT, SHELF, START
 
 SHELL = shutil.which("dash") or "/bin/sh"
 
@@ -41,6 +44,42 @@ def test_every_manifest_tells_the_same_name_version_and_description() -> None:
     for about in told:
         assert (about["name"], about["version"]) == (NAME, PROJECT["version"])
         assert about["description"] == PROJECT["description"]
+
+
+def test_the_registry_finds_the_same_server_in_the_readme() -> None:
+    entry = json.loads((ROOT / "server.json").read_text(encoding="utf-8"))
+    (package,) = entry["packages"]
+
+    assert f"<!-- mcp-name: {entry['name']} -->" in (ROOT / "README.md").read_text("utf-8")
+    assert (package["identifier"], package["version"]) == (NAME, entry["version"])
+    assert len(entry["description"]) <= 100
+    assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", entry["name"])
+
+
+def test_one_setting_says_where_it_lives() -> None:
+    told = {name: (ROOT / name).read_text(encoding="utf-8") for name in MANIFESTS}
+
+    for name in (".claude-plugin/plugin.json", "server.json", "CITATION.cff"):
+        assert REPOSITORY in told[name]
+    ours = re.compile(r"https://github\.com/[\w.-]+/gpu-tenant\b")
+    assert {url for text in told.values() for url in ours.findall(text)} == {REPOSITORY}
+
+
+def test_the_bundle_has_what_its_server_needs_and_nothing_of_the_tests(tmp_path: Path) -> None:
+    packer = ROOT / "mcp_server/packaging/bundle.py"
+    for target in ("one", "two"):
+        subprocess.run([sys.executable, packer, tmp_path / target], check=True)
+
+    with ZipFile(tmp_path / "one") as bundle:
+        names = set(bundle.namelist())
+        manifest = json.loads(bundle.read("manifest.json"))
+        started = bundle.getinfo(START)
+    assert manifest["server"]["entry_point"] == START
+    assert started.external_attr >> 16 & 0o100, "it may be run"
+    needed = {"pyproject.toml", "README.md", "LICENSE", "scripts/requirements.lock", "SKILL.md"}
+    assert needed | {"mcp_server/gpu_tenant/__main__.py"} <= names
+    assert not [name for name in names if name.startswith(("tests/", "evals/", "."))]
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
 def test_what_the_manifests_start_is_there_and_may_be_run() -> None:

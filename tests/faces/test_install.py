@@ -18,7 +18,8 @@ from gpu_tenant.faces.cli import group
 from gpu_tenant.faces.install.hosts import places as where
 from gpu_tenant.files.skill_files import skill_directory
 
-HOSTS = ("claude", "codex", "cursor", "gemini", "vscode")
+HOSTS = (*("claude", "codex", "cursor", "gemini", "kiro", "opencode", "vscode", "windsurf", "zed"),)
+KEYS = {"opencode": "mcp", "vscode": "servers", "zed": "context_servers"}
 SETTINGS = {
     "claude": (
         ".claude.json",
@@ -27,6 +28,16 @@ SETTINGS = {
     "codex": (".codex/config.toml", 'model = "x" # mine\n\n[mcp_servers.a]\ncommand = "x"\n'),
     "cursor": (".cursor/mcp.json", '{"mcpServers": {"a": {"command": "x"}}}'),
     "gemini": (".gemini/settings.json", '{\n  // mine\n  "theme": "dark"\n}\n'),
+    "kiro": (".kiro/settings/mcp.json", '{"mcpServers": {"a": {"command": "x"}}}'),
+    "opencode": (
+        ".config/opencode/opencode.json",
+        '{\n  "theme": "dark", // mine\n  "mcp": {"a": {"type": "local", "command": ["x"]}}\n}\n',
+    ),
+    "windsurf": (".codeium/windsurf/mcp_config.json", '{"mcpServers": {"a": {"command": "x"}}}'),
+    "zed": (
+        ".config/zed/settings.json",
+        '{\n  // mine\n  "context_servers": {"a": {"source": "custom", "command": "x"}}\n}\n',
+    ),
     "vscode": (
         ".config/Code/User/mcp.json",
         '{\n\t"servers": {\n\t\t"a": {"command": "x"}, // mine\n\t}\n}\n',
@@ -37,7 +48,11 @@ SKILLS = {
     "codex": ".agents/skills",
     "cursor": ".cursor/skills",
     "gemini": ".gemini/skills",
+    "kiro": ".kiro/skills",
+    "opencode": ".config/opencode/skills",
     "vscode": ".copilot/skills",
+    "windsurf": ".codeium/windsurf/skills",
+    "zed": ".agents/skills",
 }
 
 
@@ -88,7 +103,7 @@ def servers(host: str, file: Path) -> dict[str, dict[str, object]]:
     if host == "codex":
         return dict(tomllib.loads(text)["mcp_servers"])
     plain = text.replace("// mine", "").replace("},\n\t}", "}\n\t}").replace("}, \n\t}", "}\n\t}")
-    return dict(json.loads(plain)["servers" if host == "vscode" else "mcpServers"])
+    return dict(json.loads(plain)[KEYS.get(host, "mcpServers")])
 
 
 def everything(home: Path) -> dict[str, str]:
@@ -115,7 +130,10 @@ def test_without_a_terminal_and_without_yes_it_only_shows(
     assert everything(home) == before
     assert f"files of the skill, in {home}/{SKILLS[host]}/gpu-tenant (--json" in told.out
     assert f"+++ {home}/{SETTINGS[host][0]}\n" in told.out
-    assert '+command = "' in told.out or '"command": "' in told.out
+    assert any(
+        f"{start}command{end}" in told.out
+        for start, end in (("+", ' = "'), ('"', '": "'), ('"', '": ["'))
+    )
     assert "sekret" not in told.out
     assert "nothing was changed; with --yes it is" in told.err
 
@@ -130,8 +148,9 @@ def test_it_writes_the_skill_and_the_entry_and_leaves_the_rest(host: str, home: 
     found = servers(host, file)
     ours = found.pop("gpu")
     assert found == before
-    assert ours["command"] == str(home.parent / "bin/gpu-tenant")
-    assert ours["args"] == ["serve"]
+    program = str(home.parent / "bin/gpu-tenant")
+    wanted = ([program, "serve"], None) if host == "opencode" else (program, ["serve"])
+    assert (ours["command"], ours.get("args")) == wanted
     assert "mine" not in SETTINGS[host][1] or "mine" in file.read_text(encoding="utf-8")
     skill = home / SKILLS[host] / "gpu-tenant"
     assert (skill / "SKILL.md").read_text(encoding="utf-8") == "SKILL.md\n"

@@ -9,7 +9,9 @@ from typing import Literal
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.files.installation import cache_of, install_line
 
-HostName = Literal["claude", "codex", "cursor", "gemini", "vscode"]
+HostName = Literal[
+    "claude", "codex", "cursor", "gemini", "kiro", "opencode", "vscode", "windsurf", "zed"
+]
 Format = Literal["json", "toml"]
 
 ALIAS = "gpu"
@@ -40,9 +42,18 @@ _TITLES: dict[HostName, str] = {
     "codex": "Codex",
     "cursor": "Cursor",
     "gemini": "Gemini CLI",
+    "kiro": "Kiro",
+    "opencode": "OpenCode",
     "vscode": "VS Code",
+    "windsurf": "Windsurf",
+    "zed": "Zed",
 }
-_KEYS: dict[HostName, str] = {"codex": "mcp_servers", "vscode": "servers"}
+_KEYS: dict[HostName, str] = {
+    "codex": "mcp_servers",
+    "opencode": "mcp",
+    "vscode": "servers",
+    "zed": "context_servers",
+}
 _FROM_DOCUMENTATION = (
     "the place that {title} reads is taken from its documentation, and was not tried"
 )
@@ -55,6 +66,13 @@ _NOTES: dict[HostName, tuple[str, ...]] = {
     "gemini": (
         "Gemini CLI keeps keys and tokens from a server: name them in ~/.gpu-tenant/config.toml",
     ),
+    "kiro": (_FROM_DOCUMENTATION,),
+    "opencode": (_FROM_DOCUMENTATION,),
+    "windsurf": (
+        _FROM_DOCUMENTATION,
+        "Windsurf reads servers for a user alone: a project gets the skill, and the server is the user's",
+    ),
+    "zed": (_FROM_DOCUMENTATION,),
     "vscode": (
         _FROM_DOCUMENTATION,
         "this is the file of VS Code's default profile; other profiles, Insiders and VSCodium have their own",
@@ -72,7 +90,7 @@ def places(
     if project is None:
         skills, settings = _of_user(host, user, environ)
     else:
-        skills, settings = _of_project(host, project)
+        skills, settings = _of_project(host, project, user)
     notes = tuple(note.format(title=_TITLES[host]) for note in _NOTES[host])
     return Places(
         host=host,
@@ -98,8 +116,31 @@ def _of_user(host: HostName, user: Path, environ: Mapping[str, str]) -> tuple[Pa
             return user / ".cursor/skills", user / ".cursor/mcp.json"
         case "gemini":
             return user / ".gemini/skills", user / ".gemini/settings.json"
+        case "kiro":
+            return user / ".kiro/skills", user / ".kiro/settings/mcp.json"
+        case "opencode":
+            own = _config(user, environ) / "opencode"
+            return own / "skills", own / "opencode.json"
         case "vscode":
             return user / ".copilot/skills", _vscode(user, environ) / "User/mcp.json"
+        case "windsurf":
+            return user / ".codeium/windsurf/skills", _windsurf(user)
+        case "zed":
+            return user / ".agents/skills", _zed(user, environ) / "settings.json"
+
+
+def _config(user: Path, environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("XDG_CONFIG_HOME") or user / ".config")
+
+
+def _windsurf(user: Path) -> Path:
+    return user / ".codeium/windsurf/mcp_config.json"
+
+
+def _zed(user: Path, environ: Mapping[str, str]) -> Path:
+    if sys.platform == "win32":
+        return Path(environ.get("APPDATA") or user / "AppData/Roaming") / "Zed"
+    return user / ".config/zed" if sys.platform == "darwin" else _config(user, environ) / "zed"
 
 
 def _vscode(user: Path, environ: Mapping[str, str]) -> Path:
@@ -107,10 +148,10 @@ def _vscode(user: Path, environ: Mapping[str, str]) -> Path:
         return user / "Library/Application Support/Code"
     if sys.platform == "win32":
         return Path(environ.get("APPDATA") or user / "AppData/Roaming") / "Code"
-    return Path(environ.get("XDG_CONFIG_HOME") or user / ".config") / "Code"
+    return _config(user, environ) / "Code"
 
 
-def _of_project(host: HostName, project: Path) -> tuple[Path, Path]:
+def _of_project(host: HostName, project: Path, user: Path) -> tuple[Path, Path]:
     match host:
         case "claude":
             return project / ".claude/skills", project / ".mcp.json"
@@ -120,8 +161,16 @@ def _of_project(host: HostName, project: Path) -> tuple[Path, Path]:
             return project / ".cursor/skills", project / ".cursor/mcp.json"
         case "gemini":
             return project / ".gemini/skills", project / ".gemini/settings.json"
+        case "kiro":
+            return project / ".kiro/skills", project / ".kiro/settings/mcp.json"
+        case "opencode":
+            return project / ".opencode/skills", project / "opencode.json"
         case "vscode":
             return project / ".github/skills", project / ".vscode/mcp.json"
+        case "windsurf":
+            return project / ".windsurf/skills", _windsurf(user)
+        case "zed":
+            return project / ".agents/skills", project / ".zed/settings.json"
 
 
 def this_program(argv0: str, environ: Mapping[str, str], *, wanted: str) -> list[str]:

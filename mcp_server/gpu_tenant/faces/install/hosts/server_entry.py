@@ -28,8 +28,7 @@ _LONGEST_CALL_S = 3600
 
 def entry(host: HostName, command: Sequence[str]) -> Entry:
     """Return the server's entry in the form that `host` uses. It contains no key: the server finds its keys itself."""
-    program, *arguments = command
-    started: Entry = {"command": program, "args": [*arguments]}
+    started = _started(host, command)
     if host == "codex":
         return {
             **started,
@@ -37,7 +36,25 @@ def entry(host: HostName, command: Sequence[str]) -> Entry:
             "startup_timeout_sec": _STARTUP_S,
             "tool_timeout_sec": _LONGEST_CALL_S,
         }
-    return started if host == "gemini" else {"type": "stdio", **started}
+    kind: Entry = {}
+    match host:
+        case "opencode":
+            kind = {"type": "local", "enabled": True}
+        case "zed":
+            kind = {"source": "custom"}
+        case "claude" | "cursor" | "vscode":
+            kind = {"type": "stdio"}
+        case "gemini" | "kiro" | "windsurf":
+            pass
+    return {**kind, **started}
+
+
+def _started(host: HostName, command: Sequence[str]) -> Entry:
+    """Return the part of an entry that names the program and its arguments. One host wants both in one list."""
+    program, *arguments = command
+    if host == "opencode":
+        return {"command": [program, *arguments]}
+    return {"command": program, "args": [*arguments]}
 
 
 def with_server(text: str, places: Places, command: Sequence[str]) -> tuple[str, Replaced | None]:
@@ -61,7 +78,7 @@ def with_server(text: str, places: Places, command: Sequence[str]) -> tuple[str,
         )
     given = replaced.args
     options = given[given.index("serve") + 1 :]
-    new: Entry = {**wanted, **old, "command": command[0], "args": [*command[1:], *options]}
+    new: Entry = {**wanted, **old, **_started(places.host, [*command, *options])}
     return (text, None) if new == old else (_set(text, places, new), replaced)
 
 
@@ -75,7 +92,7 @@ def without_server(text: str, places: Places, replaced: Replaced | None) -> str:
     if _ours(now) is None or not isinstance(now, dict):
         return text
     if replaced is not None:
-        before: Entry = {"command": replaced.command, "args": [*replaced.args]}
+        before = _started(places.host, [replaced.command, *replaced.args])
         return _set(text, places, {**now, **before})
     path = (places.key, ALIAS)
     if places.format == "toml":
@@ -101,6 +118,8 @@ def _ours(found: Json) -> Replaced | None:
     if not isinstance(found, dict):
         return None
     program, arguments = found.get("command"), found.get("args")
+    if isinstance(program, list) and program:
+        program, *arguments = program
     if not isinstance(program, str) or not isinstance(arguments, list):
         return None
     words = [word for word in arguments if isinstance(word, str)]
