@@ -1231,7 +1231,7 @@ class Tenancy:
         from gpu_tenant.leases.lifecycle import change
 
         context = self.context
-        if action in ("retry", "give_up"):
+        if action == "retry" or action == "give_up":
             return await self._change_cells(lease, action, cells)
         terms = {
             "budget_usd": budget_usd,

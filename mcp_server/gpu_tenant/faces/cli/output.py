@@ -471,7 +471,8 @@ def receipt(shown: TornDown, *, of_run: bool = False) -> None:
     rows += [("attempts", shown.attempts)] if shown.attempts else []
     if (r.not_proved or r.counts) and not of_run:
         rows.append(("more", Command("report", shown.lease)))
-    print_list(f"receipt for {shown.lease}: {shown.state}; {r.ground}: {r.loss_words}", rows)
+    state = "handed back" if r.left_behind else shown.state
+    print_list(f"receipt for {shown.lease}: {state}; {r.ground}: {r.loss_words}", rows)
 
 
 def checkup(shown: Checkup) -> None:
