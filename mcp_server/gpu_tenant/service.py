@@ -344,7 +344,7 @@ class Tenancy:
         order: Annotated[str, Field(description="the same")] = "",
         name: Annotated[str, Field(description="project/name #tag")] = "",
     ) -> Card:
-        """Have a box under a lease: rented by a quote, local, or one that exists (no smoke asked).
+        """Have a box under a lease: by a quote, local, or one that exists (no smoke asked).
 
         The meter may run from here: always end with verify_and_teardown.
         """
@@ -1084,7 +1084,7 @@ class Tenancy:
             float, Field(ge=0, le=600, description="between asking and killing")
         ] = 20,
     ) -> Watched:
-        """End a job: it is asked first, so that it can checkpoint, and killed after the grace."""
+        """End a job: asked first, so that it can checkpoint, killed after the grace."""
         from gpu_tenant.leases.read_logs import run_of
 
         context = self.context
@@ -1116,7 +1116,7 @@ class Tenancy:
         self,
         lease: LeaseName,
         to: Annotated[
-            str | None, Field(description="directory here; a default when left out")
+            str | None, Field(description="directory here; has a default")
         ] = None,
         artifacts: Annotated[list[str], Field(description="also keep these patterns")] = [],  # noqa: B006 - never changed; a schema default
         discard: Annotated[list[str], Field(description="give these up; ask the owner first")] = [],  # noqa: B006 - never changed; a schema default
@@ -1124,7 +1124,7 @@ class Tenancy:
         """Seal the box and fetch every declared artifact and log, each proved by hash as it lands.
 
         Undeclared files come too; large ones are named. Repeat after any failure: it goes on.
-        While a job runs it is refused; a snapshot takes what is complete, and is no seal.
+        While a job runs, only a snapshot can be taken, and is no seal.
         """
         from gpu_tenant.artifacts.collect import collect
         from gpu_tenant.files.state_dir import free_bytes
@@ -1206,8 +1206,8 @@ class Tenancy:
                 "give_up",
             ],
             Field(
-                description="park keeps the disk; call_off ends a wish; recover goes on elsewhere "
-                "if taken; hold: more work comes; retry, give_up: cells of the sweep `lease`"
+                description="park keeps the disk; call_off ends a wish; recover: elsewhere, if taken; "
+                "hold: more work comes; retry, give_up: cells of sweep `lease`"
             ),
         ],
         hours: Annotated[
@@ -1225,7 +1225,7 @@ class Tenancy:
         on_failure: str = "",
         unasked_gib: Annotated[float | None, Field(ge=0, description="fetched undeclared")] = None,
         name: str = "",
-        cells: Annotated[list[str], Field(description="give_up: default: all that wait")] = [],  # noqa: B006 - never changed; a schema default
+        cells: list[str] = [],  # noqa: B006 - never changed; a schema default
     ) -> Card:
         """Move a lease's deadline, change its terms, park its box, or resume it."""
         from gpu_tenant.leases.lifecycle import change
@@ -1328,9 +1328,9 @@ class Tenancy:
         older: Annotated[str | None, Field(description="the `older` of the last answer")] = None,
         search: Annotated[str, Field(description="words; a sweep's id: its table")] = "",
     ) -> Leases:
-        """Every lease with its state, cost, deadline, what stops its meter, and what needs attention.
+        """Every lease: state, cost, deadline, what stops its meter, what needs attention.
 
-        Every provider is asked: boxes with our mark that no lease knew are adopted, others only shown.
+        Boxes with our mark that no lease knew are adopted, others only shown.
         """
         from gpu_tenant.leases.overview import history, overview
 
