@@ -344,7 +344,7 @@ class Tenancy:
         order: Annotated[str, Field(description="the same")] = "",
         name: Annotated[str, Field(description="project/name #tag")] = "",
     ) -> Card:
-        """Have a box under a lease: by a quote, local, or one that exists (no smoke asked).
+        """Have a box under a lease: by a quote, local, or one that exists (no smoke).
 
         The meter may run from here: always end with verify_and_teardown.
         """
@@ -1115,9 +1115,7 @@ class Tenancy:
     async def collect(
         self,
         lease: LeaseName,
-        to: Annotated[
-            str | None, Field(description="directory here; has a default")
-        ] = None,
+        to: Annotated[str | None, Field(description="directory here; has a default")] = None,
         artifacts: Annotated[list[str], Field(description="also keep these patterns")] = [],  # noqa: B006 - never changed; a schema default
         discard: Annotated[list[str], Field(description="give these up; ask the owner first")] = [],  # noqa: B006 - never changed; a schema default
     ) -> Collected:
