@@ -163,7 +163,7 @@ async def test_outbid_work_goes_on_at_another_provider_and_both_leases_say_what_
         assert await ends_well(tenancy, card.lease) == {"resumed_at": 7, "word": "a secret"}
 
         # It is stopped, billed for its disk, and may wake: it stays live until a person ends it.
-        assert any("not because we asked" in alarm for alarm in shown.alarms)
+        assert any("its provider has stopped it" in alarm for alarm in shown.alarms)
         assert tenant.lease(lost).state is LeaseState.ACTIVE
         assert tenant.alive == [old.box_id]
         assert not may_recover(tenancy.context, tenant.lease(lost))
