@@ -25,6 +25,8 @@ _COPY_S = 60.0
 _COPY = '"$GPU_TENANT_CARETAKER/gate"'
 """The copy lies in the caretaker's home, whose files belong to nobody's work. `scripts/exec.py` names this to a shell."""
 _TEXT = 4_000
+_LEAST_MIB = 100
+"""A driver alone uses some memory."""
 
 
 class _Answer(Record):
@@ -74,7 +76,7 @@ async def try_on_gpu(
     if answer.skipped is not None:
         return GateResult(state="not tried", words=quote_text(answer.skipped))
     memory = ""
-    if answer.peak_mib and answer.total_mib:
+    if answer.peak_mib and answer.peak_mib > _LEAST_MIB and answer.total_mib:
         memory = f", with at most {answer.peak_mib / 1024:.1f} of {answer.total_mib / 1024:.1f} GiB of GPU memory in use"
     log = plain(answer.output)[-_TEXT:]
     if answer.status is None:

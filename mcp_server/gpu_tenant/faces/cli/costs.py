@@ -29,7 +29,11 @@ def _print(told: Costs) -> None:
         else ""
     )
     month = usd_words(told.month_usd)
-    if told.promised_month_usd is not None and told.promised_month_usd > told.month_usd:
+    if (
+        told.leases
+        and told.promised_month_usd is not None
+        and told.promised_month_usd > told.month_usd
+    ):
         month += f"; {usd_words(told.promised_month_usd)} if each lease runs to its deadline"
     every = output.is_verbose()
     places = told.by_platform if every or len(told.by_platform) > 1 else {}

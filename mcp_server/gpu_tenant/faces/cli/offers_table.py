@@ -28,6 +28,8 @@ _BY_NEED = (
 """The other columns. They are shown if the terminal has room; the last of them is left out first."""
 _RIGHT = frozenset({"VRAM", "USD/H", "IN ALL", "RELIABLE", "CPUS", "RAM", "MBIT/S", "GPU + DISK"})
 
+_DAYS_FROM_H = 96
+
 
 def print_found(shown: Found, width: int | None = None) -> None:
     """Print a table of offers, best first.
@@ -131,6 +133,10 @@ def print_explained(shown: Found) -> None:
     _rest(shown)
 
 
+def _ends(hours: float) -> str:
+    return f"in {hours / 24:.0f} d" if hours >= _DAYS_FROM_H else f"in {span(hours * 3600)}"
+
+
 def _cells(row: Ranked) -> dict[str, str]:
     kind = ["interruptible"] if row.interruptible else []
     host = [f"{row.trust} host"] if row.trust == "unverified" else []
@@ -143,7 +149,7 @@ def _cells(row: Ranked) -> dict[str, str]:
         "VRAM": _number(row.vram_gib, " GiB"),
         "KIND": "; ".join((*kind, *host)) or "-",
         "REGION": row.region or "-",
-        "ENDS": "-" if row.max_hours is None else f"in {span(row.max_hours * 3600)}",
+        "ENDS": "-" if row.max_hours is None else _ends(row.max_hours),
         "RELIABLE": "?" if row.reliability is None else f"{row.reliability:.1%}",
         "CPUS": _number(row.cpus),
         "RAM": _number(row.ram_gib, " GiB"),
