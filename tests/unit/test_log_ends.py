@@ -1,7 +1,15 @@
 """What a log says at its end is heard where its job ended with status 0, and what is only quoted or handled is not."""
 
 import pytest
-from unit.log_ends import BAD, GOOD, MORE_BAD, MORE_GOOD, WANDB
+from unit.log_ends import (
+    BAD,
+    BAD_OF_PROGRAMS,
+    GOOD,
+    GOOD_OF_PROGRAMS,
+    MORE_BAD,
+    MORE_GOOD,
+    WANDB,
+)
 
 from gpu_tenant.jobs.log_end import last_crash, last_loss
 
@@ -19,6 +27,16 @@ def test_a_failure_at_the_end_is_heard(what: str) -> None:
 @pytest.mark.parametrize("what", GOOD)
 def test_work_that_is_done_is_not_doubted(what: str) -> None:
     assert told(GOOD[what]) is None
+
+
+@pytest.mark.parametrize("log", BAD_OF_PROGRAMS)
+def test_the_last_word_of_a_program_that_failed_is_heard(log: str) -> None:
+    assert told(log) is not None
+
+
+@pytest.mark.parametrize("log", GOOD_OF_PROGRAMS)
+def test_the_last_word_of_a_program_that_is_done_is_not_doubted(log: str) -> None:
+    assert told(log) is None
 
 
 def test_of_three_hundred_ends_few_are_misheard() -> None:

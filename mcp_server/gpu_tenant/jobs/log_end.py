@@ -48,6 +48,11 @@ _GOES_ON = re.compile(
     r"\b(?:retry|retrying|resum\w+|continu\w+|skipp\w+|fall\w* back|recover(?:ed|ing)|restart\w+)\b",
     re.IGNORECASE,
 )
+_WILL_GO_ON = re.compile(
+    r"\b(?:will (?:retry|try again|be retried)|retrying|skipping|continuing|falling back)\b",
+    re.IGNORECASE,
+)
+"""What counts wherever it stands in a line: an error may be about a `resume` or a `retry` that failed."""
 _QUOTED = re.compile(r"`[^`]*`|\"[^\"]*\"|(?<!\w)'[^'\n]*'(?!\w)")
 
 _SURE = re.compile(
@@ -61,7 +66,7 @@ _FATAL = re.compile(
     "|".join(
         (
             # An exception without its traceback, as a launcher or a log handler prints it
-            r"^(?:[\w]+\.)*(?:[A-Z]\w*(?:Error|Exception)|KeyboardInterrupt|SystemExit)(?:: \S.*)?$",
+            r"^(?:[\w]+\.)*(?:[A-Z]\w*(?:Error|Exception)|KeyboardInterrupt|SystemExit)(?::|: \S.*|\(['\"].*\),?)?$",
             r"^(?:[\w.]+: )*(?:CUDA|HIP|XPU) out of memory\b",
             r"\b(?:OutOfMemoryError|RuntimeError|XlaRuntimeError|AcceleratorError): ",
             r"^(?:CUDA|CUDA driver|cuDNN|NCCL|CUBLAS) error\b",
@@ -77,10 +82,14 @@ _FATAL = re.compile(
             r"(?:^|[:\])] )\w*(?:Error|Exception): \S",
             r"^(?:\w+: )?(?i:(?:fatal )?error)(?: response from daemon)?: [A-Za-z]|^\w+ fatal +: |\berror while loading shared libraries",
             r"^\S*python\S*: No module named|^ninja: build stopped|\bexited with (?:a )?non-?zero|^curl: \(\d+\) ",
-            r"^[\w./-]+: error: |^Command terminated by signal \d|: command not found$",
+            r"^[\w./()-]+(?::\d+)*: (?:fatal )?error: |\berrors? detected in the compilation|^Command terminated by signal \d|: command not found$",
             r"\bOut of memory: Kill|\boom[-_]kill|\(OOM\)|killed due to memory|SIGKILL|\b[Kk]illed by signal",
             r"No space left on device|Disk quota exceeded|Input/output error",
             r"^Exception in thread \"|^Caused by: |^Unhandled exception|^fatal(?: error)?: ",
+            r"^Fatal error:?$|\bCheck failed: |^\*\*\* Aborted at |^[✘✖] \S",
+            r"^Critical error\b|^Error when executing\b|^CMake Error\b|^CUDA Setup failed\b|\]\s*\[(?:TRT\] \[E|ERROR)\] |^ERROR ~ ",
+            r"Resource temporarily unavailable$|: version \S+ not found \(required by|^timeout: sending signal ",
+            r"\bterminated with (?:the following|an?) (?:error|non-?zero)|^\S+: Error is not recoverable: ",
             r"^(?:Loss|loss) is (?:nan|NaN|inf)\b|NaN (?:loss|detected)|[Ll]oss (?:became|diverged|is not finite)|[Nn]on-finite loss",
         )
     )
@@ -89,13 +98,15 @@ _LAST_WORD = re.compile(
     r"(?:^|[\s\[|.])(?-i:ERROR|CRITICAL|FATAL)(?:\]|:| |\|| -)|\"?level\"?\s*[:=]\s*\"?(?:error|fatal|critical)\b"
     r"|^!+ Exception|^\w+ error: |OOM killer|^signal: killed"
     r"|(?<![\d(] )(?<!nothing )(?<!none )\b(?:failed|crashed|died)\b(?=[.!]?\s*$|\.\s|:\s+[A-Z]| (?:on|with|to|in|at|because|after)\b(?! \d))"
-    r"|^(?:\S+: )?(?:cannot|could not|unable to|failed to)\b",
+    r"|^sudo: |^Permission denied \(|^Host key verification failed|^[45]\d\d - \w+|^(?:\w+\.){2,}(?-i:[A-Z])\w+: \S"
+    r"|: No such file or directory$|\b[Uu]nexpected (?:EOF|end of file)\b"
+    r"|^\W*(?:\S+: )?(?:no solution found|\w+ could not find|cannot|could not|unable to|failed to)\b",
     re.IGNORECASE,
 )
 """These count only as the last word: many programs go on after such a message."""
 _HARMLESS = re.compile(
     r"pip's dependency resolver|dependency conflicts|Unable to register cu|computation_placer|TF-TRT Warning|fork\(\) was called"
-    r"|\berrors?: (?:no|none|nothing)\b|\b(?:0|no|zero) (?:errors?|failures?|exceptions?)\b|\berrors?\s*[:=]\s*[-+]?\d",
+    r"|\berrors?: (?:no|none|nothing)\W*$|\b(?:0|no|zero) (?:errors?|failures?|exceptions?)\b|(?<!returned )\berrors?\s*[:=]\s*[-+]?\d",
     re.IGNORECASE,
 )
 _LOSS = re.compile(
@@ -192,7 +203,7 @@ def _is_last(lines: Sequence[str], at: int, most: int) -> bool:
 
 
 def _tells_of_a_failure(line: str, *, is_last: bool = False) -> bool:
-    if _HARMLESS.search(line):
+    if _HARMLESS.search(line) or _WILL_GO_ON.search(line):
         return False
     unquoted = _QUOTED.sub("''", line)
     found = _FATAL.search(unquoted) or next(
