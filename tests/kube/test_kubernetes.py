@@ -624,11 +624,12 @@ async def test_what_a_command_detached_outlives_the_exec_and_is_reaped_by_the_fi
 
 def _zombies_of(pid: int) -> list[str]:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
-    states = [
-        Path(f"/proc/{child}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-        for child in children
-    ]
-    return [state for state in states if state == "Z"]
+    found = []
+    for child in children:
+        with suppress(FileNotFoundError, ProcessLookupError):  # it was reaped meanwhile
+            stat = Path(f"/proc/{child}/stat").read_text(encoding="utf-8")
+            found.append(stat.rpartition(")")[2].split()[0])
+    return [state for state in found if state == "Z"]
 
 
 async def test_a_link_that_breaks_in_the_middle_is_unknown_and_the_command_is_told_to_end(

@@ -254,8 +254,9 @@ class LeaseEnder:
         now = self._tenancy.clock.now()
         tried = attempts(self._tenancy.ledger.events(lease.id))
         if not is_due(tried, now):
+            # An attempt that was refused has raised this alarm at its own level, which does not fall.
             self._told.alarm(
-                "teardown", f"its teardown is not complete; {self._stands(lease)}", Level.URGENT
+                "teardown", f"its teardown is not complete; {self._stands(lease)}", Level.NOTICE
             )
             return
         self._tenancy.ledger.note(lease.id, timeline.Ending(term="teardown"), at=now)
