@@ -626,7 +626,7 @@ def _zombies_of(pid: int) -> list[str]:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
     found = []
     for child in children:
-        with suppress(FileNotFoundError, ProcessLookupError):  # it was reaped meanwhile
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it was reaped meanwhile
             stat = Path(f"/proc/{child}/stat").read_text(encoding="utf-8")
             found.append(stat.rpartition(")")[2].split()[0])
     return [state for state in found if state == "Z"]
