@@ -171,7 +171,7 @@ async def test_a_box_without_a_gpu_of_nvidia_has_no_stand_in_nor_has_one_that_is
     tmp_path: Path,
 ) -> None:
     opened = Sites(tmp_path, "local", "").open("box", [], gpus=rented_gpus("MI300X", 1))
-    assert opened.model_dump()["programs"] is None
+    assert opened.model_dump()["programs"] == str(tmp_path / "box" / "bin")
 
     home = tmp_path / "real"
     home.mkdir()
