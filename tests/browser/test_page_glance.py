@@ -33,7 +33,7 @@ SEEN = {
     "finished": ("The box still costs 0.2267 USD/h until it is ended.", "Collect, then end it"),
     "parked": ("Its job has finished. Its files can be proved", "Start it, collect, then end it"),
     "outbid": ("the box starts, and no job does", "Resume"),
-    "dear": ("the budget of 0.6 USD is used up, and the lease ends", "Raise budget and deadline"),
+    "dear": ("the budget of 1.8 USD is used up, and the lease ends", "Raise budget and deadline"),
     "late": ("but the lease ends at", "Extend"),
 }
 """For each scene the words that tell what is wrong, and the button that is the way out."""
@@ -65,7 +65,7 @@ async def scenes(renter: Renter) -> AsyncIterator[Scenes]:
         async def runs(name: str, command: str | None = None, *, work_h: float = 4) -> str:
             quote = (await tenancy.find_offers(hours=work_h)).cheapest
             assert quote
-            budget = Decimal("0.6") if name == "dear" else None
+            budget = Decimal("1.8") if name == "dear" else None
             hours = 6 if name == "dear" else None
             smoke = tested.id if name == "late" else "none"
             card = await tenancy.provision(
