@@ -58,11 +58,12 @@ def copy(source, target):
 
 def gpu_memory():
     """Return the used and the whole memory, in MiB, of the GPU that is fullest. None if no driver says so."""
-    asks = ["nvidia-smi", "--query-gpu=memory.used,memory.total", "--format=csv,noheader,nounits"]
+    query = "--query-gpu=index,name,utilization.gpu,memory.used,memory.total,temperature.gpu"
+    asks = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
     try:
         said = subprocess.run(asks, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5)
         rows = [line.split(b",") for line in said.stdout.splitlines()]
-        return max((int(row[0]), int(row[1])) for row in rows)
+        return max((int(row[-3]), int(row[-2])) for row in rows)
     except (OSError, ValueError, IndexError, subprocess.SubprocessError):
         return None
 

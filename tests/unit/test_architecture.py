@@ -497,12 +497,12 @@ HELD = {
     "the other runs of {} cost {}, and together they may cost at most {}": LIMITS,
     "{}; all together cost at most {} ({})": "errands/drive.py: a new run's budget is what the others leave of it",
     # What somebody agrees to.
+    "if this offer is gone, another for up to {} USD/h": CAP,
     "at most {}{}{} by its deadline{}": "its price cap until then; a budget and traffic are told as conditions",
     ", at most {} by {} UTC{}{}": "as above",
     ", at most {} plus traffic by {} UTC{}{}": "as above",
     "at most {}": f"in a plan only where the box's owner bills nothing; on a page a cap. {CAP}",
     "{} USD/h, and no more than {}": CAP,
-    "{}; if this offer is gone, another for up to {} USD/h": CAP,
     " at up to {} USD/h": CAP,
     # Limits.
     "what the offers would cost is unknown, and at most {} USD may be spent": LIMITS,
