@@ -143,7 +143,7 @@ async def test_quotes_that_are_gone_are_waited_for_under_their_own_price(tenant:
 async def test_a_box_that_is_sold_at_the_last_moment_or_never_boots_is_not_the_end_of_it(
     tenant: Tenant,
 ) -> None:
-    wish = await wished(tenant)
+    wish = await wished(tenant, trust="any")
     await waits(tenant, wish)
     tenant.create_fails("no_capacity", times=20)
     cheap_again(tenant)

@@ -1101,6 +1101,9 @@ class Drive:
             await self._tenancy.list_leases()
             if next_step(self._facts()) == "recover":
                 return None
+            # Its guard may have stopped the box just now, for the same term that has ended the job.
+            if await self._is_started_to_end(self._tenancy.ledger.lease(lease.id)):
+                return None
             raise
         return await self._with_its_log(ended) if isinstance(ended, ErrandStatus) else None
 
