@@ -23,6 +23,7 @@ import time
 LARGE_BYTES, MOST_BYTES, MOST_FILES = 64 << 20, 2 << 30, 50000
 LINKED = (".git", ".venv", "venv", "env", "node_modules", ".tox")
 TAIL_BYTES, GRACE_S, ROUND_S, SAMPLE_S = 4000, 3, 0.1, 1.0
+COPY_S = 40  # whoever started this waits longer: nobody else removes a copy
 
 
 class TooLarge(Exception):
@@ -32,6 +33,7 @@ class TooLarge(Exception):
 def copy(source, target):
     """Copy the directory. What is large is linked."""
     count = size = 0
+    until = time.monotonic() + COPY_S
     for at, directories, names in os.walk(source):
         here = os.path.join(target, os.path.relpath(at, source))
         os.makedirs(here, exist_ok=True)
@@ -51,7 +53,7 @@ def copy(source, target):
                 os.symlink(os.path.realpath(whole), made)
             elif os.path.isfile(whole):
                 size += seen.st_size
-                if size > MOST_BYTES or count > MOST_FILES:
+                if size > MOST_BYTES or count > MOST_FILES or time.monotonic() > until:
                     raise TooLarge("the work directory is too large to copy")
                 shutil.copy2(whole, made)
 

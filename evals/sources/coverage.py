@@ -17,11 +17,6 @@ _RESTS_ON_A_VENDOR = re.compile(
     r"|interrupt\.(how|notice_s|resumes_by_itself)|deadman\.(stops_the_meter|provider_timer)"
 )
 _NOTHING = ("unknown", "n/a", "none", "")
-_CAREFUL: Final = re.compile(
-    r"(.*\.survives\.host_loss|interrupt\.resumes_by_itself|verbs\.park\.gpu_guaranteed_after)=no"
-    r"|interrupt\.notice_s=0|deadman\.stops_the_meter=nothing\b.*"
-)
-"""What we take for granted while no vendor promises more: it rests on the absence of a sentence."""
 
 
 def quoted_facts() -> frozenset[str]:
@@ -34,8 +29,7 @@ def quoted_facts() -> frozenset[str]:
 def without_a_sentence() -> dict[str, list[str]]:
     """Return the facts of money or survival that no sentence stands beside, by platform.
 
-    What is unknown, or does not exist there, rests on nothing, and neither does the careful reading of what nobody
-    promised. What we know of our own machines rests on us.
+    What is unknown, or does not exist there, rests on nothing. What we know of our own machines rests on us.
     """
     quoted, missing = quoted_facts(), {}
     for slug, facts in sorted(profiles().items()):
@@ -46,7 +40,6 @@ def without_a_sentence() -> dict[str, list[str]]:
             for place in _places(facts)
             if _RESTS_ON_A_VENDOR.fullmatch(place)
             and str(at(facts, place)) not in _NOTHING
-            and not _CAREFUL.fullmatch(f"{place}={at(facts, place)}")
             and f"{slug}.{place}" not in quoted
         ]
     return missing

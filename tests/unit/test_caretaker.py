@@ -230,6 +230,14 @@ def test_a_job_that_writes_nothing_for_longer_than_its_owner_allows_is_ended(box
     assert time.monotonic() - began > 1.2, "it was left alone while it wrote, if only to a file"
 
 
+def test_what_a_finished_command_left_behind_may_be_silent(box: Box) -> None:
+    box.start("sh", "-c", "setsid env -i sleep 3 & exit 0", stalled_after_s=0.3)
+
+    end = box.ended()
+
+    assert (end["state"], end["exit_code"]) == ("finished", 0)
+
+
 def test_stopping_what_never_was_is_refused(box: Box) -> None:
     assert box.ask("stop", job="other")["code"] == "NO_SUCH_JOB"
     assert box.state("other") == "absent"

@@ -156,13 +156,17 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
             continue
         if end and not os.path.exists(job.path("main.json")):
             _insist(job.path("main.json"), end)
-        is_stalled = stall.is_over_limit()
+        is_stalled = not end and stall.is_over_limit()  # what a command left behind may be silent
         if is_stalled or time.monotonic() >= expires:
-            expires = float("inf")
+            expires, stall = float("inf"), Stall(job, None)
             record_ending(job, "stalled" if is_stalled else "walltime")
             end_jobs([(job, spec["stop_signal"], spec["grace_s"])])
             continue
-        wait_s = min(expires - time.monotonic(), stall.next_look_s(), 3600.0 if adopts else 1.0)
+        wait_s = min(
+            expires - time.monotonic(),
+            stall.next_look_s() if not end else 3600.0,
+            3600.0 if adopts else 1.0,
+        )
         select.select([woken], [], [], max(0.0, wait_s))
         try:
             os.read(woken, 4096)

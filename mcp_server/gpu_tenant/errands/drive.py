@@ -633,6 +633,25 @@ class Drive:
             undeclared=tuple(loose),
         )
 
+    def _must_leave_money(self) -> None:
+        """Check that the other runs of the directory leave this one what it was planned with, if they have a common sum.
+
+        Raises:
+            Limit: they leave less.
+        """
+        most = self._errand.max_usd_all
+        if most is None:
+            return
+        left, planned = errand_now(self._tenancy, self._run).max_usd, self._errand.max_usd
+        if left and planned and left >= planned:
+            return
+        others = earlier_attempts(self._tenancy, self._run, self._errand.directory, "promised")
+        raise Limit(
+            f"the other runs of {self._errand.directory} cost {others.usd_words}, and together they may cost at most "
+            f"{usd_words(most)}",
+            remedy=f"the same line with a higher {Option('max-usd-all')}, or without it",
+        )
+
     async def _must_be_rentable(self) -> None:
         """Check that a box for the errand could be rented now, as far as this is known before the smoke test.
 
@@ -647,13 +666,7 @@ class Drive:
         asked = self._asked(is_market=is_market)
         if not is_market or facts.lease is not None or facts.agreed is not None:
             return
-        if self._errand.max_usd_all is not None and not self._errand.max_usd:
-            earlier = earlier_attempts(self._tenancy, self._run, self._errand.directory, "promised")
-            raise Limit(
-                f"the other runs of {self._errand.directory} cost {earlier.usd_words}, and together they may cost at most "
-                f"{usd_words(self._errand.max_usd_all)}",
-                remedy=f"the same line with a higher {Option('max-usd-all')}, or without it",
-            )
+        self._must_leave_money()
         _, _, quotes = await self._fitting(facts)
         most, paid = self._errand.max_usd, None
         if most is not None and self._face.agrees_ahead:
@@ -799,6 +812,8 @@ class Drive:
             words = "the quotes have expired"
             self._choose_again(agreed, NoCapacity(words, remedy=str(Command("offers"))))
             return None
+        if is_market:
+            self._must_leave_money()
         on = "local" if errand.on == RENTED else errand.on
         from gpu_tenant.leases.orders import order_for
 

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError
 from gpu_tenant.box.caretaker import JobStatus
 from gpu_tenant.box.environment.history import activation
 from gpu_tenant.domain.command import Option
+from gpu_tenant.domain.errors import BoxTrouble, BoxUnreachable
 from gpu_tenant.domain.model import JobId
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import plain, quote_text
@@ -23,7 +24,7 @@ from gpu_tenant.leases.readiness import active
 _COPY_S = 60.0
 """Copying the work directory may take this much longer than the command itself."""
 _COPY = '"$GPU_TENANT_CARETAKER/gate"'
-"""The copy lies in the caretaker's home, whose files belong to nobody's work. `scripts/exec.py` names this to a shell."""
+"""The copy lies outside the tree, in the caretaker's home, which `scripts/exec.py` names to a shell."""
 _TEXT = 4_000
 _LEAST_MIB = 100
 """A driver alone uses some memory."""
@@ -68,7 +69,12 @@ async def try_on_gpu(
         source = script("gate.py").read_text(encoding="utf-8")
         python = shlex.join(["exec", "python3", "-I", "-S", "-c", source])
         words = f"{python} {_COPY} {shlex.join([f'{limit_s:g}', command, venv])}"
-        told = await run_bounded(session, words, seconds=limit_s + _COPY_S)
+        try:
+            told = await run_bounded(session, words, seconds=limit_s + _COPY_S)
+        except BoxUnreachable:
+            raise
+        except BoxTrouble as trouble:
+            return GateResult(state="not tried", words=trouble.message)
     try:
         answer = _Answer.model_validate(json.loads(str(told.get("output")).splitlines()[-1]))
     except (IndexError, ValueError, RecursionError, ValidationError):

@@ -97,9 +97,9 @@ class LeaseAlarms:
 
         What its card warns of (its box does not run, its deadline has passed) and that it cannot be ended is one alarm.
         """
+        waits = self._provider == "silent" and key in _PASSES_WITH_SILENCE
         key = "standing" if key == "end" and "standing" in self.raised else key
         self.raised.add(key)
-        waits = self._provider == "silent" and key in _PASSES_WITH_SILENCE
         self._ledger.raise_alarm(
             key,
             words,

@@ -275,7 +275,7 @@ class Watchdog:
         if not is_interruptible or is_early or self._is_under_way(lease_id):
             return
         began = loop.time()
-        with suppress(TenantError):  # the next look tells what is wrong
+        with suppress(TenantError, OSError):  # the next look tells what is wrong
             await watch_actions.pull(self._tenancy.context, lease_id)
         self._copies_from[lease_id] = loop.time() + _COPY_REST * (loop.time() - began)
 
