@@ -2231,7 +2231,11 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
             record_ending(job, "stalled" if is_stalled else "walltime")
             end_jobs([(job, spec["stop_signal"], spec["grace_s"])])
             continue
-        wait_s = min(expires - time.monotonic(), stall.next_look_s() if not end else 3600.0, 3600.0 if adopts else 1.0)
+        wait_s = min(
+            expires - time.monotonic(),
+            stall.next_look_s() if not end else 3600.0,
+            3600.0 if adopts else 1.0,
+        )
         select.select([woken], [], [], max(0.0, wait_s))
         try:
             os.read(woken, 4096)
